@@ -1,26 +1,30 @@
-"""Certificates, authentication and authorization of a hollow cluster.
-
-Administrators use a certificate or a token. Other users have certificates of its CA or tokens of its ServiceAccounts, and the
-permissions of their RBAC roles.
-"""
+"""Certificates, authentication, authorization and the token issuer of a hollow cluster."""
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 
 from aiohttp import web
 
+from hollow import kinds
 from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision, peer_certificate
 from machinery.apiserver.authn.chain import Identity, RequestAuthenticator, TokenAuthenticator
 from machinery.apiserver.authz.rbac import EVERYTHING, HeldRules, RoleIndex
+from machinery.apiserver.http.filters import Incoming
+from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
+from machinery.apiserver.kinds.tokens import Account, ServiceAccountTokenIssuer, ServiceAccountTokens, service_account
+from machinery.apiserver.resource import ApiGroup
+from machinery.apiserver.server import Page
 from machinery.apiserver.storage import Actor, Storage
 from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP, CertificateSubject
 from machinery.meta.objects import Query
 from machinery.pki import (
     CertificateAuthority,
     Plan,
+    TokenKeys,
     Usage,
     create_authority,
     generate_key,
@@ -28,6 +32,7 @@ from machinery.pki import (
     public_key_of,
     random_serial,
 )
+from machinery.runtime.clock import Clock
 
 LIFETIME = timedelta(days=365)
 BACKDATED = timedelta(hours=48)
@@ -103,8 +108,6 @@ class CertificateUsers(RequestAuthenticator):
 
 
 class AdministratorToken(TokenAuthenticator):
-    """Authenticates the administrator's token."""
-
     def __init__(self, token: str) -> None:
         self._expected = token.encode()
 
@@ -129,7 +132,6 @@ class ByRoles(Authorizer):
         return decision
 
     async def rules(self, actor: Actor, namespace: str) -> HeldRules:
-        """All rules of the actor in a namespace."""
         held = (await self._index()).held(actor, namespace)
         return HeldRules((*held.rules, *EVERYTHING), ()) if OPERATOR_GROUP in actor.groups else held
 
@@ -150,3 +152,61 @@ def _is_open(actor: Actor, attributes: Attributes) -> bool:
     paths = (*OPEN_PATHS, *ISSUER_PATHS, *(DISCOVERY if is_known else ()))
     is_below = any(attributes.path == path or attributes.path.startswith(f"{path}/") for path in paths)
     return attributes.verb == "get" and is_below
+
+
+AUDIENCE = "https://kubernetes.default.svc.cluster.local"
+CONFIGURATION_PAGE, KEYS_PAGE = "/.well-known/openid-configuration", "/openid/v1/jwks"
+
+
+class TokenIssuer(TokenAuthenticator):
+    """The token issuer of one cluster; its name is the cluster's address, known once it listens.
+
+    Authenticates its tokens as long as their ServiceAccount exists.
+    """
+
+    def __init__(self, url: Callable[[], str], storage: Storage, clock: Clock) -> None:
+        self._url = url
+        self._keys = TokenKeys([generate_key()])
+        self._storage = storage
+        self._clock = clock
+
+    async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
+        issuer = ServiceAccountTokenIssuer(self._url(), (AUDIENCE,), self._keys)
+        return await ServiceAccountTokens(issuer, self._storage, self._clock).identify(token, audiences)
+
+    def groups(self) -> tuple[ApiGroup, ...]:
+        """The cluster's API groups, whose ServiceAccounts have the subresource `token`."""
+        resource = service_account(_Issuer("", (AUDIENCE,), self._keys, self._url), self._storage)
+        own = SERVICE_ACCOUNT.key
+        return tuple(
+            replace(group, resources=tuple(resource if each.key == own else each for each in group.resources))
+            for group in kinds.GROUPS
+        )
+
+    def pages(self) -> Mapping[str, Page]:
+        """Discovery and keys."""
+
+        async def discovery(_incoming: Incoming) -> web.Response:
+            configuration = {
+                "issuer": self._url(),
+                "jwks_uri": self._url() + KEYS_PAGE,
+                "response_types_supported": ["id_token"],
+                "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": ["ES256"],
+            }
+            return web.json_response(configuration)
+
+        async def keys(_incoming: Incoming) -> web.Response:
+            return web.json_response(self._keys.key_set())
+
+        return {CONFIGURATION_PAGE: discovery, KEYS_PAGE: keys}
+
+
+@dataclass(frozen=True, slots=True)
+class _Issuer(ServiceAccountTokenIssuer):
+    """Issues under the URL at the time of the request."""
+
+    url: Callable[[], str]
+
+    def token(self, account: Account, audiences: Sequence[str], begin: datetime, end: datetime) -> str:
+        return ServiceAccountTokenIssuer(self.url(), self.audiences, self.keys).token(account, audiences, begin, end)

@@ -17,10 +17,18 @@ import yaml
 from aiohttp import web
 
 from hollow import kinds, objects
-from hollow.access import ADMINISTRATOR, AdministratorToken, ByRoles, CertificateUsers, ClusterAuthority, OnDecision, is_address
+from hollow.access import (
+    ADMINISTRATOR,
+    AdministratorToken,
+    ByRoles,
+    CertificateUsers,
+    ClusterAuthority,
+    OnDecision,
+    TokenIssuer,
+    is_address,
+)
 from hollow.executing import exec_filter
 from hollow.faults import ADMIN_PATH, HEALTHY, FaultInjection, Faults
-from hollow.issuing import TokenIssuer
 from hollow.objects import KUBERNETES_VERSION, ClusterShape
 from hollow.storage import HollowStorage
 from machinery.apiserver.authn.chain import BearerTokens, Chain, TokenUnion

@@ -117,7 +117,6 @@ class FaultInjection:
 
     @web.middleware
     async def apply(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """The middleware."""
         if request.path == ADMIN_PATH:
             return await handler(request)
         if self.faults.slow > timedelta():

@@ -1,7 +1,4 @@
-"""Objects of a hollow cluster: those of a fresh cluster with its control plane, and the pods of a Deployment.
-
-Pure: no clock and no randomness.
-"""
+"""Objects of a hollow cluster: those of a fresh cluster with its control plane, and the pods of a Deployment."""
 
 import base64
 import hashlib

@@ -1,7 +1,4 @@
-"""Files that hubctl reads and writes: atomically, readable only by their owner, and other files only with --overwrite.
-
-This protects, for example, a `~/.kube/config` with all its contexts.
-"""
+"""Files that hubctl reads and writes: atomically, readable only by their owner, and other files only with --overwrite."""
 
 import os
 import tempfile

@@ -69,7 +69,6 @@ def with_options(*options: Decorator) -> Callable[[F], F]:
 
 
 def dry_run_query(dry_run: Any) -> dict[str, str]:
-    """The query parameter of a dry run."""
     return {"dryRun": "All"} if dry_run else {}
 
 

@@ -1,7 +1,4 @@
-"""Loads settings: flags override the environment, which overrides a YAML file. All problems are reported at once.
-
-Messages are in the terms of flags and YAML instead of Python's, and begin with the source and the name of the setting.
-"""
+"""Loads settings: flags override the environment, which overrides a YAML file. All problems are reported at once."""
 
 import json
 import os

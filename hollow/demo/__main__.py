@@ -70,7 +70,6 @@ def no_standby_reason(hub: DemoHub, name: str, cluster: dict[str, Any] | None) -
 
 
 def _available(cluster: dict[str, Any]) -> dict[str, str] | None:
-    """Its condition Available."""
     conditions = cluster.get("status", {}).get("conditions", [])
     return next((condition for condition in conditions if condition["type"] == AVAILABLE), None)
 

@@ -23,8 +23,6 @@ class OccupiedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DemoHub:
-    """Files and ports of one hub."""
-
     name: str
     folder: Path
     grpc: int
@@ -37,8 +35,6 @@ class DemoHub:
 
 @dataclass(frozen=True, slots=True)
 class DemoFolder:
-    """Files of the demo."""
-
     root: Path
 
     @property

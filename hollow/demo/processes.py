@@ -1,7 +1,4 @@
-"""Child processes in their own process groups with log files, ended by SIGTERM and then SIGKILL.
-
-Not for production: it runs the programs of `hollow.demo` on one machine.
-"""
+"""Child processes in their own process groups with log files, ended by SIGTERM and then SIGKILL."""
 
 import asyncio
 import contextlib
@@ -93,7 +90,6 @@ class Children:
         return child
 
     def kill(self) -> None:
-        """Kill all process groups."""
         for child in self._children:
             child.send(signal.SIGKILL)
 

@@ -151,7 +151,6 @@ def generator_findings(found: Measures, settings: LoadSettings) -> list[str]:
 
 
 def limit_findings(found: Measures, settings: LoadSettings) -> list[str]:
-    """The limits that the results exceed."""
     limits, reasons = settings.limits, []
     unconnected = settings.agents - found.counts["ready"]
     if unconnected > 0:

@@ -42,8 +42,6 @@ class LoadDriver(Protocol):
 
 
 class Workers(LoadDriver):
-    """The worker processes of a load."""
-
     def __init__(self, processes: list[asyncio.subprocess.Process]) -> None:
         self._processes = processes
         self._snapshots: dict[int, Document] = {}
@@ -172,7 +170,6 @@ class Progress:
         self._at, self._before = now, found
 
     def end(self) -> None:
-        """Leave the line."""
         if self._is_terminal:
             self._stream.write("\n")
 

@@ -1,7 +1,4 @@
-"""One open session of an agent of a load: beats, reports, health of add-ons, drain, renewal and trust, as in a real agent.
-
-No task wakes up more than once per beat. Beats, reports and renewals have the real agent's schedule (`spoke.domain.schedule`).
-"""
+"""One open session of an agent of a load: beats, reports, health of add-ons, drain, renewal and trust, as in a real agent."""
 
 import asyncio
 from collections import Counter

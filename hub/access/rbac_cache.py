@@ -17,7 +17,7 @@ from machinery.apiserver.authz.rbac import RoleIndex, Roles
 from machinery.apiserver.storage import GroupResource
 from machinery.errors import MusterError, UnavailableError
 from machinery.meta.objects import ChangeType, Query, StoredObject
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.runtime.clock import Clock
 from machinery.runtime.event_loop import until_tick
 from machinery.runtime.informer import Informer

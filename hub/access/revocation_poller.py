@@ -14,7 +14,7 @@ import structlog
 
 from hub.ports import Store
 from machinery.errors import MusterError
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.runtime.event_loop import until_tick, wait_at_most
 
 POLL = timedelta(milliseconds=500)

@@ -34,8 +34,6 @@ FLAG = "--auto-approve"
 
 
 class RuleAction(StrEnum):
-    """A decision of a rule."""
-
     ACCEPT = "Accept"
     APPROVE = "Approve"
 
@@ -86,8 +84,6 @@ class RuleInput:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRule:
-    """A parsed rule."""
-
     name: str
     decides: frozenset[RuleAction]
     globs: tuple[str, ...] = ()

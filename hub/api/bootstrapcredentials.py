@@ -157,7 +157,6 @@ class CredentialRecord:
         return self.revoked_reason == DELETED
 
     def admits(self, cluster: ClusterName) -> bool:
-        """Whether it is for a cluster of this name."""
         if self.cluster is not None:
             return self.cluster == cluster
         return matches_names(cluster, self.bounds.patterns)

@@ -103,7 +103,6 @@ _MONITORED = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/read
 
 
 def cluster_roles(groups: ApiGroups) -> tuple[dict[str, Any], ...]:
-    """The default ClusterRoles."""
     authentication, authorization = ("authentication.k8s.io",), ("authorization.k8s.io",)
     rules: dict[str, tuple[Rule, ...]] = {
         "cluster-admin": (rule("*", "*", "*"), {"verbs": ["*"], "nonResourceURLs": ["*"]}),

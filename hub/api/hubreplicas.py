@@ -1,14 +1,16 @@
-"""Replicas of the hub, their agent sessions, and the log level that an operator orders for all of them."""
+"""Replicas of the hub, their agent sessions, the log level that an operator orders for all of them, and leader terms."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import msgspec
 
+from hub.api.events import EventRecord
 from machinery.durations import format_duration
 from machinery.errors import Cause, InvalidError
 from machinery.identity import AgentId, ClusterName
+from machinery.meta.timestamps import format_time
 
 BEAT = timedelta(seconds=2)
 """How often a replica updates its row."""
@@ -139,3 +141,47 @@ def encode_log_level(order: LogLevelOrder | None) -> str:
 
 def decode_log_level(text: str | None) -> LogLevelOrder | None:
     return msgspec.json.decode(text, type=LogLevelOrder | None) if text else None
+
+
+UNREPORTED_TERMS = "untold-terms"
+"""Name of the fact with the leader terms that have no Event yet: written with the lock, reported by the next leader."""
+MOST_TERMS = 100
+"""Number of terms that are reported individually; earlier ones are only counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class TermStart:
+    """A term: its holder and its start by the database's clock."""
+
+    term: int
+    holder: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UnreportedTerms:
+    """Terms in order; `left_out`: number of earlier ones that were dropped."""
+
+    terms: tuple[TermStart, ...] = ()
+    left_out: int = 0
+
+    def followed_by(self, began: TermStart) -> "UnreportedTerms":
+        terms = (*self.terms, began)
+        return UnreportedTerms(terms[-MOST_TERMS:], self.left_out + max(0, len(terms) - MOST_TERMS))
+
+    def news(self, term: int, ours: EventRecord) -> Iterator[EventRecord]:
+        """Events that the leader of `term` must write. `ours`: the Event of its own term, with the cause of its election."""
+        if self.left_out:
+            yield replace(ours, message=f"{self.left_out} changes of leader before term {self.terms[0].term} are not listed")
+        for each in self.terms:
+            began = f"{each.holder} became leader in term {each.term}, at {format_time(each.at)}"
+            late = replace(ours, message=f"{began}; the term ended before its cause was recorded")
+            yield ours if each.term == term else late
+
+
+def encode_terms(terms: UnreportedTerms) -> str:
+    return msgspec.json.encode(terms).decode()
+
+
+def decode_terms(text: str | None) -> UnreportedTerms:
+    return msgspec.json.decode(text, type=UnreportedTerms) if text else UnreportedTerms()

@@ -7,9 +7,6 @@ Coverage: the time in which replicas could store all beats. Only covered time co
 marks into the database while it can store beats. A mark is fresh for a limited time. Time is covered while the fresh marks of
 all replicas together leave no gap, regardless of which replicas lead, start or stop.
 
-Each replica writes marks into the database while it can store beats. A mark is fresh for a limited time. Time is covered
-while the fresh marks of all replicas together leave no gap, whichever replicas lead, start or stop.
-
 The brake: when many clusters become silent at once, the hub has more likely lost them than they have failed.
 
 The brake postpones the consequences of Unknown (taints, alarms, stale marks, removal), never Unknown itself. It ends when so

@@ -1,8 +1,4 @@
-"""Field managers for the hub's own writes, and the merge keys of lists by kind.
-
-The hub's controllers write as `muster-hub`; agents' reports are written as `muster-agent`. Fields of the status are owned under
-the subresource, as in Kubernetes.
-"""
+"""Field managers for the hub's own writes, and the merge keys of lists by kind."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime

@@ -96,7 +96,6 @@ def bound_condition(*, exists: bool) -> Condition:
 
 
 def bound_set(binding: Document) -> str:
-    """Name of the set of a ManagedClusterSetBinding."""
     return str(doc.mapping(binding, "spec").get("clusterSet") or "")
 
 

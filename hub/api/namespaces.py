@@ -27,7 +27,6 @@ CONTENT, FINALIZERS = "NamespaceContentRemaining", "NamespaceFinalizersRemaining
 
 
 def namespace(name: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """A new active Namespace."""
     return {
         "apiVersion": "v1",
         "kind": "Namespace",

@@ -90,8 +90,6 @@ class RevocationTarget:
 
 @dataclass(frozen=True, slots=True)
 class RevokedObjects:
-    """The objects that a revocation ended."""
-
     certificates: tuple[CertificateRecord, ...] = ()
     credentials: tuple[CredentialId, ...] = ()
     requests: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ import structlog
 
 from hub.api.auditrecords import AuditEntry, AuditLevel, AuditRecord, Dropped, Numbering, Stage
 from machinery.errors import MusterError
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.product import NAME
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock

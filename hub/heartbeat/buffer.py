@@ -25,7 +25,7 @@ from hub.ports import Store, Transaction
 from hub.registry.liveness import heartbeats
 from machinery.errors import ConflictError, DeadlineError, MusterError, StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.observability.metrics import COUNTS, Distribution
 from machinery.runtime.clock import Clock
 from machinery.runtime.event_loop import until_tick, wait_at_most

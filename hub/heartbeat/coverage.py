@@ -17,7 +17,7 @@ from hub.api.liveness import FRESH, JUMP
 from hub.ports import Store, Transaction
 from hub.registry.liveness import heartbeats
 from machinery.errors import MusterError
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.runtime.clock import Clock
 from machinery.runtime.event_loop import until_tick
 

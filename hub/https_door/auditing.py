@@ -92,8 +92,6 @@ class Auditing:
 
 
 class _RequestAudit:
-    """The records of one request."""
-
     def __init__(self, auditor: Auditor, incoming: Incoming) -> None:
         self._auditor = auditor
         self._incoming = incoming

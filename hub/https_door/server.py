@@ -22,11 +22,10 @@ from hub.https_door.callers.authentication import AuthenticationConfig, Authenti
 from hub.https_door.callers.authorization import HubAuthorizer, OwnRoles, named_actor
 from hub.https_door.groups import groups_of
 from hub.https_door.storage.admission import HubAdmission
-from hub.https_door.storage.events import EventStorage
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.leases import LeaseStorage
 from hub.https_door.storage.past import with_past
-from hub.https_door.storage.storage import ServiceStorage
+from hub.https_door.storage.storage import EventStorage, ServiceStorage
 from hub.ports import Store
 from hub.ports.identities import Issuer
 from hub.registry import namespaces

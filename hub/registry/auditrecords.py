@@ -1,7 +1,4 @@
-"""AuditRecord, a kind of this project: a request to the hub, its user and its outcome, as an event of `audit.k8s.io/v1`.
-
-The doors add records. They are listed in the order of time, and removed by age or size.
-"""
+"""AuditRecord, a kind of this project: a request to the hub, its user and its outcome, as an event of `audit.k8s.io/v1`."""
 
 from collections.abc import Mapping
 from dataclasses import replace

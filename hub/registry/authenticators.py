@@ -1,7 +1,4 @@
-"""JWTAuthenticator, WebhookAuthenticator and CredentialIssuer, modelled on Pinniped's, and operators' logins.
-
-A login is a short-lived certificate for a user whom an authenticator has identified.
-"""
+"""JWTAuthenticator, WebhookAuthenticator and CredentialIssuer, modelled on Pinniped's, and operators' logins."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

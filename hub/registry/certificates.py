@@ -49,7 +49,7 @@ def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateH
         groups=tuple(sorted(profile.subject.organizations)),
         not_before=profile.not_before,
         not_after=issued.not_after or profile.not_after,
-        key_hash=key_hash(profile.public_key),
+        key_hash=pki.key_hash(profile.public_key),
         issued_at=tx.now,
         cluster=holder.cluster,
         agent=holder.agent,
@@ -66,11 +66,6 @@ def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateH
 def checked_request(request: bytes) -> pki.CSRFacts:
     """Content of a valid CSR; cached, since one CSR is read several times. Raises TooLargeError, InvalidError."""
     return pki.check_request(request)
-
-
-def key_hash(public_key: bytes) -> str:
-    """Hex SHA-256 of a DER SubjectPublicKeyInfo."""
-    return sha256(public_key).hexdigest()
 
 
 def has_agent(tx: Transaction, cluster: ClusterName) -> bool:

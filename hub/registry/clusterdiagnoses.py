@@ -1,8 +1,4 @@
-"""ClusterDiagnosis, a kind of this project: why a cluster is not Available, step by step, and what to do; computed on read.
-
-Each name has a diagnosis. For a cluster that never registered it covers the bootstrap credentials. Diagnoses cannot be listed,
-because each needs several queries.
-"""
+"""ClusterDiagnosis, a kind of this project: why a cluster is not Available, step by step, and what to do; computed on read."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -88,8 +84,6 @@ def _requests(tx: Transaction, name: ClusterName) -> Sequence[Document]:
 
 
 class DiagnosisStorage(ComputedStorage):
-    """Computes one diagnosis for a name."""
-
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         """Raises NotFoundError if the name cannot be a cluster's."""
         try:

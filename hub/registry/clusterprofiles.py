@@ -1,11 +1,16 @@
-"""Use cases about ClusterProfiles of SIG Multicluster, and their declaration."""
+"""ClusterProfiles: ManagedClusters in the inventory API of SIG Multicluster, for consumers that do not know this hub.
+
+Sources: multicluster.x-k8s.io/v1alpha1 (KEP-4322), OCM's ClusterProfile controllers: one per cluster in every namespace with a
+Bound binding of one of its sets; labels, properties, version and conditions follow the cluster.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from hub.api import clusterprofiles as profile_rules, managedclustersets as sets
-from hub.api.clusterprofiles import GROUP, KIND, VERSION
+from hub.api import managedclustersets as sets
 from hub.api.managed_fields import HUB_WRITER
+from hub.api.managedclusters.cluster import is_accepted
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS
 from hub.ports import Transaction
@@ -16,8 +21,47 @@ from hub.registry.generic.schemas import CONDITION, TEXT, condition_column, desc
 from hub.registry.managedclustersets import all_sets
 from machinery.apiserver.resource import AGE, STATUS, Resource
 from machinery.identity import CLUSTER_LABEL
+from machinery.meta import conditions
 from machinery.meta.objects import Document, Key, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
+
+GROUP, VERSION, KIND = "multicluster.x-k8s.io", "v1alpha1", "ClusterProfile"
+MANAGED_BY = "x-k8s.io/cluster-manager"
+SET = "multicluster.x-k8s.io/clusterset"
+MANAGER = "open-cluster-management"
+_COPIED = {conditions.AVAILABLE: "ControlPlaneHealthy", conditions.JOINED: "Joined"}
+"""Conditions of the cluster that a profile shows, and their types in the profile."""
+
+
+def is_managed_here(profile: Document) -> bool:
+    """Whether this hub manages the profile; others are not changed."""
+    return doc.mapping(profile, "spec", "clusterManager").get("name") == MANAGER
+
+
+def profile(cluster: Document, namespace: str) -> dict[str, Any]:
+    """A new profile, without the fields that follow the cluster."""
+    name = doc.name(cluster)
+    return {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": KIND,
+        "metadata": {"name": name, "namespace": namespace, "labels": {MANAGED_BY: MANAGER}},
+        "spec": {"displayName": name, "clusterManager": {"name": MANAGER}},
+    }
+
+
+def following(profile: Document, cluster: Document) -> dict[str, Any]:
+    """The profile with the cluster's current state; equal if nothing changed."""
+    own = {MANAGED_BY: MANAGER, SET: doc.labels(cluster).get(sets.LABEL, ""), CLUSTER_LABEL: doc.name(cluster)}
+    labelled = doc.with_metadata(profile, labels={**doc.labels(profile), **own})
+    version = str(doc.mapping(cluster, "status", "version").get("kubernetes") or "")
+    claims = doc.sequence(cluster, "status", "clusterClaims")
+    copied = (conditions.find(doc.conditions(cluster), kind) for kind in _COPIED)
+    return doc.with_status(
+        labelled,
+        conditions=[{**each.to_document(), "type": _COPIED[each.type]} for each in copied if each is not None],
+        properties=[{"name": claim.get("name"), "value": claim.get("value")} for claim in claims],
+        **({"version": {"kubernetes": version}} if version else {}),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +75,12 @@ class Exported:
 def reconcile(tx: Transaction, cluster: str, actor: str) -> Exported:
     """Update all profiles of a cluster to match its sets and their bindings. Profiles of other managers do not change."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
-    document = stored.document if stored and profile_rules.is_exported(stored.document) else None
+    document = stored.document if stored is not None else None
+    if document is not None and (not is_accepted(document) or doc.is_deleting(document)):
+        document = None  # only accepted clusters have profiles
     wanted = _namespaces(tx, document) if document is not None else frozenset()
     found = _profiles(tx, cluster, wanted)
-    removed = tuple(
-        namespace for namespace in found if namespace not in wanted and profile_rules.is_managed_here(found[namespace].document)
-    )
+    removed = tuple(namespace for namespace in found if namespace not in wanted and is_managed_here(found[namespace].document))
     for namespace in removed:
         objects.remove(tx, CLUSTER_PROFILES, found[namespace], actor, generations=True)
     if document is not None:
@@ -46,9 +90,9 @@ def reconcile(tx: Transaction, cluster: str, actor: str) -> Exported:
 
 
 def _put(tx: Transaction, cluster: Document, key: Key, found: StoredObject | None, actor: str) -> None:
-    if found is not None and (doc.is_deleting(found.document) or not profile_rules.is_managed_here(found.document)):
+    if found is not None and (doc.is_deleting(found.document) or not is_managed_here(found.document)):
         return
-    new = profile_rules.following(found.document if found else profile_rules.profile(cluster, key.namespace), cluster)
+    new = following(found.document if found else profile(cluster, key.namespace), cluster)
     if found is None or doc.differs(new, found.document):
         objects.put(tx, CLUSTER_PROFILES, new, found, actor, generations=True, writer=HUB_WRITER)
 

@@ -1,7 +1,4 @@
-"""ClusterSession, a kind of this project: the open session of a cluster's agent, on any replica.
-
-It is computed from the table of sessions, where each replica writes its own. `hub.https_door.storage.sessions` serves it.
-"""
+"""ClusterSession, a kind of this project: the open session of a cluster's agent, on any replica."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""ClusterSummary, a kind of this project: the number of clusters in each state, counted by the database on read.
-
-Its only object is `fleet`. The only accepted write is `spec.releaseBrake`; nothing is stored.
-"""
+"""ClusterSummary, a kind of this project: the number of clusters in each state, counted by the database on read."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,4 @@
-"""ClusterTransition, a kind of this project: one change of a cluster's availability, in the cluster's namespace.
-
-Lists begin with the newest. Permission to list them in the namespace is sufficient to read them.
-"""
+"""ClusterTransition, a kind of this project: one change of a cluster's availability, in the cluster's namespace."""
 
 from collections.abc import Sequence
 

@@ -175,7 +175,6 @@ def check_same(stored: StoredObject, cluster_uid: str) -> None:
 
 
 def denied_error(name: str) -> ForbiddenError:
-    """The error for the agent of a denied cluster."""
     message = f'cluster "{name}" is denied: an operator accepts it again with `hubctl accept {name}`'
     return ForbiddenError(message, causes=DenialCause.CLUSTER_DENIED.because(message))
 

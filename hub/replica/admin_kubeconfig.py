@@ -20,7 +20,7 @@ from machinery import pki
 from machinery.client import kubeconfig
 from machinery.client.kubeconfig import ClusterEntry, Credential
 from machinery.errors import InvalidError, MusterError
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.runtime.clock import Clock
 from machinery.runtime.directory import DataDirectory
 from machinery.runtime.event_loop import wait_at_most

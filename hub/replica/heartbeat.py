@@ -22,7 +22,7 @@ from hub.settings import HubSettings
 from machinery.errors import AlreadyExistsError, InvalidError, MusterError
 from machinery.lifecycle.server import LifecycleSignal, LifecycleSignals
 from machinery.lifecycle.usage import ProcessUsage, resident
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.product import version
 from machinery.runtime.clock import Clock
 from machinery.runtime.directory import DataDirectory

@@ -19,7 +19,7 @@ from hub.issuer.rotating import RotatingIssuer
 from hub.settings import HubSettings
 from machinery import pki
 from machinery.errors import InvalidError, UnavailableError
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.pki import CertificateFacts
 from machinery.runtime.clock import Clock
 from machinery.runtime.event_loop import until_tick

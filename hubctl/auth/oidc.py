@@ -50,7 +50,6 @@ class OidcIssuer:
         self._configuration: Mapping[str, Any] = {}
 
     def by_client_credentials(self) -> dict[str, Any]:
-        """Tokens for the client itself."""
         return self._tokens({"grant_type": "client_credentials", "scope": self._scopes})
 
     def by_refresh(self, token: str) -> dict[str, Any]:

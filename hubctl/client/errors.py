@@ -34,7 +34,6 @@ class ErrorTranslator:
         self._identity = identity
 
     def of_answer(self, status: int, content: bytes, presented: RequestCredentials) -> CommandError:
-        """The error for an error status."""
         try:
             document = document_of(content)
         except CommandError:

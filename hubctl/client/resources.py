@@ -46,7 +46,6 @@ class ResourceKind:
         return f"/apis/{self.group_version}" if self.group else f"/api/{self.group_version}"
 
     def of(self, name: str, namespace: str = "") -> str:
-        """The path of one object."""
         return f"{self.within(namespace)}/{quote(name, safe='')}"
 
     def within(self, namespace: str) -> str:

@@ -1,7 +1,4 @@
-"""The steps of a JSONPath as functions, and templates printed as by kubectl, with Go's format of numbers and JSON.
-
-A missing value yields nothing; an operation on the wrong type is an error.
-"""
+"""The steps of a JSONPath as functions, and templates printed as by kubectl, with Go's format of numbers and JSON."""
 
 import json
 import operator

@@ -84,8 +84,6 @@ def _block(scan: "_Scan", *, inside: bool) -> Template:
 
 @dataclass(slots=True)
 class _Scan:
-    """A position in the text."""
-
     text: str
     at: int = 0
 

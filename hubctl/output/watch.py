@@ -1,7 +1,4 @@
-"""A watch that reconnects, resumes by resourceVersion, and lists again when that is too old.
-
-A watch of clusters also follows their sessions, which change without a change of the cluster.
-"""
+"""A watch that reconnects, resumes by resourceVersion, and lists again when that is too old."""
 
 import time
 from collections.abc import Mapping

@@ -94,8 +94,6 @@ SUBRESOURCE_VERBS = ("get", "patch", "update")
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """Input of a table cell."""
-
     document: Document
     now: datetime
     extras: Mapping[str, Any] = field(default_factory=dict)

@@ -90,8 +90,6 @@ class Site:
 
 
 class ObjectRoutes:
-    """Routes for all verbs of all resources."""
-
     def __init__(
         self,
         groups: Sequence[ApiGroup],

@@ -1,7 +1,4 @@
-"""A Kubernetes-style API server: groups of resources over a storage, as an aiohttp application.
-
-`machinery.apiserver.http.filters` documents the order of a request's filters; the server's own filters are here.
-"""
+"""A Kubernetes-style API server: groups of resources over a storage, as an aiohttp application."""
 
 import asyncio
 import uuid
@@ -50,8 +47,6 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RequestBounds:
-    """Bounds of a request and of a watch."""
-
     request: timedelta = REQUEST_LIMIT
     watch: timedelta = timedelta(seconds=1800)
     bookmark: timedelta = timedelta(seconds=30)

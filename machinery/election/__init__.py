@@ -1,7 +1,4 @@
-"""Leader election: a lock that several processes share, and the elector that acquires and renews it.
-
-The lock is a port; the leader's work is a coroutine that receives its term. No database and no cluster is used here.
-"""
+"""Leader election: a lock that several processes share, and the elector that acquires and renews it."""
 
 from machinery.election.elector import Elector
 from machinery.election.leader_term import ElectionCounts, Leadership, Term, TermEnd

@@ -15,7 +15,7 @@ import structlog
 from machinery.election.leader_term import ElectionCounts, Leadership, LeaderTerm, Term, TermEnd, Work, error_text, stack_of
 from machinery.election.lock import Candidate, Lock, LockRecord, Timings
 from machinery.errors import ConflictError, InvalidError
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
 
@@ -44,7 +44,6 @@ class Observation:
 
     @property
     def record(self) -> LockRecord | None:
-        """The last seen record."""
         return self._seen
 
     def observe(self, record: LockRecord | None, now: float) -> None:

@@ -21,8 +21,6 @@ NOT_LEADING = "this replica does not lead: nothing was sent"
 
 
 class Leadership:
-    """The leadership flag of one process."""
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._term: int | None = None
@@ -65,7 +63,6 @@ class Leadership:
             self._until = until
 
     def drop(self) -> None:
-        """Clear the flag."""
         self._term = None
 
 
@@ -73,8 +70,6 @@ NO_ANSWER = "no answer in time"
 
 
 class TermEnd(StrEnum):
-    """Why a term ended."""
-
     STOPPED = "the process stops"
     NOT_RENEWED = "the lock could not be renewed in time"
     TAKEN = "another holds the lock"
@@ -99,8 +94,6 @@ Work = Callable[[Term], Coroutine[Any, Any, None]]
 
 @dataclass(slots=True)
 class ElectionCounts:
-    """Counters for metrics."""
-
     gained: int = 0
     lost: dict[str, int] = field(default_factory=dict)
     polls: int = 0

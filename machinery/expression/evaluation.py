@@ -31,7 +31,6 @@ class Expression:
     tree: tree.Condition
 
     def names(self) -> frozenset[str]:
-        """The fields in the condition."""
         return frozenset(tree.names(self.tree))
 
     def evaluate(self, values: Values) -> bool | None:

@@ -16,24 +16,18 @@ TextFunction = Literal["startsWith", "endsWith", "contains", "matches"]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A literal."""
-
     type: Type
     value: Scalar
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of the object."""
-
     name: str
     type: Type
 
 
 @dataclass(frozen=True, slots=True)
 class MapEntry:
-    """An entry of a map."""
-
     name: str
     key: str
     type: Type

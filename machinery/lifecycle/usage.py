@@ -35,7 +35,6 @@ def raise_file_limit() -> None:
 
 
 def bind_usage(registry: Registry) -> None:
-    """Bind the process metrics to the registry."""
     registry.bind(CPU, time.process_time)
     registry.bind(RESIDENT, resident)
     registry.bind(VIRTUAL, lambda: _memory(0))

@@ -89,7 +89,6 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """Number of observations."""
         return sum(self._counts)
 
     def cumulated(self) -> Iterator[tuple[float, int]]:

@@ -1,7 +1,4 @@
-"""Keys, requests and certificates: everything X.509, with the library's objects kept inside.
-
-Values and functions without state or I/O. The callers decide who gets which certificate.
-"""
+"""Keys, requests and certificates: everything X.509, with the library's objects kept inside."""
 
 from machinery.pki.authority import CertificateAuthority, create_authority, random_serial
 from machinery.pki.certificates import (

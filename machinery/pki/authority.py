@@ -21,8 +21,6 @@ from machinery.pki.lint import lint_certificate, lint_plan
 
 
 class CertificateAuthority:
-    """A CA certificate with its key."""
-
     def __init__(self, certificate: bytes, key: bytes) -> None:
         """Raises InvalidError when one is unreadable, they are no pair, or the certificate is not a CA's."""
         self._certificate = certificates.load_certificate(certificate)

@@ -1,14 +1,6 @@
 """Checks of a certificate before and after its signature. Each returns a list of findings, empty for a correct certificate.
 
-Rules (RFC 5280, RFC 5480, and requirements of Python's and gRPC's TLS stacks).
-
-Before: the CN exists; the serial is positive, has at most 20 bytes and more than 64 bits (not guessable, unique); the end is
-after the begin, and both are within the CA's validity; gRPC can use the key; a serving certificate has alternative names.
-
-After, in addition: the certificate contains exactly what the plan contains: version, subject byte for byte, key, serial,
-validity, names, and the fixed set of extensions, each once, whatever the request contained. Critical BasicConstraints (no CA)
-and KeyUsage (digitalSignature only); exactly one extended usage; SKI of its own key, AKI of the CA's; the CA's name as issuer;
-signed with SHA-256.
+Sources of the rules: RFC 5280, RFC 5480, and requirements of the TLS stacks of Python and gRPC.
 """
 
 from datetime import timedelta

@@ -1,8 +1,4 @@
-"""Certificate signing requests: built by agents and hubctl, parsed strictly by the hub.
-
-Rules for parsing: at most 16 KiB; exactly one PEM block of type CERTIFICATE REQUEST and nothing else; decodable. The content is
-returned as `CSRFacts`. `check_request` also requires a valid signature by the request's own key, and a usable key.
-"""
+"""Certificate signing requests: built by agents and hubctl, parsed strictly by the hub."""
 
 import base64
 import binascii

@@ -22,8 +22,6 @@ class Clock(Protocol):
 
 
 class SystemClock(Clock):
-    """The clocks of this machine."""
-
     def now(self) -> datetime:
         return datetime.now(UTC)
 

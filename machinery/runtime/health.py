@@ -1,8 +1,4 @@
-"""Registry of named health checks for /livez, /readyz and /healthz. Each door formats its own response.
-
-A check is an async callable without arguments that raises when it fails. Checks run in the order of their registration,
-which is complete before the doors are built.
-"""
+"""Registry of named health checks for /livez, /readyz and /healthz. Each door formats its own response."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

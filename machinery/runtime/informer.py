@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 import structlog
 
 from machinery.errors import ExpiredError, MusterError
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.runtime.backoff import Backoff
 
 log = structlog.get_logger(__name__)

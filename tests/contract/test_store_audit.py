@@ -28,6 +28,7 @@ from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusal_of
 from tests.fakes.audit_records import MemorySink, entries, record
 from tests.fakes.databases import SqlDatabase, sqlite_database
+from tests.fakes.registration import set_accepted
 
 SECOND = timedelta(seconds=1)
 
@@ -160,7 +161,7 @@ def refused(database: SqlDatabase) -> AbstractContextManager[object]:
 
 async def accepted(store: Store, cluster: ClusterName = EDGE) -> None:
     await store.run(lambda tx: clusters.enter(tx, JoinRequest(cluster, "uid-1"), "agent", timedelta(seconds=60)))
-    await store.run(clusters.set_accepted, cluster, accepted=True, actor="admin")
+    await store.run(set_accepted, cluster, accepted=True, actor="admin")
 
 
 async def test_a_nul_is_kept_or_refused_as_invalid(store: Store, database: SqlDatabase) -> None:

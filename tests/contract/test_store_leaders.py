@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from hub.api.events import EventRecord
-from hub.api.hubleaders import FACT, KEPT
+from hub.api.hubreplicas import MOST_TERMS, UNREPORTED_TERMS
 from hub.api.meta.change import EVENTS
 from hub.election.fence import FencedStore
 from hub.election.locks import RowLock
@@ -179,21 +179,21 @@ async def test_ended_terms_not_told_are_told_by_the_next_leader(store: Store, ro
 
 async def test_of_many_terms_the_newest_are_told_others_counted(store: Store, row_lock: RowLock, clock: ManualClock) -> None:
     held = None
-    for _ in range(KEPT + 7):
+    for _ in range(MOST_TERMS + 7):
         held = await row_lock.take(held, ONE, LEASE)
     await tell(store, clock, present(held))
     events = await store.read(told)
-    assert (len(events), events[0]) == (1 + KEPT, ("7 changes of leader before term 8 are not listed", 1))
+    assert (len(events), events[0]) == (1 + MOST_TERMS, ("7 changes of leader before term 8 are not listed", 1))
     assert events[1][0].startswith("one became leader in term 8, ")
-    assert events[-1] == (f"one leads in term {KEPT + 7}", 1)
+    assert events[-1] == (f"one leads in term {MOST_TERMS + 7}", 1)
     await tell(store, clock, await row_lock.take(held, TWO, LEASE))
-    assert (await store.read(told))[1 + KEPT :] == [(f"two leads in term {KEPT + 8}", 1)], "they are left out once"
+    assert (await store.read(told))[1 + MOST_TERMS :] == [(f"two leads in term {MOST_TERMS + 8}", 1)], "they are left out once"
 
 
 async def test_what_cannot_be_read_keeps_nobody_from_leading(store: Store, row_lock: RowLock, clock: ManualClock) -> None:
     expected = []
     for term, fact in enumerate(("no JSON", '{"terms": 1}', '{"terms": [{"of a later": "release"}]}'), 1):
-        await store.run(lambda tx, fact: tx.facts.set(FACT, fact), fact)
+        await store.run(lambda tx, fact: tx.facts.set(UNREPORTED_TERMS, fact), fact)
         held = await row_lock.take(await row_lock.read(), ONE, LEASE)
         await tell(store, clock, held)
         await row_lock.release(held)

@@ -16,7 +16,6 @@ from hub.issuer.rotating import AuthoritySnapshot, RotatingIssuer
 from hub.ports import Transaction
 from hub.ports.identities import Issuer
 from hub.registry.certificateauthorities.service import authority_id
-from hub.registry.certificates import key_hash
 from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.identity import CertificateSubject, SerialNumber
@@ -143,7 +142,7 @@ def sign_anything(tx: Transaction, issuer: Issuer, profile: Profile, holder: Cer
             groups=tuple(sorted(profile.subject.organizations)),
             not_before=profile.not_before,
             not_after=profile.not_after,
-            key_hash=key_hash(profile.public_key),
+            key_hash=pki.key_hash(profile.public_key),
             issued_at=tx.now,
             cluster=holder.cluster,
             agent=holder.agent,

@@ -15,7 +15,6 @@ from hub.composition.core import Extension
 from hub.extensions.settings import Settings, load
 from hub.issuer.rotating import RotatingIssuer
 from hub.ports import HUB_ID
-from hub.registry.managedclusters import service as clusters
 from hub.replica.admin_kubeconfig import ADMIN_FILE
 from hub.serve import EXTENSIONS, Hub, build
 from hub.settings import HubSettings
@@ -29,6 +28,7 @@ from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import Clock, SystemClock
 from machinery.runtime.tls import Serving
 from tests.fakes.databases import migrated
+from tests.fakes.registration import set_accepted
 
 HUB = HubId("b2f1d5a0-0000-4000-8000-000000000001")
 OTHER_HUB = HubId("b2f1d5a0-0000-4000-8000-000000000002")
@@ -93,7 +93,7 @@ class InProcessHub:
         return self.hub.core.certificates.doors.serving
 
     async def accept(self, cluster: str, *, accepted: bool = True) -> None:
-        await self.store.run(clusters.set_accepted, ClusterName(cluster), accepted, "admin")
+        await self.store.run(set_accepted, ClusterName(cluster), accepted, "admin")
 
     async def start(self) -> Hub:
         """Returns when it is ready. Raises what keeps it from starting."""

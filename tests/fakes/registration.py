@@ -8,6 +8,7 @@ from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
 from hub.api.certificatesigningrequests import RequestState, Submission
 from hub.api.managedclusters.cluster import JoinRequest
+from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
 from hub.ports import Transaction
 from hub.registry.approvalrules import approval as approving
@@ -71,7 +72,7 @@ class Newcomer:
         self.store.transact(clusters.ensure, joining, requester.user)
 
     def accept(self, *, accepted: bool = True) -> None:
-        self.store.transact(clusters.set_accepted, self.cluster, accepted, OPERATOR)
+        self.store.transact(set_accepted, self.cluster, accepted, OPERATOR)
 
     def approve(self, name: str) -> None:
         self.store.transact(lambda tx: requests.decide(tx, name, approve=True, reason="Test", message="ok", actor=OPERATOR))
@@ -116,6 +117,11 @@ class Newcomer:
         """Goes the whole way; the agent's certificate."""
         self.issued(self.accepted())
         return self.certificate()
+
+
+def set_accepted(tx: Transaction, name: ClusterName, accepted: bool, actor: str) -> object:  # noqa: FBT001 - the field's value
+    stored = clusters.find(tx, name)
+    return clusters.put_changed(tx, doc.with_spec(stored.document, hubAcceptsClient=accepted), stored, actor)
 
 
 def change_cluster(

@@ -17,7 +17,6 @@ from hub.access.peers import Peers
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.liveness import Beat
 from hub.ports import Transaction
-from hub.registry import certificates
 from hub.store import SqlStore
 from hub.store.engine.engine import UnknownOutcomeError, parse_url, writing_engine
 from hub.store.engine.timeouts import SessionLimits
@@ -254,7 +253,7 @@ def certificate_of(now: datetime) -> tuple[bytes, CertificateRecord]:
     )
     public = pki.public_key_of(pki.generate_key())
     plan = pki.Plan(CertificateSubject("ann"), public, pki.random_serial(), began, ends)
-    record = CertificateRecord(plan.serial, Purpose.OPERATOR, "ann", (), began, ends, certificates.key_hash(public), now)
+    record = CertificateRecord(plan.serial, Purpose.OPERATOR, "ann", (), began, ends, pki.key_hash(public), now)
     return authority.sign(plan), record
 
 

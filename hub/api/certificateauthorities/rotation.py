@@ -27,8 +27,6 @@ WITH_PEOPLE = (Purpose.OPERATOR, Purpose.BOOTSTRAP, Purpose.LOGIN)
 
 
 class Act(StrEnum):
-    """An act of the leader."""
-
     MAKE = "make"
     ISSUE = "issue"
     RETIRE = "retire"

@@ -1,7 +1,4 @@
-"""Diagnosis: why a cluster is not Available, in steps over the hub's records, each with advice.
-
-A finding can end the diagnosis, if later steps would be pointless.
-"""
+"""Diagnosis: why a cluster is not Available, in steps over the hub's records, each with advice."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ from machinery.meta.objects import Document
 
 
 class FindingState(StrEnum):
-    """Result of a step."""
-
     OK = "Ok"
     WAITING = "Waiting"
     """No fault: a decision or a start is pending."""

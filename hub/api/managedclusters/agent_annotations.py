@@ -28,8 +28,6 @@ MAX_VERSION = 64
 
 
 class AgentHubState(StrEnum):
-    """The agent's state at one hub, as the agent reports it."""
-
     READY = "Ready"
     NOT_ACCEPTED = "NotAccepted"
     REGISTERING = "Registering"

@@ -235,7 +235,6 @@ def silent_since(cluster: Document) -> datetime | None:
 
 
 def stale_condition(cluster: Document, policy: StalenessPolicy, now: datetime) -> Condition:
-    """The condition of a stale cluster."""
     since = silent_since(cluster) or now
     removal = max(since + policy.remove, now + policy.notice)
     end = f" The hub removes it at {format_time(removal)} unless its agent sends a heartbeat before." if policy.remove else ""

@@ -195,8 +195,6 @@ class FieldReference:
 
 @dataclass(frozen=True, slots=True)
 class By:
-    """One sort key."""
-
     facet: FieldReference
     descending: bool = False
 

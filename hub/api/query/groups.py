@@ -51,7 +51,6 @@ class GroupQuery:
         return self._arranged([Group(values, count, tuple(totals)) for values, (count, *totals) in found.items()])
 
     def answer(self, group: Group) -> list[str | int | None]:
-        """A row of the answer."""
         totals = zip(self.sums, group.totals, strict=True)
         return [*group.values, group.count, *(None if total is None else _shown(each, total) for each, total in totals)]
 

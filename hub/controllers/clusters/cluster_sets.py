@@ -16,7 +16,7 @@ from datetime import timedelta
 
 import structlog
 
-from hub.api import clusterprofiles as profile_rules, managedclustersets as set_rules
+from hub.api import managedclustersets as set_rules
 from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS
@@ -119,5 +119,5 @@ def _register_profiles(builder: ControllerBuilder) -> None:
     namespaces = builder.add_step("cluster-profiles-namespaces", enqueue_affected)
     builder.fleet.on_reach.append(lambda name: namespaces.enqueue(Key("", name)))
     builder.watch_names(MANAGED_CLUSTERS, profiles, deleted=True)
-    builder.watch_names(CLUSTER_PROFILES, profiles, profile_rules.is_managed_here, deleted=True)
+    builder.watch_names(CLUSTER_PROFILES, profiles, clusterprofiles.is_managed_here, deleted=True)
     builder.watch(CLUSTER_SET_BINDINGS, lambda key: namespaces.enqueue(Key(key.namespace, "")), deleted=True)

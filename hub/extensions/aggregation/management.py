@@ -24,7 +24,7 @@ from machinery.apiserver.kinds.reviews import Reviewer
 from machinery.apiserver.storage import Actor
 from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import ConflictError, MusterError
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.runtime.clock import Clock
 from machinery.runtime.tls import Serving
 

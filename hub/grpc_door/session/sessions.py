@@ -22,7 +22,7 @@ from hub.registry.hubreplicas.service import Opened
 from hub.registry.liveness.heartbeats import stale_epoch_error
 from machinery.errors import ConflictError, MusterError
 from machinery.identity import AgentId, ClusterName, SerialNumber
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.event_loop import until_tick
 

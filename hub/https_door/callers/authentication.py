@@ -1,7 +1,4 @@
-"""Authentication at the HTTPS door: the authenticators in their order, and the end of watches whose credential ends.
-
-The hub's own are client certificates and bootstrap tokens, by its records, and tokens of its ServiceAccounts.
-"""
+"""Authentication at the HTTPS door: the authenticators in their order, and the end of watches whose credential ends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -47,7 +44,7 @@ from machinery.apiserver.storage import Actor, Storage
 from machinery.errors import ExpiredError, MusterError
 from machinery.identity import BOOTSTRAP_GROUP, CredentialId, HubId, SerialNumber, bootstrap_user
 from machinery.meta.objects import ChangeType, Query, WatchEvent
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.pki import TokenKeys, generate_key
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock

@@ -77,7 +77,6 @@ class HubAuthorizer(Authorizer):
         return replace(decision, reason=str(denied_error(standing.cluster)), denial_cause=DenialCause.CLUSTER_DENIED)
 
     async def rules(self, actor: Actor, namespace: str) -> HeldRules:
-        """Returns all rules of the actor in a namespace."""
         standing = caller_record_of(actor.holder)
         if standing is None or OPERATOR_GROUP in actor.groups:
             home = None if OPERATOR_GROUP in actor.groups else _home(actor)

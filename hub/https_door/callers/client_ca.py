@@ -15,7 +15,7 @@ from machinery import pki
 from machinery.apiserver.authn.authorities import ForeignCertificates, TrustedAuthorities, mark_of_authority
 from machinery.apiserver.authn.credential_end import Presence
 from machinery.errors import InvalidError
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.runtime.clock import Clock
 from machinery.runtime.tls import Serving
 

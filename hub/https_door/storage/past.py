@@ -107,8 +107,6 @@ for _field in ("before", "after"):
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuery:
-    """The parameters of a request."""
-
     limit: int = DEFAULT_LIMIT
     before: int | None = None
     after: int = 0

@@ -23,7 +23,7 @@ from machinery.errors import ExpiredError, MusterError
 from machinery.identity import ClusterName
 from machinery.meta.objects import ChangeType, Key, Page, Query, StoredObject, WatchEvent
 from machinery.meta.timestamps import format_time
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.runtime.event_loop import until_tick
 
 POLL = timedelta(milliseconds=500)

@@ -7,6 +7,7 @@ Every write is one transaction that reads the object, lets the server change it 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
+from threading import Lock
 from typing import Any, NoReturn
 
 import msgspec
@@ -23,10 +24,12 @@ from hub.registry import namespaces
 from hub.registry.generic.definition import WritePath
 from hub.registry.generic.virtual import DryRun, StoreRevision, not_found
 from hub.registry.kinds import write_paths
+from machinery.apiserver.http.limits import Rates
 from machinery.apiserver.resource import COUNT, CountedGroups, Counts
 from machinery.apiserver.storage import Actor, GroupResource, UpdateFunc
-from machinery.errors import AlreadyExistsError, ErrorSubject
+from machinery.errors import AlreadyExistsError, ErrorSubject, TooManyRequestsError
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
+from machinery.runtime.clock import Clock
 
 QUIET = timedelta(seconds=10)
 PORTION = 500
@@ -177,3 +180,60 @@ def cluster_counts(store: Store) -> Counts:
 def _counted(tx: Transaction, query: Query, grouping: GroupQuery) -> tuple[Sequence[Group], int]:
     revision = query.at if query.past and query.at is not None else tx.changes.newest()
     return tx.objects.groups(query, grouping), revision
+
+
+PER_NAMESPACE = (10, 100)
+"""Events per second on average, and as a burst."""
+TOTAL = (100, 1000)
+
+
+class EventStorage(ServiceStorage):
+    """`ServiceStorage` of Events, with limited rates of creates and updates, per namespace and in total.
+
+    Each Event costs a row, and each change of one a line of the change log. The limits are those of Kubernetes' EventRateLimit
+    admission, which does not count dry runs either. Clients above the rate get a retry delay. Reads are not limited.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        feed: ChangeFeed,
+        group_suffix: str,
+        clock: Clock,
+        *,
+        per_namespace: tuple[float, int] = PER_NAMESPACE,
+        together: tuple[float, int] = TOTAL,
+    ) -> None:
+        super().__init__(store, feed, group_suffix)
+        self._rates, self._total = Rates(*per_namespace, clock), Rates(*together, clock)
+        self._lock = Lock()  # updates count on the store's threads
+
+    async def create(
+        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
+        """Also raises TooManyRequestsError."""
+        if not dry_run:
+            self._count(key.namespace)
+        return await super().create(resource, key, document, actor, dry_run=dry_run)
+
+    async def update(
+        self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
+        """Also raises TooManyRequestsError. Deletions are not limited."""
+
+        def paced(old: Document) -> Document | None:
+            new = change(old)
+            if new is not None and new is not old and not dry_run:
+                self._count(key.namespace)
+            return new
+
+        return await super().update(resource, key, paced, actor, dry_run=dry_run)
+
+    def _count(self, namespace: str) -> None:
+        try:
+            with self._lock:
+                self._rates.check(namespace)
+                self._total.check("")
+        except TooManyRequestsError as error:
+            why = f'too many events in namespace "{namespace}": send fewer'
+            raise TooManyRequestsError(why, retry_after=error.retry_after) from None

@@ -15,6 +15,7 @@ from hub.ports import Transaction
 from hub.ports.identities import Issuer
 from hub.registry import certificates
 from hub.registry.certificatesigningrequests import service as request_objects
+from machinery import pki
 from machinery.errors import InvalidError, NotFoundError
 from machinery.identity import ClusterName, CredentialId, bootstrap_subject
 from machinery.meta.objects import Key
@@ -40,7 +41,7 @@ def create(
     Raises InvalidError if uses or lifetime are not positive, or the key is already known.
     """
     record = _new(tx, terms, actor)
-    if tx.certificates.of_key(certificates.key_hash(public_key)):
+    if tx.certificates.of_key(pki.key_hash(public_key)):
         raise InvalidError("the key of the certificate request is already used: create a new key for this credential")
     tx.credentials.add(record)
     profile = Profile(

@@ -104,7 +104,7 @@ def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
         raise ForbiddenError(
             f'the requester has a certificate of cluster "{requester.cluster}", and the request is for cluster "{cluster}"'
         )
-    csr_rules.check_key_is_new(cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
+    csr_rules.check_key_is_new(cluster, tx.certificates.of_key(facts.key_hash))
     return granted
 
 

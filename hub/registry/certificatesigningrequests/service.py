@@ -114,7 +114,6 @@ REMOVED_AT_ONCE = 100
 
 
 def due_for_removal(tx: Transaction, ends: RequestRetention) -> Sequence[str]:
-    """Names of the requests that are due for removal."""
     return [stored.key.name for stored in tx.objects.find(REQUESTS, Query()).items if _is_due(stored, ends, tx.now)]
 
 

@@ -46,7 +46,7 @@ def submit(tx: Transaction, submission: Submission, *, is_checked: bool = False)
         csr_rules.check_subject(facts, agent_subject(cluster, agent))
     else:
         csr_rules.check_subject(facts, *registered(tx, cluster, addon.name, addon.signer_name))
-    csr_rules.check_key_is_new(cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
+    csr_rules.check_key_is_new(cluster, tx.certificates.of_key(facts.key_hash))
     suffix = "".join(secrets.choice(AGENT_ID_ALPHABET) for _ in range(SUFFIX_LENGTH))
     document = csr_rules.submitted_document(submission, csr_rules.name_prefix(submission) + suffix)
     asked, known = csr_rules.fingerprint(document), request_objects.of_cluster(tx, cluster)

@@ -50,7 +50,6 @@ class WritePath:
         return objects.remove(tx, self.kind, old, who.user, generations=self.generations)
 
     def resource(self, suffix: str) -> GroupResource:
-        """The API resource of the kind."""
         name, _, group = self.kind.partition(".")
         return GroupResource(objects.group_of(group, suffix), name)
 
@@ -79,7 +78,6 @@ class ResourceDefinition:
         return replace(self.resource, group=objects.group_of(self.resource.group, suffix))
 
     def served(self, store: Store, suffix: str) -> Resource:
-        """The resource over this store."""
         shown = self.named(suffix)
         return shown if self.bind is None else self.bind(shown, store, objects.group_of("hub", suffix))
 

@@ -37,7 +37,7 @@ OF_CLUSTERS = (SUBJECT_PREFIX, BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
 AGENT_LIMIT = 1280 * 1024
 """Largest JSON in bytes that an agent may write. Operators may write 256 KiB more (`OBJECT_LIMIT`)."""
 GROWTH_ABOVE_LIMIT = 1024
-"""Objects above AGENT_LIMIT, from an earlier release, may grow by this much per write, so that a condition can still change."""
+"""Objects that operators made larger than AGENT_LIMIT may grow by this much per write, so that a condition can still change."""
 HARD_LIMIT = 1664 * 1024
 """No write of an agent enlarges an object beyond this: 128 KiB less than operators reach in the same way."""
 

@@ -1,7 +1,4 @@
-"""Storages of resources that are not stored as documents, but computed from records on read.
-
-Their resourceVersion is the store's revision. They cannot be watched or written unless a kind overrides that.
-"""
+"""Storages of resources that are not stored as documents, but computed from records on read."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

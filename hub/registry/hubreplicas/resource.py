@@ -1,4 +1,4 @@
-"""HubReplica, a kind of this project: a process that serves this hub."""
+"""HubReplica and HubLeader, kinds of this project: a process that serves this hub, and the lock of the leader election."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,13 +8,14 @@ from typing import Any
 from hub.api.hubreplicas import Replica
 from hub.api.meta import document as doc
 from hub.ports import Store, Transaction
-from hub.registry.generic.definition import ResourceDefinition, action, own_resource
-from hub.registry.generic.schemas import FLAG, INT32, MOMENT, TEXT, age_cell, cell, described, record
+from hub.registry.generic.definition import ResourceDefinition, action, computed, own_resource
+from hub.registry.generic.schemas import FLAG, INT32, INT64, MOMENT, TEXT, age_cell, cell, described, record
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.hubreplicas import service as draining
 from machinery.apiserver.resource import AGE, Column, Question, Resource, TableRow
+from machinery.durations import format_duration
 from machinery.meta.objects import Document
-from machinery.meta.timestamps import format_time
+from machinery.meta.timestamps import format_micro_time, format_time
 
 SCHEMA = record(
     "HubReplica is a process that serves this hub. Each replica reports its state every two seconds. One that has stopped is "
@@ -124,3 +125,50 @@ def _bound(shown: Resource, store: Store, own: str) -> Resource:
 HUB_REPLICA = ResourceDefinition(
     own_resource("hubreplicas", "HubReplica", SCHEMA, _COLUMNS, short_names=("replicas",)), bind=_bound, stored=False
 )
+
+
+NOBODY = "<nobody>"
+LEADER_SCHEMA = record(
+    "HubLeader is the lock of the leader election. Its holder is the leader and runs the controllers.",
+    status=record(
+        "The lock in the database.",
+        holder=described(TEXT, "The leader; empty: the lock was released."),
+        term=described(INT64, "Increases with each acquisition; transactions of an earlier term are rejected."),
+        transitions=described(INT64, "How often the holder changed."),
+        leaseDuration=described(TEXT, "Time without a renewal after which another replica acquires the lock."),
+        acquireTime=described(MOMENT, "Start of the term, by the database's clock."),
+        renewTime=described(MOMENT, "Last renewal; not needed with an embedded database."),
+    ),
+)
+_TRANSITIONS = cell("status", "transitions", absent="")
+_LEADER_COLUMNS = (
+    Column("Holder", lambda row: cell("status", "holder")(row) or NOBODY, description="The leader."),
+    Column("Term", cell("status", "term", absent=""), type="integer", description="Increases with each acquisition."),
+    Column("Since", age_cell("status", "acquireTime"), description="Time since the start of the term."),
+    Column("Renewed", age_cell("status", "renewTime"), description="Time since the last renewal."),
+    Column("Transitions", _TRANSITIONS, type="integer", description="How often the holder changed."),
+    Column(
+        "Lease",
+        cell("status", "leaseDuration", absent=""),
+        description="Time without a renewal after which another replica acquires it.",
+        priority=1,
+    ),
+)
+
+
+def _lock(tx: Transaction) -> Sequence[ComputedObject]:
+    lock = tx.leaders.record()
+    if lock is None:
+        return ()
+    status = {
+        "holder": lock.holder,
+        "term": lock.term,
+        "transitions": lock.transitions,
+        "leaseDuration": format_duration(lock.lease),
+        "acquireTime": format_micro_time(lock.acquired_at),
+        "renewTime": format_micro_time(lock.renewed_at),
+    }
+    return (ComputedObject("hub", "HubLeader/hub", {"status": status}),)
+
+
+HUB_LEADER = computed(own_resource("hubleaders", "HubLeader", LEADER_SCHEMA, _LEADER_COLUMNS), _lock)

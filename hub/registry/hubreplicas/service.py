@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from hub.api import hubleaders, hubreplicas
+from hub.api import hubreplicas
 from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.api.hubreplicas import LOST_AFTER, AgentSession, LogLevelOrder, Replica, alive
 from hub.api.managedclusters import duplicates as duplicate
@@ -231,7 +231,7 @@ def clear_log_level(tx: Transaction) -> None:
 
 def record_leader_terms(tx: Transaction, term: int, ours: EventRecord, actor: str) -> None:
     """Write an Event for each unreported term. `ours`: the Event of `term`, which is the caller's."""
-    untold = hubleaders.decoded(tx.facts.get(hubleaders.FACT))
-    if untold.terms:
-        events.record(tx, tuple(untold.news(term, ours)), actor)
-        tx.facts.set(hubleaders.FACT, hubleaders.encoded(hubleaders.UnreportedTerms()))
+    terms = hubreplicas.decode_terms(tx.facts.get(hubreplicas.UNREPORTED_TERMS))
+    if terms.terms:
+        events.record(tx, tuple(terms.news(term, ours)), actor)
+        tx.facts.set(hubreplicas.UNREPORTED_TERMS, hubreplicas.encode_terms(hubreplicas.UnreportedTerms()))

@@ -62,7 +62,6 @@ def release(tx: Transaction, actor: str) -> Brake:
 
 
 def brake_message(brake: Brake) -> str:
-    """Message about the effect of the brake."""
     return (
         f"{brake.silent} of {brake.fleet} living clusters became silent together: their taints and removals are postponed "
         "until most of them send heartbeats again, or until `hubctl release-brake`"

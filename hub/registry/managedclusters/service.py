@@ -188,12 +188,6 @@ def note_duplicate(tx: Transaction, joining: JoinRequest, actor: str) -> None:
     put_changed(tx, noted, stored, actor)
 
 
-def set_accepted(tx: Transaction, name: ClusterName, accepted: bool, actor: str) -> Written | StoredObject:  # noqa: FBT001 - the field's value
-    """Set `spec.hubAcceptsClient`. Raises NotFoundError."""
-    stored = find(tx, name)
-    return put_changed(tx, doc.with_spec(stored.document, hubAcceptsClient=accepted), stored, actor)
-
-
 def report_status(tx: Transaction, name: ClusterName, report: StatusReport, actor: str) -> Written | StoredObject:
     """Replace the agent's part of the status. No write if nothing changes. Raises ForbiddenError unless accepted."""
     stored = find(tx, name)

@@ -17,7 +17,7 @@ import structlog
 
 from hub.api.meta.change import Change
 from machinery.errors import MusterError
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.runtime.event_loop import until_tick, wait_at_most
 
 RARELY = 10

@@ -9,7 +9,7 @@ import msgspec
 import structlog
 from sqlalchemy import Connection, bindparam, delete, insert, select, text, update
 
-from hub.api import hubleaders as succession
+from hub.api import hubreplicas
 from hub.ports import Facts, Leaders
 from hub.store import schema
 from hub.store.engine.encoding import to_micros
@@ -78,9 +78,9 @@ class SqlLeaders(Leaders):
     def _note(self, taken: LockRecord) -> None:
         """Record the term for later reporting. The reporter holds the term's lock, so it cannot run at the same time."""
         facts = SqlFacts(self._connection)
-        untold = _untold(facts.get(succession.FACT))
-        began = succession.TermStart(taken.term, taken.holder, taken.acquired_at)
-        facts.set(succession.FACT, succession.encoded(untold.followed_by(began)))
+        terms = _unreported(facts.get(hubreplicas.UNREPORTED_TERMS))
+        began = hubreplicas.TermStart(taken.term, taken.holder, taken.acquired_at)
+        facts.set(hubreplicas.UNREPORTED_TERMS, hubreplicas.encode_terms(terms.followed_by(began)))
 
     def _next_term(self) -> int:
         first = insert_into(schema.terms, self._connection.dialect.name).values(lock=HUB, term=0)
@@ -113,13 +113,13 @@ class SqlLeaders(Leaders):
             raise NotLeaderError(OVER)
 
 
-def _untold(text: str | None) -> succession.UnreportedTerms:
+def _unreported(text: str | None) -> hubreplicas.UnreportedTerms:
     """A value of another release that cannot be decoded does not prevent leadership."""
     try:
-        return succession.decoded(text)
+        return hubreplicas.decode_terms(text)
     except msgspec.DecodeError as error:
         log.warning("unreported changes of leader cannot be decoded and are skipped", error=str(error))
-        return succession.UnreportedTerms()
+        return hubreplicas.UnreportedTerms()
 
 
 class SqlFacts(SqlTable, Facts):

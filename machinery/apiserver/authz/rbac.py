@@ -174,7 +174,6 @@ class RoleIndex:
         self._subjects: dict[tuple[str, Key], tuple[Subject, ...]] = {}
 
     def __len__(self) -> int:
-        """Number of bindings."""
         return len(self._subjects)
 
     def put(self, resource: str, key: Key, document: Mapping[str, Any] | None) -> None:
@@ -278,7 +277,6 @@ class RbacAuthorizer(Authorizer):
         return self.decide(actor, attributes)
 
     async def rules(self, actor: Actor, namespace: str) -> HeldRules:
-        """All rules of the actor in a namespace, for a rules review."""
         return self.held(actor, namespace)
 
     def decide(self, actor: Actor, asked: Attributes) -> Decision:

@@ -59,8 +59,6 @@ def most_connections() -> int:
 
 
 class Connections:
-    """The open connections of a listener."""
-
     def __init__(self, bounds: ConnectionBounds) -> None:
         self.bounds = bounds
         self.arriving: set[asyncio.Transport] = set()
@@ -116,7 +114,6 @@ class Connections:
             return
 
     def abort(self) -> None:
-        """Abort all connections."""
         for transport in tuple(self.arriving):
             transport.abort()
         for guard in tuple(self._open):

@@ -33,7 +33,6 @@ class HealthEndpoints:
         self._failing: set[tuple[str, str]] = set()
 
     def paths(self) -> Iterator[str]:
-        """All paths that this class serves."""
         for endpoint, checks in self._checks.items():
             yield f"/{endpoint}"
             yield from (f"/{endpoint}/{name}" for name in checks)

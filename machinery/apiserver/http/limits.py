@@ -126,7 +126,6 @@ class Pool:
             raise
 
     def give(self, identity: str) -> None:
-        """Return the seat."""
         self._taken -= 1
         self._held[identity] -= 1
         if not self._held[identity]:

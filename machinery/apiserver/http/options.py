@@ -226,8 +226,6 @@ def read_continue(token: str, sort_by: str = "") -> Started:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Options of a write."""
-
     dry_run: bool
     validation: str
     manager: str = ""

@@ -1,7 +1,4 @@
-"""rbac.authorization.k8s.io: ClusterRole, ClusterRoleBinding, Role and RoleBinding, with Kubernetes' validation.
-
-The escalation checks are in `machinery.apiserver.authz.escalation`.
-"""
+"""rbac.authorization.k8s.io: ClusterRole, ClusterRoleBinding, Role and RoleBinding, with Kubernetes' validation."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial

@@ -1,7 +1,4 @@
-"""Access reviews of authorization.k8s.io, and SelfSubjectReview of authentication.k8s.io.
-
-Nothing is stored; the answers apply to the current moment.
-"""
+"""Access reviews of authorization.k8s.io, and SelfSubjectReview of authentication.k8s.io."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol

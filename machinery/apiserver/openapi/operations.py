@@ -29,7 +29,6 @@ _BY_VERB: Mapping[str, tuple[str, ...]] = {
 
 
 def parameters_of_path(kind: str, *, named: bool, namespaced: bool) -> list[dict[str, Any]]:
-    """Parameters of all operations of a path."""
     found = []
     if named:
         found.append(_in_path("name", f"name of the {kind}"))

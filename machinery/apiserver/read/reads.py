@@ -159,7 +159,6 @@ async def fresh(call: ResourceCall, wanted: int | None) -> None:
 
 
 async def get(call: ResourceCall) -> web.Response:
-    """Respond with one object."""
     await fresh(call, revision(call.request.query.get("resourceVersion", "")))
     with errors_about(call.resource, call.key.name):
         stored = await call.storage.get(call.resource.key, call.key)
@@ -167,7 +166,6 @@ async def get(call: ResourceCall) -> web.Response:
 
 
 async def object_answer(call: ResourceCall, stored: StoredObject, status: int = 200) -> web.Response:
-    """The object in the requested form."""
     if call.form.shape is ResponseShape.TABLE:
         table = await call.tables().table((stored,), {"resourceVersion": str(stored.revision)})
         return await value_answer(call.request, table, call.form, status)

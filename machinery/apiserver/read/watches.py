@@ -37,8 +37,6 @@ log = structlog.get_logger(__name__)
 
 
 class Watches:
-    """The open watches of a server."""
-
     def __init__(self, *, longest: timedelta, bookmark: timedelta) -> None:
         self._longest = longest.total_seconds()
         self._bookmark = bookmark.total_seconds()

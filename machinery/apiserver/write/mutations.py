@@ -1,7 +1,4 @@
-"""create, update, patch, delete and deletecollection: decode the request and apply the rules of `writes` to the object.
-
-A create of a kind that is never stored (reviews, tokens) is answered with a computed document.
-"""
+"""create, update, patch, delete and deletecollection: decode the request and apply the rules of `writes` to the object."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress

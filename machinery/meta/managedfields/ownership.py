@@ -1,7 +1,4 @@
-"""Owners of fields, as stored in `metadata.managedFields`, and the effect of a write on them.
-
-A writer becomes the only owner of a field that it writes, beside appliers of the same value; a removed field has no owner.
-"""
+"""Owners of fields, as stored in `metadata.managedFields`, and the effect of a write on them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -11,10 +11,9 @@ import pytest
 from hub.api.liveness import Beat
 from hub.api.meta.change import EVENTS
 from hub.api.query.parsing import where_of
-from hub.https_door.storage.events import PER_NAMESPACE, EventStorage
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.leases import FIRST_BEAT, LeaseStorage
-from hub.https_door.storage.storage import ServiceStorage
+from hub.https_door.storage.storage import PER_NAMESPACE, EventStorage, ServiceStorage
 from hub.registry.managedclusters import service as clusters
 from hub.store import SqlStore
 from machinery.apiserver.kinds.events import EVENT

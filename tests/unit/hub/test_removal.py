@@ -29,7 +29,7 @@ from machinery.meta.objects import Key, Query, StoredObject
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusal, check_refusals, check_results, present
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import EDGE, OPERATOR, Newcomer, change_cluster, fresh_newcomer
+from tests.fakes.registration import EDGE, OPERATOR, Newcomer, change_cluster, fresh_newcomer, set_accepted
 
 HOUR = timedelta(hours=1)
 HELD = "example.com/pre-delete"
@@ -471,7 +471,7 @@ def test_cluster_gets_no_name_of_the_hub_and_none_of_a_namespace_with_accounts_o
     account("west")
     check_refusal(ForbiddenError, cluster, "west", match="belongs to no cluster")
     with pytest.raises(ForbiddenError, match=r"label the namespace with .*cluster-name=east"):
-        store.transact(clusters.set_accepted, cluster_name("east"), True, "admin")  # noqa: FBT003 - the field's value
+        store.transact(set_accepted, cluster_name("east"), True, "admin")  # noqa: FBT003 - the field's value
     stored = present(found(store))
     store.transact(lambda tx: namespaces.put(tx, namespace_rules.labelled(stored.document), stored, "admin"))
-    store.transact(clusters.set_accepted, cluster_name("east"), True, "admin")  # noqa: FBT003 - the field's value
+    store.transact(set_accepted, cluster_name("east"), True, "admin")  # noqa: FBT003 - the field's value

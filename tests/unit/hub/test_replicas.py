@@ -30,7 +30,7 @@ from machinery.runtime.clock import ManualClock
 from machinery.runtime.event_loop import LEAST_RATE
 from tests.checks import check_each, check_refusal, check_refusal_of, present
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import fresh_store
+from tests.fakes.registration import fresh_store, set_accepted
 from tests.fakes.virtual_time import in_the_loops_time
 from tests.unit.hub.test_sessions import AGENT, EDGE, FAR, TICK, Open
 
@@ -398,7 +398,7 @@ def test_second_agent_is_shown_until_it_was_not_refused_for_a_while(store: Inlin
     store.transact(draining.close_session, EDGE, AGENT, "s1")
     assert shown(store) == "TwoAgents"
     clock.advance(timedelta(minutes=1))
-    store.transact(clusters.set_accepted, EDGE, True, "ann")  # noqa: FBT003 - the field's value
+    store.transact(set_accepted, EDGE, True, "ann")  # noqa: FBT003 - the field's value
     store.transact(clusters.report_status, EDGE, StatusReport(), "agent")
     assert shown(store) == ""
     store.transact(clusters.note_duplicate, JoinRequest(EDGE, "uid-2"), "agent")

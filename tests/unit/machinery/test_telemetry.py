@@ -25,8 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from machinery.errors import ConflictError, InvalidError
 from machinery.lifecycle.process import Verbosity, verbosity_signal
 from machinery.observability import logs, telemetry, tracing
-from machinery.observability.log_once import LogOnce
-from machinery.observability.logs import REDACTED, redacted
+from machinery.observability.logs import REDACTED, LogOnce, redacted
 from machinery.observability.metrics import Distribution, Registry, Tally, counter, gauge, histogram
 from machinery.observability.telemetry import TraceExporter
 from machinery.observability.tracing import NOTHING, TraceContext, parsed

@@ -31,7 +31,6 @@ from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
 from hub.extensions.settings import load
 from hub.https_door.callers.authentication import end_with_revocations
 from hub.issuer.local import make_authority
-from hub.registry import certificates
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms
 from machinery import pki
@@ -87,7 +86,7 @@ async def stage() -> Stage:
     clock = ManualClock()
     store, now, key = InlineStore(clock), clock.now(), pki.generate_key()
     plan = pki.Plan(CertificateSubject("cn"), pki.public_key_of(key), pki.random_serial(), now, now + timedelta(hours=1))
-    key_hash = certificates.key_hash(plan.public_key)
+    key_hash = pki.key_hash(plan.public_key)
     record = CertificateRecord(plan.serial, Purpose.AGENT, "cn", (), plan.not_before, plan.not_after, key_hash, now)
     await store.run(lambda tx: tx.certificates.add(record))
     return Stage(clock, store, Peers(store, clock), make_authority(Lifetimes(), now)[0].sign(plan), plan.serial, plan.not_after)

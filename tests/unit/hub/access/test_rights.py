@@ -40,6 +40,7 @@ from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusal, check_refusal_of, present, refusal
 from tests.fakes.inline_store import InlineStore
+from tests.fakes.registration import set_accepted
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GROUPS = ApiGroups()
@@ -229,7 +230,7 @@ async def test_what_nobody_tells_counts_after_the_bound(store: InlineStore, cloc
     await standings.of(EDGE1)
     clock.advance(timedelta(seconds=1))
     certify(store, "b", 2, clock)
-    store.transact(lambda tx: clusters.set_accepted(tx, EDGE1, accepted=False, actor="admin"))
+    store.transact(lambda tx: set_accepted(tx, EDGE1, accepted=False, actor="admin"))
     assert await standings.of(EDGE1) == ClusterView(accepted=True, agent=AgentId("a"))
     clock.advance(MAX_AGE)
     assert await standings.of(EDGE1) == ClusterView(accepted=False, agent=AgentId("b"), denied=True)

@@ -18,7 +18,7 @@ from machinery.meta.conditions import Condition
 from machinery.meta.objects import Query
 from machinery.runtime.clock import ManualClock
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import Newcomer
+from tests.fakes.registration import Newcomer, set_accepted
 
 AGENT = AgentId("xk7pq")
 
@@ -52,7 +52,7 @@ class Hub:
         self.store.transact(requests.decide, request, approve=True, reason="Tested", message="", actor="admin")
 
     def accept(self, name: str, *, accepted: bool = True) -> None:
-        self.store.transact(clusters.set_accepted, ClusterName(name), accepted, "admin")
+        self.store.transact(set_accepted, ClusterName(name), accepted, "admin")
 
     def state(self, request: str) -> RequestState:
         return self.store.transact(requests.state, request)

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from hub.api import managedclustersets as rules
-from hub.api.clusterprofiles import SET as OF_SET
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS
 from hub.registry import managedclustersets as clustersets, namespaces
+from hub.registry.clusterprofiles import SET as OF_SET
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import InvalidError
