@@ -16,7 +16,8 @@ translated to SQL: the typed tree (`machinery.expression.tree`) is plain data, a
 except for regular expressions, for which a store first looks up the values that match.
 """
 
-from machinery.expression.evaluation import Expression, parse, parse_operand
+from machinery.expression.evaluation import Expression, parse
+from machinery.expression.parsing import parse_operand
 from machinery.expression.syntax import ExpressionError
 from machinery.expression.types import Fields, KubernetesVersion, ListOf, MapOf, Type, parse_quantity, parse_version
 

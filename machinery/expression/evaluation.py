@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from machinery.expression import tree
-from machinery.expression.parsing import read, read_operand
+from machinery.expression.parsing import read
 from machinery.expression.patterns import glob_matches
 from machinery.expression.types import Fields, ListOf, MapOf, Scalar
 
@@ -45,11 +45,6 @@ class Expression:
 def parse(text: str, fields: Fields) -> Expression:
     """Parse a condition. Raises ExpressionError with the column and what is valid there."""
     return Expression(text, read(text, fields))
-
-
-def parse_operand(text: str, fields: Fields) -> tree.Field | tree.MapEntry:
-    """Parse a single value, such as `version` or `labels["tier"]`. Raises ExpressionError."""
-    return read_operand(text, fields)
 
 
 def _condition(node: tree.Condition, values: Values) -> bool | None:  # noqa: C901, PLR0911 - one per node

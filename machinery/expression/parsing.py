@@ -35,7 +35,7 @@ def read(text: str, fields: Fields) -> tree.Condition:
     return _Parser(text, fields).condition()
 
 
-def read_operand(text: str, fields: Fields) -> tree.Field | tree.MapEntry:
+def parse_operand(text: str, fields: Fields) -> tree.Field | tree.MapEntry:
     """Parse a single value, as in `labels["tier"]`. Raises ExpressionError, also for a whole list or map."""
     return _Parser(text, fields).operand()
 
