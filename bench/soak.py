@@ -98,11 +98,11 @@ def run(arguments: Sequence[str]) -> int:
     tally = Tally()
     began, start = SystemClock().now(), time.monotonic()
     code = pytest.main(["-m", "soak", "-o", f"timeout={TIMEOUT}", *arguments], plugins=[tally])
-    told = written(tally.outcomes, began, time.monotonic() - start)
+    report = written(tally.outcomes, began, time.monotonic() - start)
     if arguments:
-        sys.stdout.write(f"\n{told}")
+        sys.stdout.write(f"\n{report}")
     elif tally.outcomes:
-        NOTES.write_text(renewed(NOTES.read_text(), told))
+        NOTES.write_text(renewed(NOTES.read_text(), report))
     return int(code)
 
 

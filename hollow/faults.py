@@ -168,6 +168,6 @@ class FaultInjection:
             except ValueError:
                 document = None
             if not isinstance(document, dict):
-                raise InvalidError("faults are told as a JSON object")
+                raise InvalidError("the body must be a JSON object with the faults")
             self.switch(Faults.from_document(document))
         return web.json_response(self.faults.document())

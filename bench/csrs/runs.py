@@ -73,7 +73,7 @@ def run_cases(seed: int, first: int, count: int) -> Tally:
             case_began = time.process_time()
             outcome = stage.tried(attempt)
             took = time.process_time() - case_began
-            tally.outcomes[outcome.told] += 1
+            tally.outcomes[outcome.result] += 1
             wrong = judged(attempt, outcome, stage)
         except BaseException:  # noqa: BLE001 - everything that escapes is a finding
             took, wrong = time.process_time() - case_began, [traceback.format_exc()]

@@ -26,8 +26,8 @@ PREFIX, EVERY = "system:open-cluster-management:", "system:open-cluster-manageme
 
 def judged(attempt: Attempt, outcome: Outcome, world: World) -> list[str]:
     """What is wrong with the outcome; empty: nothing."""
-    if outcome.told != "Issued":
-        wrong = [] if outcome.told in REFUSALS else [f"it ended as {outcome.told}"]
+    if outcome.result != "Issued":
+        wrong = [] if outcome.result in REFUSALS else [f"it ended as {outcome.result}"]
         return [*wrong, *(["a record without a certificate"] if outcome.records else [])]
     found = ["issued twice"] if outcome.again else []
     if attempt.asker.barred:

@@ -77,9 +77,9 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`told`: the error's type, or the phase. `again`: whether issuing a second time wrote something."""
+    """`result`: the error's type, or the phase. `again`: whether issuing a second time wrote something."""
 
-    told: str
+    result: str
     request: Mapping[str, Any] = field(default_factory=dict)
     records: tuple[CertificateRecord, ...] = ()
     again: bool = False

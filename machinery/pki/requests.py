@@ -77,7 +77,7 @@ def check_request(pem: bytes) -> CSRFacts:
     if facts.key_refusal is not None:
         raise _invalid(facts.key_refusal)
     if not facts.signature_valid:
-        raise _invalid("its signature does not match its key: whoever made it does not hold the private key")
+        raise _invalid("its signature does not match its key: the requester has not shown that it holds the private key")
     return facts
 
 

@@ -148,13 +148,13 @@ def _due(seen: RotationSnapshot, one: AuthorityRecord, old: AuthorityRecord | No
         case Phase.DISTRIBUTING if one.is_given_up:
             return Act.END
         case Phase.DISTRIBUTING if not seen.lagging(one):
-            untold = seen.without_trust(one)
+            distrusting = seen.without_trust(one)
             if old is None or not old.is_given_up:
-                may_issue = is_ordered or _is_enough(untold, is_over)
+                may_issue = is_ordered or _is_enough(distrusting, is_over)
             else:
                 # agents of a compromised CA that do not trust the next one yet are waited for
                 until = max(old.ends_at, one.since + (old.within or timedelta())) if old.ends_at is not None else one.since
-                may_issue = seen.now >= until or not any(each.connected for each in untold)
+                may_issue = seen.now >= until or not any(each.connected for each in distrusting)
             return Act.ISSUE if may_issue else None
         case Phase.OUTGOING if one.is_given_up:
             return Act.END if is_late or not any(each.connected for each in seen.holding(one)) else None

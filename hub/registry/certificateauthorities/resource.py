@@ -110,7 +110,7 @@ def _computed(tx: Transaction, patience: timedelta) -> Sequence[ComputedObject]:
 
 def _status(one: AuthorityRecord, seen: RotationSnapshot, patience: timedelta) -> Mapping[str, Any]:
     facts = pki.parse_certificate(one.certificate)
-    untold, holding = seen.without_trust(one), seen.holding(one)
+    distrusting, holding = seen.without_trust(one), seen.holding(one)
     optional = {
         "order": one.order.value if one.order else None,
         "orderedBy": one.ordered_by,
@@ -127,9 +127,9 @@ def _status(one: AuthorityRecord, seen: RotationSnapshot, patience: timedelta) -
         "compromised": one.is_given_up,
         "signed": {purpose.value: count for purpose, count in sorted(seen.signed.get(one.id, {}).items())},
         "agents": len(seen.members),
-        "agentsWithoutTrust": len(untold),
+        "agentsWithoutTrust": len(distrusting),
         "agentsHolding": len(holding),
-        "clustersWithoutTrust": _names(untold)[:SHOWN],
+        "clustersWithoutTrust": _names(distrusting)[:SHOWN],
         "clustersHolding": _names(holding)[:SHOWN],
         "clustersLeftBehind": list(seen.left_behind.get(one.id, ())),
         "waitsFor": list(waits_for(seen, one, patience)),
