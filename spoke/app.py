@@ -22,10 +22,9 @@ from spoke.credentials.directory import AtomicDirectory
 from spoke.credentials.kubernetes_secrets import KubeSecrets, OwnedSecrets
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import HubSelectionPolicy, Unaccepted
-from spoke.domain.report import ExternalEndpoint
+from spoke.domain.report import ClusterClaimRules, ExternalEndpoint
 from spoke.domain.route import Driver, Reach
 from spoke.domain.schedule import Detection
-from spoke.domain.status import ClusterClaimRules
 from spoke.observability.event_recorder import KubeEvents
 from spoke.observability.progress import AgentProgress
 from spoke.options import AddOnOptions, AgentOptions, AgentPorts, Hubs

@@ -18,8 +18,7 @@ from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFound
 from machinery.meta.timestamps import parse_time
 from machinery.observability.logs import LogOnce
 from machinery.pki import unverified_claims
-from spoke.domain.report import WANTED, NodeResources, ReportedClaim
-from spoke.domain.status import PROBE_TIMEOUT, merged_claims
+from spoke.domain.report import PROBE_TIMEOUT, WANTED, NodeResources, ReportedClaim, merged_claims
 from spoke.ports.cluster import ApiServerHealth, Attest, Cluster
 from spoke.settings.fields import FeatureGates
 

@@ -12,10 +12,9 @@ from spoke.bootstraps.listing import Bootstraps
 from spoke.credentials.kubeconfigs import ANY_REACH
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import HubSelectionPolicy
-from spoke.domain.report import ExternalEndpoint
+from spoke.domain.report import ClusterClaimRules, ExternalEndpoint
 from spoke.domain.route import Reach
 from spoke.domain.schedule import Detection
-from spoke.domain.status import ClusterClaimRules
 from spoke.ports.cluster import Announcer, Attest, Cluster, CredentialDirectory, Secrets
 from spoke.ports.hub import Dial
 

@@ -17,9 +17,15 @@ from spoke.credentials.kubeconfigs import HubConnection
 from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.addon import CUSTOMIZED, lease_condition
 from spoke.domain.next_step import SessionEnd
-from spoke.domain.report import ClusterReport, NamespaceReport, ReportedClaim, namespace_applied_condition
+from spoke.domain.report import (
+    AVAILABLE_CONDITION,
+    JOINED_CONDITION,
+    ClusterReport,
+    NamespaceReport,
+    ReportedClaim,
+    namespace_applied_condition,
+)
 from spoke.domain.schedule import SILENCE, RenewalTime, ack_timeout, pause
-from spoke.domain.status import AVAILABLE_CONDITION, JOINED_CONDITION
 from spoke.options import AgentOptions, Pauses
 from spoke.ports.cluster import Secrets
 from spoke.ports.hub import Desired, Dial, HubClient, HubLostError

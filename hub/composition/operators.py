@@ -15,8 +15,7 @@ from hub.registry.bootstrapcredentials.documents import AdvertisedAddress
 from hub.registry.certificateauthorities.resource import CERTIFICATE_AUTHORITY, authorities_of
 from machinery.apiserver.authn.chain import TokenChecks
 from machinery.apiserver.http.connections import ConnectionBounds
-from machinery.apiserver.http.draining import Draining
-from machinery.apiserver.http.filters import Filters, Limiting, RefusalLimit
+from machinery.apiserver.http.filters import Draining, Filters, Limiting, RefusalLimit
 from machinery.apiserver.http.limits import REQUEST_LIMIT
 
 

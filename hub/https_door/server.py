@@ -37,8 +37,7 @@ from machinery.apiserver.authn.chain import TokenAuthenticator
 from machinery.apiserver.authn.impersonation import Impersonation
 from machinery.apiserver.authz.escalation import EscalationCheck, wait_until_seen
 from machinery.apiserver.http.connections import ConnectionBounds
-from machinery.apiserver.http.draining import Draining
-from machinery.apiserver.http.filters import Filters, Incoming, Inner
+from machinery.apiserver.http.filters import Draining, Filters, Incoming, Inner
 from machinery.apiserver.http.listener import DEFAULT_BOUNDS, Listening, serve
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.kinds.reviews import Reviewer, access_reviews

@@ -8,7 +8,7 @@ from hub.access.limits import AccessLimits
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.sessions import Sessions
 from hub.https_door.server import HttpsServer
-from machinery.apiserver.http.draining import Draining
+from machinery.apiserver.http.filters import Draining
 from machinery.observability.metrics import Registry, counter, gauge, histogram
 
 MOST_VERSIONS = 30

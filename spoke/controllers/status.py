@@ -22,24 +22,22 @@ from machinery.runtime.controller import Reconciler
 from machinery.runtime.tasks import cancel_and_wait
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.report import (
+    JOINED_CONDITION,
+    PROBE_PERIOD,
+    PROBE_PERIOD_WHILE_FAILING,
+    RECHECK,
     AgentEvent,
+    Availability,
+    ClusterClaimRules,
     ClusterReport,
     ExternalEndpoint,
     NamespaceReport,
     NodeResources,
     ReportedClaim,
-    left_out,
-)
-from spoke.domain.status import (
-    JOINED_CONDITION,
-    PROBE_PERIOD,
-    PROBE_PERIOD_WHILE_FAILING,
-    RECHECK,
-    Availability,
-    ClusterClaimRules,
     allocatable_of,
     capacity_of,
     exposed_claims,
+    left_out,
     truncated_claims,
 )
 from spoke.ports.cluster import Cluster

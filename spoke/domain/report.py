@@ -1,17 +1,28 @@
-"""Values of the agent's reports: the cluster's status, managed namespaces, and Events for operators.
+"""The agent's reports: the rules for the cluster's status, managed namespaces, and Events for operators.
 
 Managed namespaces are those that the hub's cluster sets want on this cluster. Source: OCM's registration agent. A wanted
 namespace has the hub's label with "true"; one that is no longer wanted has "false" and is never deleted, because its contents
 are not ours. The label's key identifies the hub. OCM derives it from the hub's URL, so that a hub with two URLs counts as two;
 here it is derived from the hub's id if there is one.
+
+Availability (OCM): an API server counts as failed only after 20 s without a success, measured from the start of the first
+failed probe; until then the verdict stays. The number of probes within the threshold does not matter.
+Resources are Kubernetes quantities, summed exactly: a decimal number with an optional suffix (`n u m k M G T P E`, powers of
+1000; `Ki … Ei`, powers of 1024) or a decimal exponent. A sum keeps the format of its first operand, as in Kubernetes, with the
+largest suffix that leaves a whole number.
+Claims (OCM): reserved claims are always reported and come first; both kinds are sorted by name; custom ones are limited.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from decimal import Decimal, InvalidOperation
+from enum import Enum
 from hashlib import sha256
 
 from machinery.identity import HubId
-from machinery.meta.conditions import FALSE, TRUE, Condition
+from machinery.meta.conditions import AVAILABLE, FALSE, JOINED, TRUE, Condition
 
 LABEL_PREFIX = "clusterset.open-cluster-management.io/"
 LONGEST_LABEL = 63
@@ -118,3 +129,142 @@ class ClusterReport:
     endpoints: tuple[ExternalEndpoint, ...] = ()
     namespaces: tuple[NamespaceReport, ...] = ()
     """Results for the namespaces that the hub wants; others stay as they are."""
+
+
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_SHAPE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?\d{1,3}))?")
+
+
+class Format(Enum):
+    BINARY = "BinarySI"
+    DECIMAL = "DecimalSI"
+
+
+def parse_quantity(text: str) -> tuple[Decimal, Format]:
+    """The exact value and its format. Raises ValueError for an invalid quantity."""
+    match = _SHAPE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a Kubernetes quantity")
+    number, binary, decimal, exponent = match.groups()
+    try:
+        value = Decimal(number)
+    except InvalidOperation as error:
+        raise ValueError(f"{text!r} is not a Kubernetes quantity") from error
+    if binary:
+        return value * _BINARY[binary], Format.BINARY
+    power = int(exponent) if exponent else _DECIMAL[decimal or ""]
+    return value.scaleb(power), Format.DECIMAL
+
+
+def format_quantity(value: Decimal, form: Format) -> str:
+    """The canonical text: the largest suffix without a fraction. Fractions of a nano are rounded up."""
+    if form is Format.BINARY and value == value.to_integral_value():
+        whole = int(value)
+        for suffix, factor in reversed(_BINARY.items()):
+            if whole and whole % factor == 0:
+                return f"{whole // factor}{suffix}"
+        return str(whole)
+    for suffix, power in reversed(_DECIMAL.items()):
+        scaled = value.scaleb(-power)
+        if scaled == scaled.to_integral_value() and (scaled or not suffix):
+            return f"{int(scaled)}{suffix}"
+    return f"{int(value.scaleb(9).to_integral_value(rounding='ROUND_CEILING'))}n"
+
+
+def add(first: str, second: str) -> str:
+    """The sum, in the format of `first` unless `first` is zero."""
+    (left, form), (right, other) = parse_quantity(first), parse_quantity(second)
+    return format_quantity(left + right, form if left else other)
+
+
+FAILURE_THRESHOLD = timedelta(seconds=20)
+RECHECK = timedelta(seconds=5)
+PROBE_PERIOD, PROBE_PERIOD_WHILE_FAILING = timedelta(seconds=5), timedelta(seconds=2)
+"""From the start of one probe to the start of the next."""
+PROBE_TIMEOUT = timedelta(seconds=5)
+MAX_MESSAGE = 1024
+RESERVED_CLAIMS = frozenset(
+    (
+        "id.k8s.io",
+        "kubeversion.open-cluster-management.io",
+        "platform.open-cluster-management.io",
+        "product.open-cluster-management.io",
+    )
+)
+
+JOINED_CONDITION = Condition(JOINED, TRUE, "ManagedClusterJoined", "Managed cluster joined")
+AVAILABLE_CONDITION = Condition(AVAILABLE, TRUE, "ManagedClusterAvailable", "Managed cluster is available")
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """State of the API server; `failing_since` is monotonic."""
+
+    verdict: bool | None = None
+    failing_since: float | None = None
+    condition: Condition | None = None
+
+    def observed(self, *, ok: bool, status_code: int | None, detail: str, began: float, ended: float) -> "Availability":
+        """The state after one probe that ran between two monotonic instants."""
+        if ok:
+            return Availability(verdict=True, condition=AVAILABLE_CONDITION)
+        since = began if self.failing_since is None else self.failing_since
+        if ended - since < FAILURE_THRESHOLD.total_seconds():
+            return replace(self, failing_since=since)
+        return Availability(verdict=False, failing_since=since, condition=unavailable_condition(status_code, detail))
+
+
+def unavailable_condition(status_code: int | None, detail: str) -> Condition:
+    """Available=False with OCM's reason and message."""
+    code = "" if status_code is None else f"status code: {status_code}, "
+    message = f"The kube-apiserver is not ok, {code}{detail}"[:MAX_MESSAGE]
+    return Condition(AVAILABLE, FALSE, "ManagedClusterKubeAPIServerUnavailable", message)
+
+
+def capacity_of(nodes: Iterable[NodeResources]) -> dict[str, str]:
+    """Capacity summed over all nodes."""
+    return _sum(node.capacity for node in nodes)
+
+
+def allocatable_of(nodes: Iterable[NodeResources]) -> dict[str, str]:
+    """Allocatable resources summed over the schedulable nodes."""
+    return _sum(node.allocatable for node in nodes if node.schedulable)
+
+
+def _sum(parts: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    total: dict[str, str] = {}
+    for part in parts:
+        for resource, quantity in part.items():
+            present = total.get(resource)
+            total[resource] = add(present, quantity) if present is not None else format_quantity(*parse_quantity(quantity))
+    return dict(sorted(total.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterClaimRules:
+    """`--max-custom-cluster-claims` and `--reserved-cluster-claim-suffixes`."""
+
+    max_custom: int = 20
+    reserved_suffixes: tuple[str, ...] = ()
+
+    def is_reserved(self, name: str) -> bool:
+        return name in RESERVED_CLAIMS or any(name.endswith(suffix) for suffix in self.reserved_suffixes if suffix)
+
+
+def merged_claims(sources: Sequence[Sequence[ReportedClaim]]) -> tuple[ReportedClaim, ...]:
+    """For equal names, the claim of the last source: properties win over claims."""
+    return tuple({claim.name: claim for source in sources for claim in source}.values())
+
+
+def exposed_claims(claims: Sequence[ReportedClaim], rules: ClusterClaimRules) -> tuple[ReportedClaim, ...]:
+    """The claims to report: reserved, then the allowed number of custom ones, each sorted by name."""
+    ordered = sorted(claims, key=lambda claim: claim.name)
+    reserved = [claim for claim in ordered if rules.is_reserved(claim.name)]
+    custom = [claim for claim in ordered if not rules.is_reserved(claim.name)]
+    return (*reserved, *custom[: max(rules.max_custom, 0)])
+
+
+def truncated_claims(claims: Sequence[ReportedClaim], rules: ClusterClaimRules) -> int:
+    """How many custom claims `exposed_claims` leaves out."""
+    return len(claims) - len(exposed_claims(claims, rules))

@@ -9,6 +9,7 @@ Requests that end before `audit` leave no audit record and cost no look-up. `aud
 credentials and expired deadlines: it reads the actor when the response is complete.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,6 +19,7 @@ from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, Attributes, Decision, peer_certificate
 from machinery.apiserver.http.limits import WAIT_DIVISOR, Openings, Pool, Rates, RefusalQueue, Seat, origin
+from machinery.apiserver.http.loopback import Loopback
 from machinery.apiserver.http.options import request_timeout
 from machinery.apiserver.storage import Actor
 from machinery.errors import DeadlineError, MusterError, TooManyRequestsError, UnavailableError
@@ -220,3 +222,68 @@ class RefusalLimit:
             if incoming.authenticated.user == ANONYMOUS.user:
                 self._rates.check(host)
             raise
+
+
+EXEMPT = ("/readyz", "/livez", "/healthz", "/metrics")
+RETRY_AFTER = 5
+
+
+class Draining:
+    """The two filters of a stopping server, `gate` and `counted`, and the steps of a stop: `refuse`, then `drained`.
+
+    It refuses new requests at the gate and counts admitted ones until they are done. Health, metrics and the server's own
+    loopback requests are always answered, since hooks may need the API to the end. Both filters use one predicate for this: a
+    request that only one of them exempted would make a drain wait for ever.
+    """
+
+    def __init__(self, loopback: Loopback | None = None) -> None:
+        """`loopback`: identifies the server's own requests; None: it makes none."""
+        self._loopback = loopback
+        self._refusing = False
+        self._waiting = False
+        self._count = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in progress, without watches and exempt ones."""
+        return self._count
+
+    def refuse(self) -> None:
+        """Answer every new request with 429 and Retry-After, and close its connection."""
+        self._refusing = True
+
+    async def drained(self) -> None:
+        """Wait until all admitted requests are done. Later requests are refused with UnavailableError."""
+        self._waiting = True
+        await self._none.wait()
+
+    def _is_exempt(self, request: web.Request) -> bool:
+        """Whether a request is answered even while the server stops."""
+        return request.path.startswith(EXEMPT) or (self._loopback is not None and self._loopback.is_shown_by(request))
+
+    async def gate(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+        """The filter for the slot `gate`."""
+        if not self._refusing or self._is_exempt(incoming.request):
+            return await inner(incoming)
+        response = web.Response(text="The server is shutting down, please try again later.\n", status=429)
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Retry-After"] = str(RETRY_AFTER)
+        response.force_close()
+        return response
+
+    async def counted(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+        """The filter for the slot `in_flight`."""
+        if incoming.long_running or self._is_exempt(incoming.request):
+            return await inner(incoming)
+        if self._waiting:
+            raise UnavailableError("the server is shutting down", retry_after=timedelta(seconds=1))
+        self._count += 1
+        self._none.clear()
+        try:
+            return await inner(incoming)
+        finally:
+            self._count -= 1
+            if not self._count:
+                self._none.set()

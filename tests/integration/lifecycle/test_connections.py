@@ -16,8 +16,7 @@ from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, Attributes, Authenticator, Authorizer, Decision
 from machinery.apiserver.http.connections import ConnectionBounds
-from machinery.apiserver.http.draining import Draining
-from machinery.apiserver.http.filters import Filters
+from machinery.apiserver.http.filters import Draining, Filters
 from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.http.loopback import LIFETIME, SERVER_NAME, USER_AGENT, Loopback, LoopbackAuthenticator, LoopbackClient
 from machinery.apiserver.kinds.core import CONFIG_MAP

@@ -24,8 +24,10 @@ from spoke.domain.names import AgentNames
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import (
     NORMAL,
+    PROBE_TIMEOUT,
     WARNING,
     AgentEvent,
+    ClusterClaimRules,
     ManagedNamespace,
     NodeResources,
     ReportedClaim,
@@ -34,7 +36,6 @@ from spoke.domain.report import (
     news_of,
 )
 from spoke.domain.schedule import SHORTEST_INTERVAL, SPREAD, STEP, pause
-from spoke.domain.status import PROBE_TIMEOUT, ClusterClaimRules
 from spoke.ports.cluster import ApiServerHealth
 from spoke.ports.hub import Capability, ClientIdentity, HubLostError
 from spoke.session.reports import EVENT_BURST, EVENT_QUEUE, SessionEvents

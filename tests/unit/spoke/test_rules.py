@@ -10,7 +10,7 @@ from machinery.identity import AgentId, CertificateSubject, ClusterName, HubId, 
 from machinery.meta.conditions import FALSE, TRUE
 from machinery.runtime.clock import ManualClock
 from spoke.credentials.owner import Owner
-from spoke.domain import status
+from spoke.domain import report
 from spoke.domain.credential import CERTIFICATE, KEY, KUBECONFIG, CertificateView, Flaw, HubEntry, StoredCredential, judge
 from spoke.domain.hubs import (
     ChoiceReason,
@@ -144,9 +144,9 @@ def test_quantities_add_up_exactly() -> None:
     rows = [("4", "4", "8"), ("500m", "500m", "1"), ("1", "250m", "1250m"), ("8Gi", "8Gi", "16Gi"), ("0", "8Gi", "8Gi")]
     rows += [("16384Mi", "1Ki", "16777217Ki"), ("1Ki", "1", "1025"), ("2k", "1", "2001"), ("1e3", "1", "1001")]
     rows += [("1.5Gi", "512Mi", "2Gi"), ("100n", "1", "1000000100n"), ("1023Ei", "1", "1179438699212804456449")]
-    check_results(status.add, rows)
+    check_results(report.add, rows)
     wrong = ("", "x", "1Gb", "1 Gi", "--1", "1e9999", "Ki")
-    check_refusals(ValueError, status.add, [(text, "1", "not a Kubernetes quantity") for text in wrong])
+    check_refusals(ValueError, report.add, [(text, "1", "not a Kubernetes quantity") for text in wrong])
 
 
 def test_capacity_counts_all_nodes_and_allocatable_only_schedulable_ones() -> None:
@@ -154,43 +154,43 @@ def test_capacity_counts_all_nodes_and_allocatable_only_schedulable_ones() -> No
         NodeResources("a", {"cpu": "4", "memory": "8Gi"}, {"cpu": "4"}, schedulable=True),
         NodeResources("b", {"cpu": "3500m", "memory": "8Gi"}, {"cpu": "3500m"}, schedulable=False),
     ]
-    assert (status.capacity_of(nodes), status.allocatable_of(nodes)) == ({"cpu": "7500m", "memory": "16Gi"}, {"cpu": "4"})
+    assert (report.capacity_of(nodes), report.allocatable_of(nodes)) == ({"cpu": "7500m", "memory": "16Gi"}, {"cpu": "4"})
 
 
-def failed(state: status.Availability, at: float) -> status.Availability:
+def failed(state: report.Availability, at: float) -> report.Availability:
     return state.observed(ok=False, status_code=500, detail="boom", began=at, ended=at)
 
 
-def well(state: status.Availability, at: float) -> status.Availability:
+def well(state: report.Availability, at: float) -> report.Availability:
     return state.observed(ok=True, status_code=200, detail="ok", began=at, ended=at)
 
 
 def test_cluster_is_unavailable_after_twenty_seconds_of_failure_and_not_before() -> None:
-    state = well(status.Availability(), 0)
+    state = well(report.Availability(), 0)
     for tenth in range(199):
         state = failed(state, 100 + tenth / 10)
     assert state.verdict is True, "however often a short failure is seen"
     assert state.condition is not None
     assert state.condition.status == TRUE
-    state = failed(failed(well(status.Availability(), 0), 100), 120)
+    state = failed(failed(well(report.Availability(), 0), 100), 120)
     assert state.verdict is False
     assert state.condition is not None
     assert (state.condition.status, state.condition.message) == (FALSE, "The kube-apiserver is not ok, status code: 500, boom")
-    state = failed(well(failed(well(status.Availability(), 0), 100), 110), 125)
+    state = failed(well(failed(well(report.Availability(), 0), 100), 110), 125)
     assert [state.verdict, failed(state, 144).verdict, failed(state, 145).verdict] == [True, True, False], "a success resets it"
-    assert failed(failed(status.Availability(), 0), 19.9).verdict is None, "it never answered"
-    slow = status.Availability().observed(ok=False, status_code=None, detail="", began=0, ended=5)
+    assert failed(failed(report.Availability(), 0), 19.9).verdict is None, "it never answered"
+    slow = report.Availability().observed(ok=False, status_code=None, detail="", began=0, ended=5)
     slow = slow.observed(ok=False, status_code=None, detail="", began=15, ended=20)
     assert slow.verdict is False, "counted from the start of the first probe"
 
 
 def test_claims_are_reserved_first_sorted_and_custom_ones_are_cut() -> None:
     names = ["z", "b", "a", "product.open-cluster-management.io", "id.k8s.io", "id-test.k8s.io", "x.mine.io"]
-    rules = status.ClusterClaimRules(max_custom=2, reserved_suffixes=("mine.io",))
+    rules = report.ClusterClaimRules(max_custom=2, reserved_suffixes=("mine.io",))
     claims = [ReportedClaim(name, name) for name in names]
-    exposed = [claim.name for claim in status.exposed_claims(claims, rules)]
+    exposed = [claim.name for claim in report.exposed_claims(claims, rules)]
     assert exposed == ["id.k8s.io", "product.open-cluster-management.io", "x.mine.io", "a", "b"]
-    assert status.truncated_claims(claims, rules) == 2
+    assert report.truncated_claims(claims, rules) == 2
 
 
 def hub(name: str, state: HubState = READY, *, rests: float = 0, ready_for: float | None = None) -> HubCandidate:

@@ -12,8 +12,7 @@ from multidict import CIMultiDict
 from machinery.apiserver.access import Attributes, Authorizer, Decision, attributes
 from machinery.apiserver.authn.aggregation import Origin
 from machinery.apiserver.authn.impersonation import Impersonation
-from machinery.apiserver.http.draining import Draining
-from machinery.apiserver.http.filters import Incoming
+from machinery.apiserver.http.filters import Draining, Incoming
 from machinery.apiserver.http.loopback import USER_AGENT, Loopback
 from machinery.apiserver.storage import Actor
 from machinery.errors import BadRequestError, ForbiddenError, UnavailableError
