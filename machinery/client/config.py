@@ -92,7 +92,7 @@ def _check(chosen: ChosenContext, origin: str) -> None:
     if not server:
         missing.append("a server")
     elif not server.startswith(("https://", "http://")):
-        raise InvalidError(f"kubeconfig {origin}: the cluster's server is no https:// address")
+        raise InvalidError(f"kubeconfig {origin}: the cluster's server is not an https:// URL")
     trusted = any(chosen.cluster.get(key) for key in ("certificate-authority", "certificate-authority-data"))
     if not trusted and not server.startswith("http://") and not chosen.cluster.get("insecure-skip-tls-verify"):
         missing.append("a certificate-authority")

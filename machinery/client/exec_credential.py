@@ -167,7 +167,7 @@ def read_credential(text: str, api_version: str = API_VERSION) -> ExecCredential
     names = ("clientCertificateData", "clientKeyData", "token", "expirationTimestamp")
     parts = [status.get(name) or "" for name in names]
     if not all(isinstance(part, str) for part in parts):
-        raise InvalidError(f"the output of the plug-in has a value that is no text among {', '.join(names)}")
+        raise InvalidError(f"the output of the plug-in has a value that is not a string among {', '.join(names)}")
     credential = ExecCredential(parts[0], parts[1], parts[3], parts[2])
     if bool(credential.chain) != bool(credential.key):
         raise InvalidError("the output of the plug-in holds one of certificate and key, and they go together")
@@ -177,7 +177,7 @@ def read_credential(text: str, api_version: str = API_VERSION) -> ExecCredential
         if credential.expires:
             parse_time(credential.expires)
     except (ValueError, OverflowError):
-        raise InvalidError("the output of the plug-in has an expirationTimestamp that is no time") from None
+        raise InvalidError("the output of the plug-in has an expirationTimestamp that is not a time") from None
     return credential
 
 

@@ -5,7 +5,6 @@ CA, and the extension `muster` with the gRPC endpoint and the hub's id; its user
 relative to the file. A file without the extension reaches a hub by the Kubernetes API only, where a bearer token suffices.
 """
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,6 +19,7 @@ from machinery.client.kubeconfig_documents import (
     choose,
     credential_error,
     decoded,
+    encoded,
     entries_of,
     extension_of,
     impersonation_of,
@@ -111,10 +111,10 @@ class Kubeconfig:
     def require_credential(self) -> Credential:
         """The client certificate. Raises InvalidError."""
         if self.credential is None:
-            aside = "; a plug-in (exec) is not run here" if self.plugin is not None else ""
+            aside = "; the credential plugin (exec) is not run here" if self.plugin is not None else ""
             raise InvalidError(
                 f'kubeconfig {self.source}: user "{self.user}" lacks client-certificate-data and client-key-data, '
-                f"and the hub knows its peers by their certificate{aside}"
+                f"and the hub identifies its peers by certificate{aside}"
             )
         return self.credential
 
@@ -164,9 +164,9 @@ class _Reader:
         if not isinstance(server, str) or not server:
             raise self._wrong(f'lacks the server of cluster "{name}"')
         if not server.startswith("https://"):
-            raise self._wrong(f'has a server for cluster "{name}" that is no https:// address: {server[:100]}')
+            raise self._wrong(f'has a server for cluster "{name}" that is not an https:// URL: {server[:100]}')
         if not is_host(server):
-            raise self._wrong(f'has a server for cluster "{name}" whose host or port cannot be: {server[:100]}')
+            raise self._wrong(f'has a server for cluster "{name}" whose host or port is invalid: {server[:100]}')
         authority = self._bytes(entry, "certificate-authority", f'cluster "{name}"')
         if authority is None and entry.get("insecure-skip-tls-verify"):
             raise self._wrong(
@@ -179,7 +179,7 @@ class _Reader:
         cluster_name = bound.get("clusterName") if isinstance(bound, dict) else None
         if bound is not None and not isinstance(cluster_name, str):
             raise self._wrong(
-                f'has a clusterName in the extension "{KUBECONFIG_NAME_EXTENSION}" of cluster "{name}" that is no text'
+                f'has a clusterName in the extension "{KUBECONFIG_NAME_EXTENSION}" of cluster "{name}" that is not a string'
             )
         proxy_url, tls_server_name = (self._text(entry, key, where) for key in ("proxy-url", "tls-server-name"))
         return ClusterEntry(name, server, authority, self._endpoint(name, entry), proxy_url, tls_server_name, cluster_name)
@@ -187,7 +187,7 @@ class _Reader:
     def _text(self, entry: Document, key: str, where: str) -> str | None:
         text = entry.get(key)
         if text is not None and not isinstance(text, str):
-            raise self._wrong(f"has a {key} {where} that is no text")
+            raise self._wrong(f"has a {key} {where} that is not a string")
         return text
 
     def _endpoint(self, cluster: str, entry: Document) -> HubEndpoint | None:
@@ -252,7 +252,7 @@ def write_kubeconfig(cluster: ClusterEntry, identity: Credential | ExecUser | st
     Unless it has a plugin it contains a secret: write it with mode 0600.
     """
     if isinstance(identity, Credential):
-        auth: Document = {"client-certificate-data": encode(identity.chain), "client-key-data": encode(identity.key)}
+        auth: Document = {"client-certificate-data": encoded(identity.chain), "client-key-data": encoded(identity.key)}
     else:
         auth = {"exec": written_exec(identity)} if isinstance(identity, ExecUser) else {"token": identity}
     return _write(cluster, user, auth, cluster.name)
@@ -270,7 +270,7 @@ def _write(cluster: ClusterEntry, user: str, auth: Document, context: str, more:
     named = {"proxy-url": cluster.proxy_url, "tls-server-name": cluster.tls_server_name}
     entry: Document = {
         "server": cluster.server,
-        "certificate-authority-data": encode(cluster.certificate_authority),
+        "certificate-authority-data": encoded(cluster.certificate_authority),
         **{name: value for name, value in named.items() if value},
     }
     if cluster.endpoint is not None:
@@ -280,7 +280,7 @@ def _write(cluster: ClusterEntry, user: str, auth: Document, context: str, more:
             "kind": ENDPOINT_KIND,
             "grpcServer": endpoint.grpc_server,
             "hubID": endpoint.hub_id,
-            **({"certificateAuthorityData": encode(authority)} if authority is not None else {}),
+            **({"certificateAuthorityData": encoded(authority)} if authority is not None else {}),
             **({"clusterName": endpoint.cluster_name} if endpoint.cluster_name is not None else {}),
         }
         entry["extensions"] = [{"name": KUBECONFIG_EXTENSION, "extension": extension}]
@@ -296,8 +296,3 @@ def _write(cluster: ClusterEntry, user: str, auth: Document, context: str, more:
         "users": [{"name": user, "user": auth}],
     }
     return yaml.safe_dump(document, sort_keys=False).encode()
-
-
-def encode(pem: bytes) -> str:
-    """The value of a key that ends in `-data`."""
-    return base64.b64encode(pem).decode("ascii")

@@ -122,6 +122,11 @@ def entries_of(document: Mapping[str, Any], section: str) -> Iterator[Document]:
     yield from (entry for entry in listed if isinstance(entry, dict)) if isinstance(listed, list) else ()
 
 
+def encoded(pem: bytes) -> str:
+    """The value of a key that ends in `-data`."""
+    return base64.b64encode(pem).decode("ascii")
+
+
 def decoded(inline: object, what: str) -> bytes:
     """Decode the value of a key that ends in `-data`. Raises InvalidError; `what` begins its message."""
     try:
@@ -143,7 +148,7 @@ def credential_error(entry: Mapping[str, Any]) -> str:
     if entry.get("auth-provider"):
         return "has an auth-provider, which Kubernetes no longer supports: use an exec plug-in, or `hubctl login`"
     if impersonation_of(entry) is None:
-        return "has a value in as, as-uid, as-groups or as-user-extra that is no text, or no list of texts"
+        return "has a value in as, as-uid, as-groups or as-user-extra that is not a string, or not a list of strings"
     return exec_error(entry)
 
 

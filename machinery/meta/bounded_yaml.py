@@ -167,7 +167,7 @@ class _Builder:
         if event.tag not in (None, *_TAGS):
             raise YamlError("it has a tag that names no type of JSON", event.start_mark)
         if self._wants_key():
-            raise YamlError("a key is no text", event.start_mark)
+            raise YamlError("a key is not a string", event.start_mark)
         value: dict[str, Any] | list[Any] = [] if isinstance(event, yaml.SequenceStartEvent) else {}
         self._open.append(_Open(value, event.anchor, self._nodes - 1, set()))
 

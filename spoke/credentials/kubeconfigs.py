@@ -13,12 +13,11 @@ from machinery.client.kubeconfig import (
     ClusterEntry,
     HubEndpoint,
     Kubeconfig,
-    encode,
     parse_kubeconfig,
     parsed,
     write_hub_kubeconfig,
 )
-from machinery.client.kubeconfig_documents import parse_document
+from machinery.client.kubeconfig_documents import encoded, parse_document
 from machinery.errors import InvalidError
 from machinery.identity import HubId, recovery_subject
 from machinery.pki import CertificateFacts, parse_chain, public_key_of
@@ -245,10 +244,10 @@ def with_authority(kubeconfig: bytes, authority: bytes) -> bytes:
     if entry.endpoint is not None and entry.endpoint.certificate_authority is not None:
         for each in cluster["extensions"]:
             if each["name"] == KUBECONFIG_EXTENSION:
-                each["extension"]["certificateAuthorityData"] = encode(authority)
+                each["extension"]["certificateAuthorityData"] = encoded(authority)
     else:
         cluster.pop("certificate-authority", None)
-        cluster["certificate-authority-data"] = encode(authority)
+        cluster["certificate-authority-data"] = encoded(authority)
     return yaml.safe_dump(document, sort_keys=False).encode()
 
 

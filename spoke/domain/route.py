@@ -47,8 +47,9 @@ class Reach:
             )
         if chosen is Driver.GRPC and not certificate:
             raise InvalidError(
-                f"kubeconfig {source} lacks client-certificate-data and client-key-data, by which a hub knows its peers over "
-                "gRPC: set --registration-driver=csr to use its token, or make another with hubctl create bootstrap-kubeconfig"
+                f"kubeconfig {source} lacks client-certificate-data and client-key-data, by which a hub identifies its peers "
+                "over gRPC: set --registration-driver=csr to use its token, or make another "
+                "with hubctl create bootstrap-kubeconfig"
             )
         return chosen
 

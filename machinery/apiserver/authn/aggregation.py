@@ -129,7 +129,7 @@ class FrontProxy(RequestAuthenticator):
         extra = extra_headers(headers, trust.extras)
         texts = (user, uid, *groups, *extra, *(value for values in extra.values() for value in values))
         if not all(is_plain(text) for text in texts):
-            raise UnauthorizedError("the proxy's headers hold what is no text")
+            raise UnauthorizedError("the proxy's headers are not valid text")
         return Actor(user, groups, uid, extra, holder=Origin.DELEGATED)
 
 

@@ -113,5 +113,5 @@ def claimed(headers: CIMultiDictProxy[str]) -> ImpersonatedUser | None:
         raise BadRequestError(f"{', '.join(sorted(set(present)))}: impersonation needs a user name in the header {USER}")
     extra = extra_headers(headers, (EXTRA,))
     if not all(is_plain(text) for text in (*extra, *(value for name in present for value in headers.getall(name)))):
-        raise BadRequestError("the headers for impersonation hold what is no text")
+        raise BadRequestError("the headers for impersonation are not valid text")
     return ImpersonatedUser(user, tuple(headers.getall(GROUP, ())), headers.get(UID, ""), extra)

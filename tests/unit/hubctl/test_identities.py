@@ -210,7 +210,7 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
     ({"username": "ann", "token": "hush"}, "has a username or a password"),
     ({"auth-provider": {"name": "gcp", "config": {"access-token": "hush"}}}, "has an auth-provider"),
     *(
-        ({"token": "hush", **acts}, "that is no text")
+        ({"token": "hush", **acts}, "that is not a string")
         for acts in ({"as": ["x"]}, {"as-groups": "x"}, {"as-user-extra": {"a": "x"}})
     ),
     ({"exec": {"apiVersion": "client.authentication.k8s.io/v1alpha1", "command": "x"}}, "whose apiVersion is not"),

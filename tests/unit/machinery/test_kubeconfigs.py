@@ -102,7 +102,7 @@ async def test_what_a_kubeconfig_lacks_is_named_without_its_secrets(tmp_path: Pa
         (None, (*at, ca), "lacks a certificate-authority"),
         ({"client-certificate-data": PEM}, user, "lacks the user's client-key"),
         ({"as": "somebody"}, user, "lacks a user's credential"),
-        ("api.example:6443", (*at, "server"), "server is no https:// address"),
+        ("api.example:6443", (*at, "server"), "server is not an https:// URL"),
         ("%%%", (*at, ca), "certificate-authority-data of the cluster is not base64"),
         ({"server": "https://a", "certificate-authority": "gone.crt"}, at, "certificate-authority of the cluster names"),
         ({"exec": plugin}, user, "credential plugin gave no credential"),
@@ -246,5 +246,5 @@ def test_exec_info_and_credential_round_trip_or_are_refused() -> None:
     check_refusals(InvalidError, read_exec_info, [(text, "") for text in ("", "[" * 100_000, "[]", "{}", beta, *odd)])
     rows: list[Any] = [None, {}, {"clientCertificateData": "c"}, {"clientCertificateData": "c", "clientKeyData": 5}]
     texts = [json.dumps({"apiVersion": API_VERSION, "kind": "ExecCredential", "status": status}) for status in rows]
-    said = "neither a token|go together|has no status|no text among"
+    said = "neither a token|go together|has no status|not a string among"
     check_refusals(InvalidError, plugins.read_credential, [(text, said) for text in texts])
