@@ -224,7 +224,7 @@ def _checked(host: str) -> str:
     """`host` if clients can connect to it. Raises InvalidError."""
     if is_address(host):
         if ip_address(host).is_unspecified:
-            raise InvalidError(f"{host} is no address to connect to: name one with --advertise")
+            raise InvalidError(f"{host} is not an address to connect to: set one with --advertise")
     elif not _HOST_NAME.fullmatch(host):
         raise InvalidError(f'"{host[:80]}" is neither an address nor a host name')
     return host

@@ -67,7 +67,7 @@ class DemoFolder:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise OccupiedError(f"another demo is running in {self.root}; end it, or say --directory") from error
+                raise OccupiedError(f"another demo is running in {self.root}; end it, or set --directory") from error
             for hub in self.root.glob("hub*"):
                 shutil.rmtree(hub, ignore_errors=True)
             for directory in (self.logs, self.root / "clusters", self.root / "bootstrap", self.root / "spokes"):

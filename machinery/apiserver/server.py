@@ -184,7 +184,7 @@ async def _readable(incoming: Incoming, inner: Inner) -> web.StreamResponse:
     """Reject control characters in the path, and in the query what a database cannot store."""
     url = incoming.request.rel_url
     if not is_plain(url.path) or not can_store(url.query_string):
-        raise BadRequestError("the URL holds control characters")
+        raise BadRequestError("the URL contains control characters")
     return await inner(incoming)
 
 

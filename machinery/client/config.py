@@ -118,7 +118,7 @@ def _materialised(entry: Mapping[str, Any], kind: str, origin: str, base: Path, 
         elif named := entry.get(key):
             path = (base / str(named)).absolute()
             if not path.is_file():
-                raise InvalidError(f"kubeconfig {origin}: {key} of the {kind} names {path}, which is no file")
+                raise InvalidError(f"kubeconfig {origin}: {key} of the {kind} names {path}, which is not a file")
             result[key] = str(path)
     return result
 

@@ -97,7 +97,7 @@ def exec_error(entry: Mapping[str, Any]) -> str:
     if not all(isinstance(each, list) for each in lists) or not all(
         isinstance(each, Mapping) and each.get("name") for each in lists[1]
     ):
-        return "has an exec whose args are no list, or whose env is no list of names and values"
+        return "has an exec whose args are not a list, or whose env is not a list of names and values"
     return ""
 
 
@@ -170,9 +170,9 @@ def read_credential(text: str, api_version: str = API_VERSION) -> ExecCredential
         raise InvalidError(f"the output of the plug-in has a value that is not a string among {', '.join(names)}")
     credential = ExecCredential(parts[0], parts[1], parts[3], parts[2])
     if bool(credential.chain) != bool(credential.key):
-        raise InvalidError("the output of the plug-in holds one of certificate and key, and they go together")
+        raise InvalidError("the output of the plug-in contains a certificate or a key without the other")
     if not credential.chain and not credential.token:
-        raise InvalidError("the output of the plug-in holds neither a token nor a client certificate with its key")
+        raise InvalidError("the output of the plug-in contains neither a token nor a client certificate with its key")
     try:
         if credential.expires:
             parse_time(credential.expires)
@@ -187,5 +187,5 @@ def _document(text: str, what: str, api_version: str) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or document.get("kind") != KIND or document.get("apiVersion") != api_version:
-        raise InvalidError(f"{what} is no {KIND} of {api_version}")
+        raise InvalidError(f"{what} is not a {KIND} of {api_version}")
     return document

@@ -87,7 +87,7 @@ def listening_failed(setting: str, host: str, port: int, error: OSError | None) 
         case errno.EADDRINUSE:
             return StartError(f"{where} is in use, perhaps by another hub: stop that program, or {choose}")
         case errno.EADDRNOTAVAIL:
-            return StartError(f"{where} is no address of this machine: {choose}")
+            return StartError(f"{where} is not an address of this machine: {choose}")
         case errno.EACCES:
             return StartError(f"{where} may not be listened on by this user: take a port above 1023, or {choose}")
     return StartError(f"{where} cannot be listened on: {error.strerror or error}; {choose}")

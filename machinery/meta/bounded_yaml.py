@@ -102,7 +102,7 @@ def _events(text: str) -> Iterator[Any]:
     except yaml.MarkedYAMLError as error:
         raise YamlError(str(error.problem), error.problem_mark) from None
     except yaml.YAMLError:
-        raise YamlError("it holds characters that no YAML has") from None
+        raise YamlError("it contains characters that YAML does not allow") from None
 
 
 @dataclass(slots=True)

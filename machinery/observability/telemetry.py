@@ -117,7 +117,7 @@ def _batched(exporter_config: TraceExporter) -> "SpanProcessor":
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise InvalidError(f"traces need what is not installed: pip install '{product.DISTRIBUTION}[{EXTRA}]'") from error
+        raise InvalidError(f"traces need an extra: pip install '{product.DISTRIBUTION}[{EXTRA}]'") from error
 
     class Bounded(BatchSpanProcessor):
         """Limits the shutdown to ENDED_WITHIN_MS; OpenTelemetry's default is 30 seconds."""

@@ -91,7 +91,7 @@ def _read(name: x509.Name) -> CertificateSubject:
             found[part.oid].append(str(part.value))
     common_names, organizations, units = found.values()
     if len(common_names) > 1:
-        raise ValueError("the subject holds more than one CN")
+        raise ValueError("the subject has more than one CN")
     return CertificateSubject(common_names[0] if common_names else "", frozenset(organizations), frozenset(units))
 
 

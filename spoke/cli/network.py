@@ -57,7 +57,7 @@ class SystemNetwork(Network):
         head, _, body = answer.partition("\r\n\r\n")
         version, _, rest = head.partition(" ")
         if not version.startswith("HTTP/"):
-            raise ValueError("the answer is no HTTP")
+            raise ValueError("the answer is not HTTP")
         return int(rest[:3]), body
 
 

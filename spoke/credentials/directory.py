@@ -69,7 +69,7 @@ class AtomicDirectory(CredentialDirectory):
             entry.name for entry in self._path.iterdir() if not entry.name.startswith("..") and entry.name != "lost+found"
         ]
         if foreign and not (self._path / DATA).is_symlink():
-            raise InvalidError(f"{self._path} holds other files: name an empty directory for the hub kubeconfig")
+            raise InvalidError(f"{self._path} contains other files: name an empty directory for the hub kubeconfig")
         with suppress(PermissionError):  # a mounted volume may have another owner; its entries are 0700 and 0600
             self._path.chmod(0o700)
 

@@ -115,7 +115,7 @@ class OwnerRecord:
         A secret that was deleted, or restored from the time of another owner, is rewritten from `known`.
         """
         if known.hub_id is None:
-            raise ConflictError("there is no owner whose epoch could be raised")
+            raise ConflictError("no owner is stored whose epoch could be raised")
         hub = known.hub_id
 
         def same(present: Contents) -> Contents:

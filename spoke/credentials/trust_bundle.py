@@ -40,9 +40,9 @@ def checked(bundle: bytes, now: datetime) -> tuple[CertificateFacts, ...]:
     try:
         authorities = parse_chain(bundle)
     except InvalidError:
-        raise InvalidError("the bundle holds no certificate that can be read") from None
+        raise InvalidError("the bundle contains no valid certificate") from None
     if len(authorities) > MAX_CERTIFICATES:
-        raise InvalidError(f"the bundle holds {len(authorities)} certificates, and at most {MAX_CERTIFICATES} are taken")
+        raise InvalidError(f"the bundle contains {len(authorities)} certificates, more than the limit of {MAX_CERTIFICATES}")
     for each in authorities:
         if not each.is_ca:
             raise InvalidError(f'the bundle holds "{each.subject.common_name}", which is no certificate authority')
@@ -82,7 +82,7 @@ def with_trust_bundle(contents: Contents, bundle: bytes) -> Contents:
     """A credential that verifies its hub by `bundle` alone. Raises InvalidError without a readable kubeconfig."""
     seen = view_stored(contents)
     if seen.hub is None:
-        raise InvalidError("there is no kubeconfig whose hub could be known otherwise")
+        raise InvalidError("the stored kubeconfig cannot be read")
     kept = {key: content for key, content in contents.items() if key != ORIGIN}
     kubeconfig = with_authority(contents[KUBECONFIG], bundle)
     origin = seen.hub.grpc_ca or seen.hub.ca

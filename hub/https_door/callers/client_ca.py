@@ -72,7 +72,7 @@ class ClientAuthorityFile(ExternalAuthenticator):
             for pem in (content, self._serving.material.trust)
         ]
         if new & own:
-            raise InvalidError("it holds the hub's own CA, whose certificates are known by the hub's records alone")
+            raise InvalidError("it contains the hub's own CA, whose certificates are accepted only if the hub has issued them")
 
     def _take(self, content: bytes) -> None:
         """Applies the content. Raises InvalidError; then nothing has changed."""

@@ -70,7 +70,7 @@ def _names(entries: Mapping[str, Any], key: str) -> tuple[str, ...]:
     except ValueError:
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InvalidError(f"{key} is no list of names")
+        raise InvalidError(f"{key} is not a list of names")
     return tuple(names)
 
 

@@ -79,7 +79,7 @@ def _binary(data: bytes) -> tuple[str, int] | None:
         return "", length
     kind, size = ADDRESSES[family]
     if length < FIXED_SIZE + 2 * size + 4:
-        raise ValueError("the header holds no addresses")
+        raise ValueError("the header contains no addresses")
     return str(kind(data[FIXED_SIZE : FIXED_SIZE + size])), length
 
 

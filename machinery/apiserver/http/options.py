@@ -118,14 +118,14 @@ def selection(resource: Resource, namespace: str, query: Parameters, name: str =
 def _asked(resource: Resource, query: Parameters, now: datetime, *, watched: bool = False) -> Hashable | None:
     text = query.get("where", "").strip()
     if text and resource.where is None:
-        raise BadRequestError(f"{resource.name} have no words for where: use labelSelector or fieldSelector")
+        raise BadRequestError(f"{resource.name} do not support where: use labelSelector or fieldSelector")
     return resource.where(text, now, watched) if text and resource.where is not None else None
 
 
 def _ordered(resource: Resource, query: Parameters, place: SortPosition | None = None) -> Hashable | None:
     text = query.get("sortBy", "").strip()
     if text and resource.order is None:
-        raise BadRequestError(f"{resource.name} have no words for sortBy: sort what is listed")
+        raise BadRequestError(f"{resource.name} do not support sortBy: sort the list yourself")
     return resource.order(text, place) if text and resource.order is not None else None
 
 

@@ -30,7 +30,7 @@ def parse_at(text: str, now: datetime) -> datetime | int:
         hint = ": say in which time zone, as in 2026-11-01T12:00Z" if "time zone" in str(error) else f": give {FORMS}"
         raise BadRequestError(f"at={text[:40]} cannot be read{hint}") from None
     if moment > now + AHEAD:
-        raise BadRequestError(f"at={text[:40]} has not come yet: here it is {now:%Y-%m-%dT%H:%M:%SZ}")
+        raise BadRequestError(f"at={text[:40]} is in the future: the hub's time is {now:%Y-%m-%dT%H:%M:%SZ}")
     return min(moment, now)
 
 
@@ -38,9 +38,9 @@ async def resolve_call(call: ResourceCall) -> ResourceCall:
     """The same request against the past. Raises BadRequestError, ExpiredError."""
     query, past, verb = call.request.query, call.resource.past, call.attributes.verb
     if verb not in ("get", "list", "watch"):
-        raise BadRequestError("at is for reading: what was cannot be changed")
+        raise BadRequestError("at is valid in reads only: earlier states cannot be changed")
     if past is None:
-        raise BadRequestError(f"the past of {call.resource.name} is not kept: ask without at")
+        raise BadRequestError(f"the past of {call.resource.name} is not kept: leave out at")
     if verb == "watch":
         raise BadRequestError("the past does not change: list with at, and watch from a resourceVersion")
     if query.get("resourceVersion"):

@@ -58,7 +58,7 @@ def apply_json_patch(document: Mapping[str, Any], operations: Any) -> dict[str, 
         asked = f"{_shown(operation.get('op'))} at {_shown(operation.get('path'))}"
         raise InvalidError(f"{REJECTED}: {asked}, does not fit the object", subject=ErrorSubject()) from None
     if not isinstance(result, dict):
-        raise InvalidError(f"{REJECTED}: the result is no object", subject=ErrorSubject())
+        raise InvalidError(f"{REJECTED}: the result is not an object", subject=ErrorSubject())
     return result
 
 

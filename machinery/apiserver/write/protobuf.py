@@ -177,7 +177,7 @@ class _Reader:
                 else:
                     yield number, value
             else:
-                raise _MalformedError("it holds an unknown type")
+                raise _MalformedError("it contains an unknown type")
             if position > len(data):
                 raise _MalformedError("it ends too early")
 

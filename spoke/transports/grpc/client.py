@@ -244,7 +244,7 @@ class GrpcHubClient(HubClient):
         if error.code() is grpc.StatusCode.UNAVAILABLE:
             return UnavailableError(await self._explain(translated.message), retry_after=translated.retry_after)
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            return MethodNotAllowedError(f"the hub is of a release that does not know this call: {translated.message}")
+            return MethodNotAllowedError(f"the hub's release does not have this call: {translated.message}")
         return translated
 
     async def _explain(self, message: str) -> str:
@@ -273,7 +273,7 @@ class RecoveringHubClient(GrpcHubClient):
         async with aclosing(self._recover(self._request)) as answers:
             async for answer in answers:
                 return answer.name
-        raise UnavailableError("the hub did not say under which name it keeps the certificate signing request")
+        raise UnavailableError("the hub did not return the name of the certificate signing request")
 
     async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         """Raises NotFoundError for a request that this client has not submitted; the caller then submits it again."""

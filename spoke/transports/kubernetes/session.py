@@ -261,7 +261,7 @@ class ApiSession(OpenSession):
 
     def _changed(self) -> None:
         if self._mirror.gone:
-            self.finish(HubLostError("the hub does not know this cluster any more: it was deleted", SessionEnd.FORGOTTEN))
+            self.finish(HubLostError("the hub no longer has this cluster: it was deleted", SessionEnd.FORGOTTEN))
         self._news.set()
         self._disturbed.set()
 

@@ -175,7 +175,7 @@ def test_files_of_others_are_left_alone_and_a_folder_that_is_theirs_is_refused(t
     assert ((tmp_path / "ours" / "note").read_text(), directory.read()) == ("mine", {"a": b"2"})
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "thesis.txt").write_text("years of work")
-    check_refusal(InvalidError, AtomicDirectory(tmp_path / "theirs").replace, {"a": b"1"}, match="holds other files")
+    check_refusal(InvalidError, AtomicDirectory(tmp_path / "theirs").replace, {"a": b"1"}, match="contains other files")
     assert names(tmp_path / "theirs") == {"thesis.txt"}
 
 

@@ -65,7 +65,7 @@ async def test_clusters_are_formatted_sorted_grouped_and_chosen_by_conditions(hu
     assert await hub.output("hubctl get clusters -o name --where", where) == f"{NAMED}/edge2\n"
     await hub.runs(
         ("hubctl get clusters --where 'versoin < 1.30'", 1, 'column 1: there is no field "versoin": did you mean "version"?'),
-        ("hubctl get csr --where 'age > 1h'", 1, "certificatesigningrequests have no words for where"),
+        ("hubctl get csr --where 'age > 1h'", 1, "certificatesigningrequests do not support where"),
         ("hubctl get clusters --group-by version --sort-by cpu", 1, "groups are not sorted by cpu: use version, count"),
         ("hubctl get clusters --group-by connected --at 0s", 1, "have no history"),
         ("hubctl get clusters --count --sum cpu", 2, "--count cannot be used with"),

@@ -151,7 +151,7 @@ async def test_replicas_are_drained_together_and_errors_name_their_object(hub: H
         ("hubctl get replicas -o jsonpath={.items[*].status.drained}", DONE, "true true"),
         ("hubctl label clusters --all region=us", FAILED, 'error: cluster "edge1": "region" is "eu" already: --overwrite'),
         ("hubctl label clusters --all region=us --dry-run=client", MISUSED, "'client' is not 'server'"),
-        ("hubctl label rules --where 'age > 1h' a=b", FAILED, "have no words for where"),
+        ("hubctl label rules --where 'age > 1h' a=b", FAILED, "do not support where"),
     )
     for given, words in (
         ("edge1\n", "is not KIND/NAME"),

@@ -216,7 +216,7 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
     ({"exec": {"apiVersion": "client.authentication.k8s.io/v1alpha1", "command": "x"}}, "whose apiVersion is not"),
     ({"exec": {"apiVersion": V1}}, "an exec without a command"),
     ({"exec": {"apiVersion": V1, "command": "x", "interactiveMode": "Maybe"}}, "interactiveMode is not Never"),
-    ({"exec": {"apiVersion": V1, "command": "x", "env": [{"value": "hush"}]}}, "no list of names and values"),
+    ({"exec": {"apiVersion": V1, "command": "x", "env": [{"value": "hush"}]}}, "not a list of names and values"),
     ({"exec": plugin(command="no-such", installHint="get it\x1b[2J\nthere")}, "cannot be found: get it [2J there"),
     ({"exec": plugin(command="no-such")}, "cannot be found: install it"),
     ({"exec": plugin(command="sh", args=["-c", "exit 3"], installHint="log in")}, "exit code 3: log in"),

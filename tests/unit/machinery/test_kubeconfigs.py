@@ -246,5 +246,5 @@ def test_exec_info_and_credential_round_trip_or_are_refused() -> None:
     check_refusals(InvalidError, read_exec_info, [(text, "") for text in ("", "[" * 100_000, "[]", "{}", beta, *odd)])
     rows: list[Any] = [None, {}, {"clientCertificateData": "c"}, {"clientCertificateData": "c", "clientKeyData": 5}]
     texts = [json.dumps({"apiVersion": API_VERSION, "kind": "ExecCredential", "status": status}) for status in rows]
-    said = "neither a token|go together|has no status|not a string among"
+    said = "neither a token|without the other|has no status|not a string among"
     check_refusals(InvalidError, plugins.read_credential, [(text, said) for text in texts])

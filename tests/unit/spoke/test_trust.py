@@ -57,13 +57,13 @@ def leaf() -> bytes:
 
 
 def test_invalid_bundle_of_authorities_is_refused() -> None:
-    rows = [(bundle, "no certificate that can be read") for bundle in (b"", b"what is this?")]
+    rows = [(bundle, "no valid certificate") for bundle in (b"", b"what is this?")]
     rows += [(bundle, '"leaf", which is no certificate authority') for bundle in (leaf(), NEW + leaf())]
     rows += [(authority("old", NOW - 2 * DAY, NOW - DAY).certificate, "has ended, or has not begun")]
     check_refusals(
         InvalidError,
         lambda bundle: checked(bundle, NOW),
-        [*rows, (NEW * (MAX_CERTIFICATES + 1), f"at most {MAX_CERTIFICATES}")],
+        [*rows, (NEW * (MAX_CERTIFICATES + 1), f"the limit of {MAX_CERTIFICATES}")],
     )
 
 
