@@ -100,14 +100,10 @@ DIAGNOSES = _known("diagnoses diagnosis", HUB, "clusterdiagnoses", "ClusterDiagn
 TRANSITIONS = _known(
     "transitions transition", HUB, "clustertransitions", "ClusterTransition", "transition", namespaced=True, watchable=False
 )
-SETS = _known("clustersets", f"cluster.{GROUP_SUFFIX}/v1beta2", "managedclustersets", "ManagedClusterSet", "cluster set")
+SET_VERSION = f"cluster.{GROUP_SUFFIX}/v1beta2"
+SETS = _known("clustersets", SET_VERSION, "managedclustersets", "ManagedClusterSet", "cluster set")
 BINDINGS = _known(
-    "clustersetbindings",
-    f"cluster.{GROUP_SUFFIX}/v1beta2",
-    "managedclustersetbindings",
-    "ManagedClusterSetBinding",
-    "cluster set binding",
-    namespaced=True,
+    "", SET_VERSION, "managedclustersetbindings", "ManagedClusterSetBinding", "cluster set binding", namespaced=True
 )
 NAMESPACES = _known("namespaces", "v1", "namespaces", "Namespace", "namespace")
 ALL = (

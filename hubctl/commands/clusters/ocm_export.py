@@ -12,7 +12,7 @@ from hubctl.errors import MISUSED, CommandError
 from hubctl.files import OVERWRITE, as_yaml, output_file
 from hubctl.options import SELECTOR, with_options
 
-EXPORTED = ("ManagedClusterSet", "ManagedCluster", "Namespace", "ManagedClusterSetBinding", "ManagedClusterAddOn")
+EXPORTED = {"ManagedClusterSet", "ManagedCluster", "Namespace", "ManagedClusterSetBinding", "ManagedClusterAddOn"}
 
 
 @click.command()
@@ -40,11 +40,10 @@ def export(client: ApiClient, names: tuple[str, ...], output: str | None, *, to_
     if output is None:
         click.echo("".join(texts), nl=False)
         return
-    with output_file(output, _is_own, overwrite=chosen["overwrite"]) as file:
+    with output_file(output, lambda known: {*map(_kind, known)} <= EXPORTED, overwrite=chosen["overwrite"]) as file:
         file.writelines(text.encode() for text in texts)
     click.echo(f"{output} is written: kubectl --kubeconfig OCM_KUBECONFIG apply -f {output}", err=True)
 
 
-def _is_own(documents: list[Any]) -> bool:
-    """Whether this command can have written the file."""
-    return all(isinstance(each, dict) and each.get("kind") in EXPORTED for each in documents)
+def _kind(document: Any) -> str:
+    return str(document.get("kind")) if isinstance(document, dict) else ""

@@ -12,11 +12,7 @@ from machinery.product import GROUP_SUFFIX
 
 ADDONS_BEFORE = replace(ADDONS, group_version=ADDONS.group_version.replace("v1beta1", "v1alpha1"))
 """Add-ons as hubs before v1beta1 serve them."""
-NOT_COPIED = (
-    f"hub.{GROUP_SUFFIX}/",
-    f"feature.{GROUP_SUFFIX}/addon-",
-    "kubectl.kubernetes.io/last-applied-configuration",
-)
+NOT_COPIED = (f"hub.{GROUP_SUFFIX}/", f"feature.{GROUP_SUFFIX}/addon-", "kubectl.kubernetes.io/last-applied-configuration")
 """Prefixes of labels and annotations that only one hub has a use for, or that each hub derives from its add-ons."""
 AVAILABILITY_TAINTS = (f"cluster.{GROUP_SUFFIX}/unreachable", f"cluster.{GROUP_SUFFIX}/unavailable")
 """Keys of taints that each hub sets by itself."""
@@ -88,10 +84,11 @@ def read_inventory(client: ApiClient, names: Sequence[str], selector: str) -> li
     CommandError.
     """
     served = {(each.resource.group_version, each.resource.plural) for each in Catalogue(client).served}
-    addons = ADDONS if (client.served_version(ADDONS.group_version), ADDONS.plural) in served else ADDONS_BEFORE
-    kinds = [kind for kind in (SETS, BINDINGS, addons) if (client.served_version(kind.group_version), kind.plural) in served]
-    if (client.served_version(CLUSTERS.group_version), CLUSTERS.plural) not in served:
+    every = (CLUSTERS, SETS, BINDINGS, ADDONS, ADDONS_BEFORE)
+    known = [kind for kind in every if (client.served_version(kind.group_version), kind.plural) in served]
+    if CLUSTERS not in known:
         raise CommandError("its server does not serve ManagedClusters: is it the kubeconfig of a hub?", code=MISUSED)
+    kinds = [kind for kind in known[1:] if kind != ADDONS_BEFORE or ADDONS not in known]
     listed = [InventoryItem(CLUSTERS, each) for each in items(client, CLUSTERS.path, {"labelSelector": selector})]
     clusters = [each for each in listed if not names or each.name in names]
     chosen = {each.name for each in clusters}
@@ -99,7 +96,9 @@ def read_inventory(client: ApiClient, names: Sequence[str], selector: str) -> li
         raise CommandError(f'there is no cluster "{missing[0]}" on that hub', reason="NotFound")
     found = [InventoryItem(kind, each) for kind in kinds for each in items(client, kind.path, {})]
     sets = [each for each in found if each.kind == SETS and each.name not in PREDEFINED_SETS]
-    others = [each for each in found if each.kind == BINDINGS or (each.kind == addons and each.namespace in chosen)]
+    others = [
+        each for each in found if each.kind == BINDINGS or (each.kind.plural == ADDONS.plural and each.namespace in chosen)
+    ]
     return [*sets, *clusters, *others]
 
 
