@@ -1,0 +1,46 @@
+// @ts-check
+/** The SharedWorker: one feed for all tabs. A tab sends `start` with its configuration, and `bye` when it closes. */
+import { configure } from "./api.js";
+import { Feed } from "./feed.js";
+
+/** @type {Feed | null} */
+let feed = null;
+let secret = "";
+/** @type {Map<MessagePort, import("./feed.js").Listener>} */
+const tabs = new Map();
+
+/** @param {MessagePort} port @param {{secret: string, suffix: string}} wanted */
+function join(port, wanted) {
+  leave(port);
+  if (feed && wanted.secret !== secret) {
+    feed.stop();
+    feed = null;
+  }
+  secret = wanted.secret;
+  configure(secret, wanted.suffix);
+  if (!feed) {
+    feed = new Feed();
+    for (const listener of tabs.values()) feed.add(listener);
+    feed.start();
+  }
+  const listener = (/** @type {import("./feed.js").Message} */ message) => port.postMessage(message);
+  tabs.set(port, listener);
+  feed.add(listener);
+}
+
+/** @param {MessagePort} port */
+function leave(port) {
+  const listener = tabs.get(port);
+  tabs.delete(port);
+  if (listener && feed?.remove(listener) === 0) {
+    feed.stop();
+    feed = null;
+  }
+}
+
+const scope = /** @type {any} */ (globalThis);
+scope.onconnect = (/** @type {MessageEvent} */ event) => {
+  const port = event.ports[0];
+  if (!port) return;
+  port.onmessage = ({ data }) => (data.type === "start" ? join(port, data) : leave(port));
+};
