@@ -2,7 +2,7 @@
 /** Starts the console: the secret, the configuration, the watches, then the page of the route. */
 import { Button, KeyHelp, Notices } from "./components/basics.js";
 import { config, readUser, user } from "./core/access.js";
-import { ApiError, configure, discover, get } from "./core/api.js";
+import { ApiError, configure, get } from "./core/api.js";
 import { moment } from "./core/format.js";
 import { useKeys } from "./core/keys.js";
 import { href, navigate, route, takeSecret } from "./core/router.js";
@@ -97,10 +97,11 @@ async function boot() {
   showTheme();
   const place = document.getElementById("app");
   if (place) render(html`<${App} />`, place);
-  configure(takeSecret());
+  const secret = takeSecret();
+  configure(secret);
   try {
     config.value = await get("console/config.json");
-    await discover();
+    configure(secret, config.value.groupSuffix);
     start();
     await readUser();
   } catch (error) {

@@ -3,11 +3,11 @@
 import { ApiError, post } from "./api.js";
 import { signal } from "./ui.js";
 
-/** @typedef {{mode: "off" | "read-only" | "on", version: string}} Config */
+/** @typedef {{mode: "off" | "read-only" | "on", version: string, groupSuffix: string}} Config */
 /** @typedef {{allowed: boolean, reason: string, known: boolean}} Access `reason`: why not, for the tooltip of a grey button */
 
 /** @type {import("./ui.js").Signal<Config>} of `/console/config.json` */
-export const config = signal(/** @type {Config} */ ({ mode: "read-only", version: "" }));
+export const config = signal(/** @type {Config} */ ({ mode: "read-only", version: "", groupSuffix: "" }));
 /** Name of the user, by SelfSubjectReview. */
 export const user = signal("");
 

@@ -168,11 +168,3 @@ export async function listAll(path, query, options) {
   for await (const page of pages(path, query, options)) found.push(...(page.items ?? page.rows ?? []));
   return found;
 }
-
-/** Reads the suffix of the hub's API groups. Raises ApiError. */
-export async function discover() {
-  const found = await get("apis");
-  const names = (found.groups ?? []).map((/** @type {any} */ group) => String(group.name));
-  const hub = names.find((/** @type {string} */ name) => name.startsWith("hub."));
-  if (hub) client.suffix = hub.slice("hub.".length);
-}
