@@ -1,0 +1,135 @@
+// @ts-check
+/** Above the table: the hub, the tiles that filter, and the bars. */
+import { Ago, Button, Command, Dialog } from "../../components/basics.js";
+import { Confirm } from "../../components/confirm.js";
+import { can } from "../../core/access.js";
+import { ApiError, RESOURCES, get, listAll, patch, pathOf } from "../../core/api.js";
+import { STATES } from "../../core/cluster.js";
+import { timeOf } from "../../core/format.js";
+import { route, setParams } from "../../core/router.js";
+import { clusters, revisions } from "../../core/store.js";
+import { computed, html, signal, useEffect, useState } from "../../core/ui.js";
+import { conditionFor, toggled } from "./completion.js";
+import { fields } from "./question.js";
+import { waiting } from "./state.js";
+import { TILES, bars } from "./view.js";
+
+/** @typedef {{replicas: any[], authorities: any[], brake: any, problem: string}} Hub */
+
+const PERIOD = 15_000;
+const FLEET = pathOf(RESOURCES.summaries, "fleet");
+const MOST_BARS = 8;
+
+/** @type {import("../../core/ui.js").Signal<Hub>} */
+const hub = signal(/** @type {Hub} */ ({ replicas: [], authorities: [], brake: {}, problem: "" }));
+const releasing = signal(false);
+
+async function readHub() {
+  if (document.visibilityState !== "visible") return;
+  const none = (/** @type {unknown} */ error) => {
+    if (error instanceof ApiError && error.code === 403) return [];
+    throw error;
+  };
+  try {
+    const [replicas, authorities, summary] = await Promise.all([listAll(pathOf(RESOURCES.replicas)).catch(none), listAll(pathOf(RESOURCES.authorities)).catch(none), get(pathOf(RESOURCES.summaries, "fleet")).catch(none)]);
+    hub.value = { replicas, authorities, brake: summary?.status?.brake ?? {}, problem: "" };
+  } catch (error) {
+    hub.value = { ...hub.peek(), problem: error instanceof ApiError ? error.message : String(error) };
+  }
+}
+
+/** Replicas, leader and CAs of the hub. */
+export function HubStrip() {
+  useEffect(() => {
+    readHub();
+    const timer = setInterval(readHub, PERIOD);
+    return () => clearInterval(timer);
+  }, []);
+  const { replicas, authorities } = hub.value;
+  const leader = replicas.find((each) => each.status?.leader)?.metadata.name;
+  const ready = replicas.filter((each) => each.status?.state === "Ready").length;
+  const phases = authorities.filter((each) => each.status?.phase !== "Retired");
+  const about = replicas.map((each) => `${each.metadata.name}: ${each.status?.state}, ${each.status?.sessions ?? 0} sessions, version ${each.status?.version}`).join("\n");
+  return html`<dl class="strip" data-testid="hub">
+    <div title=${about}><dt>Replicas</dt><dd class=${ready < replicas.length ? "warn" : ""}>${replicas.length ? `${ready} of ${replicas.length} ready` : "–"}</dd></div>
+    <div><dt>Leader</dt><dd class=${replicas.length && !leader ? "bad" : ""}>${leader ?? (replicas.length ? "none" : "–")}</dd></div>
+    <div title=${phases.flatMap((each) => each.status?.waitsFor ?? []).join("\n")}><dt>CA</dt><dd>${phases.map((each) => each.status?.phase).join(", ") || "–"}</dd></div>
+  </dl>`;
+}
+
+const counts = computed(() => {
+  revisions.clusters.value;
+  const waits = waiting.value;
+  /** @type {Record<string, number>} */
+  const found = Object.fromEntries(Object.keys(TILES).map((id) => [id, 0]));
+  for (const one of clusters.values()) {
+    for (const [id, tile] of Object.entries(TILES)) if (tile.selects(one, waits)) found[id] = (found[id] ?? 0) + 1;
+  }
+  return found;
+});
+
+const TONES = /** @type {Record<string, string>} */ ({ available: "Available", unavailable: "Unavailable", silent: "Unknown", waiting: "Waiting", revoked: "Revoked" });
+
+/** The tiles; each one filters the table. */
+export function Tiles() {
+  const { tile: chosen = "" } = route.value.params;
+  const { brake } = hub.value;
+  const choose = (/** @type {string} */ id) => setParams({ tile: chosen === id ? "" : id });
+  return html`<div class="tiles" role="group" aria-label="Filters">
+    <button type="button" class="tile" aria-pressed=${String(!chosen)} data-testid="tile-all" onClick=${() => choose(chosen)}><b>${clusters.size.toLocaleString("en")}</b><span>Clusters</span></button>
+    ${Object.entries(TILES).map(([id, { title, about }]) => html`<button type="button" key=${id} class="tile" title=${about} data-state=${TONES[id]} data-zero=${counts.value[id] ? undefined : ""} aria-pressed=${String(chosen === id)} data-testid=${`tile-${id}`} onClick=${() => choose(id)}>
+      <b>${(counts.value[id] ?? 0).toLocaleString("en")}</b><span>${title}</span></button>`)}
+    <button type="button" class="tile" data-state=${brake.holds ? "Unknown" : "Available"} data-zero=${brake.holds ? undefined : ""} title="The brake postpones taints, alarms and removals when many clusters become silent at once." data-testid="tile-brake" onClick=${() => (releasing.value = true)}>
+      <b>${brake.holds ? "holds" : "off"}</b><span>Brake${brake.holds ? html` since <${Ago} at=${timeOf(brake.since)} />` : ""}</span></button>
+    ${releasing.value && html`<${BrakeDialog} brake=${brake} onClose=${() => (releasing.value = false)} />`}
+  </div>`;
+}
+
+/** @param {{brake: any, onClose: () => void}} props */
+function BrakeDialog({ brake, onClose }) {
+  const [confirms, setConfirms] = useState(false);
+  const body = { spec: { releaseBrake: true } };
+  if (confirms) {
+    const preview = async () => {
+      await patch(FLEET, body, { dryRun: "All" });
+      return html`<p>The hub then taints the ${brake.silent ?? ""} silent clusters, raises alarms and marks their objects as stale, as if they had failed one by one.</p>`;
+    };
+    const run = async () => {
+      await patch(FLEET, body);
+      await readHub();
+      return "The brake is released.";
+    };
+    return html`<${Confirm} title="Release the brake" name="fleet" verb="Release the brake" preview=${preview} run=${run} onClose=${onClose} />`;
+  }
+  return html`<${Dialog} title="Brake" onClose=${onClose} testid="brake">
+    <div class="confirm">
+      <p>${brake.holds ? (brake.message ?? "The brake holds.") : "The brake is off. It postpones taints, alarms, stale marks and removals when many clusters become silent at once: then the cause is probably the hub or the network."}</p>
+      <${Command} text="hubctl release-brake" />
+      <footer><${Button} kind="danger" access=${can("patch", RESOURCES.summaries, "fleet").value} disabled=${brake.holds ? "" : "The brake is off."} onClick=${() => setConfirms(true)}>Release the brake…<//></footer>
+    </div>
+  <//>`;
+}
+
+/** @param {{title: string, word: string, found: import("./view.js").Bar[]}} props */
+function BarList({ title, word, found }) {
+  const { where = "" } = route.value.params;
+  const most = Math.max(1, ...found.map((bar) => bar.total));
+  const field = fields.value.find((each) => each.name === word);
+  return html`<section class="panel bars" aria-label=${title}><h2>${title}</h2><ul>
+    ${found.map((bar) => {
+      const condition = conditionFor(field, word, bar.name);
+      const about = STATES.filter((state) => bar.states[state]).map((state) => `${bar.states[state]} ${state}`).join(", ");
+      return html`<li key=${bar.name}><button type="button" title=${about} disabled=${bar.name === "others"} aria-pressed=${String(where.includes(condition))} onClick=${() => setParams({ where: toggled(where, condition) })}>
+        <span class="name">${bar.name || "none"}</span>
+        <span class="bar" aria-hidden="true"><span style=${{ width: `${(bar.total / most) * 100}%` }}>${STATES.map((state) => bar.states[state] && html`<i key=${state} data-state=${state} style=${{ flexGrow: bar.states[state] }}></i>`)}</span></span>
+        <span class="number">${bar.total.toLocaleString("en")}</span><span class="visually-hidden">${about}</span></button></li>`;
+    })}</ul></section>`;
+}
+
+const bySet = computed(() => (revisions.clusters.value, bars(clusters.values(), (one) => one.set, MOST_BARS)));
+const byVersion = computed(() => (revisions.clusters.value, bars(clusters.values(), (one) => one.minor, MOST_BARS)));
+
+/** Sets by state, and minor versions by state. */
+export function Bars() {
+  return html`<div class="bar-lists"><${BarList} title="Sets" word="set" found=${bySet.value} /><${BarList} title="Versions" word="version.minor" found=${byVersion.value} /></div>`;
+}
