@@ -57,7 +57,7 @@ export function cores(cores) {
 export function gibibytes(bytes) {
   if (!Number.isFinite(bytes)) return "";
   const value = bytes / 1024 ** 3;
-  return value >= 1024 ? `${(value / 1024).toFixed(1)}Ti` : `${value >= 100 ? Math.round(value) : value.toFixed(1)}Gi`;
+  return value >= 1024 ? `${(value / 1024).toFixed(1)}Ti` : `${Math.round(value * (value < 100 ? 10 : 1)) / (value < 100 ? 10 : 1)}Gi`;
 }
 
 /** @param {string} text a version @returns {number[]} for comparison; suffixes of vendors are ignored */

@@ -23,7 +23,7 @@ const BARS = "muster-console-bars";
 const current = signal("");
 /** @type {import("../core/ui.js").Signal<"" | "columns" | "copy">} */
 const dialog = signal(/** @type {"" | "columns" | "copy"} */ (""));
-const showsBars = signal(localStorage.getItem(BARS) !== "hidden");
+const showsBars = signal(localStorage.getItem(BARS) ? localStorage.getItem(BARS) === "shown" : innerWidth > 640);
 
 /** @param {{name: string, index: number, current: boolean}} props */
 function Row({ name, index, current: isCurrent }) {
@@ -78,7 +78,7 @@ function Toolbar() {
       <${Button} kind="small" onClick=${() => copy([...selected.value].join(" "))}>Copy names<//>
       <${Button} kind="small" onClick=${() => select([...selected.value], false)}>Clear<//></span>`}
     <span class="grow"></span>
-    <${Button} kind="small" testid="toggle-bars" pressed=${showsBars.value} onClick=${() => ((showsBars.value = !showsBars.value), localStorage.setItem(BARS, showsBars.value ? "" : "hidden"))}>Charts<//>
+    <${Button} kind="small" testid="toggle-bars" pressed=${showsBars.value} onClick=${() => ((showsBars.value = !showsBars.value), localStorage.setItem(BARS, showsBars.value ? "shown" : "hidden"))}>Charts<//>
     <${Button} kind="small" testid="columns" onClick=${() => (dialog.value = "columns")}>Columns<//>
     <${Button} kind="small" testid="copy-as" onClick=${() => (dialog.value = "copy")}>Copy as<//>
     <${Button} kind="small" testid="csv" title="The rows and columns of this view" onClick=${exportCsv}>CSV<//>

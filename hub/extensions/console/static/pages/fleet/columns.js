@@ -45,10 +45,10 @@ function sessionText(one, session, extra) {
 const COLUMNS = [
   { id: "name", title: "Name", width: "minmax(150px, 2fr)", sort: "name", cell: (one) => html`<a href=${href("cluster", [one.name])} data-testid="cluster-link">${one.name}</a>`, text: (one) => one.name },
   {
-    id: "state", title: "State", width: "minmax(190px, 1.6fr)", sort: "state", text: (one) => `${one.state}${one.state === "Available" ? "" : ` ${one.reason}`}`,
+    id: "state", title: "State", width: "minmax(220px, 1.7fr)", sort: "state", text: (one) => `${one.state}${one.state === "Available" ? "" : ` ${one.reason}`}`,
     cell: (one) => html`<span class="state-cell" title=${one.message}><${StateBadge} state=${one.state} /><span class="muted">${shortReason(one)}</span></span>`,
   },
-  { id: "since", title: "Since", width: "70px", sort: "since", cell: (one) => html`<${Ago} at=${one.since} />`, text: (one) => time(one.since) },
+  { id: "since", title: "Since", width: "76px", sort: "since", cell: (one) => html`<${Ago} at=${one.since} />`, text: (one) => time(one.since) },
   {
     id: "session", title: "Session", width: "minmax(96px, .8fr)", sort: "replica", text: sessionText,
     cell: (one, session, extra) => {
@@ -57,15 +57,15 @@ const COLUMNS = [
       return text ? html`<span class=${text === "no session" ? "bad" : ""} title=${about} data-testid="session">${text}</span>` : none;
     },
   },
-  { id: "beat", title: "Last beat", width: "78px", sort: "lastBeat", cell: (_one, _session, extra) => html`<${Ago} at=${extra?.beat ?? NaN} />`, text: (_one, _session, extra) => time(extra?.beat ?? NaN) },
+  { id: "beat", title: "Last beat", width: "92px", sort: "lastBeat", cell: (_one, _session, extra) => html`<${Ago} at=${extra?.beat ?? NaN} />`, text: (_one, _session, extra) => time(extra?.beat ?? NaN) },
   { id: "set", title: "Set", width: "minmax(80px, 1fr)", sort: "set", cell: (one) => plain(one.set), text: (one) => one.set },
   { id: "version", title: "Version", width: "86px", sort: "version", cell: (one) => plain(one.version), text: (one) => one.version },
-  { id: "nodes", title: "Nodes", width: "58px", sort: "nodes", numeric: true, cell: (one) => plain(String(number(one.nodes))), text: (one) => number(one.nodes) },
-  { id: "cpu", title: "CPU", width: "58px", sort: "cpu", numeric: true, cell: (one) => plain(cores(one.cpu)), text: (one) => number(one.cpu) },
-  { id: "memory", title: "Memory", width: "72px", sort: "memory", numeric: true, cell: (one) => plain(gibibytes(one.memory)), text: (one) => number(one.memory) },
-  { id: "agent", title: "Agent", width: "76px", sort: "agentVersion", cell: (one, session) => plain(session?.agentVersion || one.agentVersion), text: (one, session) => session?.agentVersion || one.agentVersion },
+  { id: "nodes", title: "Nodes", width: "70px", sort: "nodes", numeric: true, cell: (one) => plain(String(number(one.nodes))), text: (one) => number(one.nodes) },
+  { id: "cpu", title: "CPU", width: "62px", sort: "cpu", numeric: true, cell: (one) => plain(cores(one.cpu)), text: (one) => number(one.cpu) },
+  { id: "memory", title: "Memory", width: "86px", sort: "memory", numeric: true, cell: (one) => plain(gibibytes(one.memory)), text: (one) => number(one.memory) },
+  { id: "agent", title: "Agent", width: "80px", sort: "agentVersion", cell: (one, session) => plain(session?.agentVersion || one.agentVersion), text: (one, session) => session?.agentVersion || one.agentVersion },
   { id: "certificate", title: "Certificate", width: "84px", sort: "certificateExpiresIn", cell: (_one, _session, extra) => plain(extra?.ends ?? "", /^(<|expired)/.test(extra?.ends ?? "") ? "warn" : ""), text: (_one, _session, extra) => extra?.ends ?? "" },
-  { id: "flaps", title: "Flaps", width: "56px", sort: "flaps", numeric: true, cell: (_one, _session, extra) => plain(extra?.flaps ? String(extra.flaps) : "", "warn"), text: (_one, _session, extra) => extra?.flaps ?? "" },
+  { id: "flaps", title: "Flaps", width: "66px", sort: "flaps", numeric: true, cell: (_one, _session, extra) => plain(extra?.flaps ? String(extra.flaps) : "", "warn"), text: (_one, _session, extra) => extra?.flaps ?? "" },
   {
     id: "addons", title: "Add-ons", width: "minmax(90px, 1fr)", text: (one) => pairs(one.addons),
     cell: (one) => {

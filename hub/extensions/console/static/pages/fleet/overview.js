@@ -17,7 +17,7 @@ import { TILES, bars } from "./view.js";
 /** @typedef {{replicas: any[], authorities: any[], brake: any, problem: string}} Hub */
 
 const PERIOD = 15_000;
-const FLEET = pathOf(RESOURCES.summaries, "fleet");
+const FLEET = () => pathOf(RESOURCES.summaries, "fleet");
 const MOST_BARS = 8;
 
 /** @type {import("../../core/ui.js").Signal<Hub>} */
@@ -31,11 +31,16 @@ async function readHub() {
     throw error;
   };
   try {
-    const [replicas, authorities, summary] = await Promise.all([listAll(pathOf(RESOURCES.replicas)).catch(none), listAll(pathOf(RESOURCES.authorities)).catch(none), get(pathOf(RESOURCES.summaries, "fleet")).catch(none)]);
+    const [replicas, authorities, summary] = await Promise.all([listAll(pathOf(RESOURCES.replicas)).catch(none), listAll(pathOf(RESOURCES.authorities)).catch(none), get(FLEET()).catch(none)]);
     hub.value = { replicas, authorities, brake: summary?.status?.brake ?? {}, problem: "" };
   } catch (error) {
     hub.value = { ...hub.peek(), problem: error instanceof ApiError ? error.message : String(error) };
   }
+}
+
+/** @param {string} name of a replica @returns {string} the beginning of a UUID, else the name */
+function shortId(name) {
+  return /^[0-9a-f]{8}-[0-9a-f-]{27}$/.test(name) ? name.slice(0, 8) : name;
 }
 
 /** Replicas, leader and CAs of the hub. */
@@ -52,7 +57,7 @@ export function HubStrip() {
   const about = replicas.map((each) => `${each.metadata.name}: ${each.status?.state}, ${each.status?.sessions ?? 0} sessions, version ${each.status?.version}`).join("\n");
   return html`<dl class="strip" data-testid="hub">
     <div title=${about}><dt>Replicas</dt><dd class=${ready < replicas.length ? "warn" : ""}>${replicas.length ? `${ready} of ${replicas.length} ready` : "–"}</dd></div>
-    <div><dt>Leader</dt><dd class=${replicas.length && !leader ? "bad" : ""}>${leader ?? (replicas.length ? "none" : "–")}</dd></div>
+    <div><dt>Leader</dt><dd class=${replicas.length && !leader ? "bad" : ""} title=${leader ?? ""}>${leader ? shortId(leader) : replicas.length ? "none" : "–"}</dd></div>
     <div title=${phases.flatMap((each) => each.status?.waitsFor ?? []).join("\n")}><dt>CA</dt><dd>${phases.map((each) => each.status?.phase).join(", ") || "–"}</dd></div>
   </dl>`;
 }
@@ -91,11 +96,11 @@ function BrakeDialog({ brake, onClose }) {
   const body = { spec: { releaseBrake: true } };
   if (confirms) {
     const preview = async () => {
-      await patch(FLEET, body, { dryRun: "All" });
+      await patch(FLEET(), body, { dryRun: "All" });
       return html`<p>The hub then taints the ${brake.silent ?? ""} silent clusters, raises alarms and marks their objects as stale, as if they had failed one by one.</p>`;
     };
     const run = async () => {
-      await patch(FLEET, body);
+      await patch(FLEET(), body);
       await readHub();
       return "The brake is released.";
     };
