@@ -56,6 +56,7 @@ check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and
 	@$(MAKE) --no-print-directory drift
 	@$(BIN)/python -m hubctl.reference --check
 	@$(BIN)/python -m docs.reference_pages --check
+	@cd hub/extensions/console/static/vendor && sha256sum --check --quiet SHA256SUMS
 	@$(BIN)/python -m tests.walks
 	@$(BIN)/python -m tests.vocabulary
 

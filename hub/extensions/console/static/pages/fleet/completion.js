@@ -27,7 +27,7 @@ export function toggled(where, condition) {
   return [...(parts.length && where.includes("||") ? [`(${where})`] : parts), condition].join(" && ");
 }
 
-/** @param {Field | undefined} field @param {string | null} value of a group @returns {string} the condition that selects the group */
+/** @param {Field | undefined} field @param {string} word @param {string | null} value of a group @returns {string} the condition that selects the group */
 export function conditionFor(field, word, value) {
   if (value === null || value === "") return `!has(${word})`;
   const isText = !field || /text/.test(field.type);

@@ -2,7 +2,7 @@
 /** Above the table: the hub, the tiles that filter, and the bars. */
 import { Ago, Button, Command, Dialog } from "../../components/basics.js";
 import { Confirm } from "../../components/confirm.js";
-import { can } from "../../core/access.js";
+import { can, config } from "../../core/access.js";
 import { ApiError, RESOURCES, get, listAll, patch, pathOf } from "../../core/api.js";
 import { STATES } from "../../core/cluster.js";
 import { timeOf } from "../../core/format.js";
@@ -45,11 +45,13 @@ function shortId(name) {
 
 /** Replicas, leader and CAs of the hub. */
 export function HubStrip() {
+  const { version } = config.value;
   useEffect(() => {
+    if (!version) return;
     readHub();
     const timer = setInterval(readHub, PERIOD);
     return () => clearInterval(timer);
-  }, []);
+  }, [version]);
   const { replicas, authorities } = hub.value;
   const leader = replicas.find((each) => each.status?.leader)?.metadata.name;
   const ready = replicas.filter((each) => each.status?.state === "Ready").length;

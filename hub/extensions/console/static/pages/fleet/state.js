@@ -1,5 +1,6 @@
 // @ts-check
 /** The state of the fleet page: the condition's result, the rows in order, and what is selected. */
+import { config } from "../../core/access.js";
 import { ApiError, RESOURCES, TABLE, get, pages, pathOf } from "../../core/api.js";
 import { route } from "../../core/router.js";
 import { clusters, requests, revisions, sessions } from "../../core/store.js";
@@ -15,7 +16,7 @@ const PACE = { changed: 2000, moving: 10_000, arranged: 400 };
 /** The parameters that the hub evaluates, as one text, so that an equal one starts no request. */
 const asked = computed(() => {
   const { page, params } = route.value;
-  if (page !== "fleet") return "";
+  if (page !== "fleet" || !config.value.version) return "";
   const { where = "", sort = "", group = "", tile = "" } = params;
   if (group) return JSON.stringify({ where: [where && TILES[tile] && where.includes("||") ? `(${where})` : where, TILES[tile]?.where].filter(Boolean).join(" && "), group });
   return where || sortsRemotely(sort) ? JSON.stringify({ where, sort: sortsRemotely(sort) ? sort : "" }) : "";
