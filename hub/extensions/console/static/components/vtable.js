@@ -57,12 +57,14 @@ export function VirtualTable({ label, columns, names, current, sort, onSort, Row
     if (!column.sort) return undefined;
     return keys[0] === column.sort ? "ascending" : keys[0] === `-${column.sort}` ? "descending" : "none";
   };
+  const widths = [...(lead ? ["34px"] : []), ...columns.map((column) => column.width)];
+  const least = widths.reduce((sum, width) => sum + Number(/\d+/.exec(width)?.[0] ?? 0), 0);
   const rows = names.slice(first, last).map((name, offset) => {
     const index = first + offset;
     return html`<${Row} key=${pool ? index % pool : 0} name=${name} index=${index} current=${index === current} />`;
   });
   return html`<div class="vtable" ref=${place} role="table" aria-label=${label} aria-rowcount=${names.length + 1} aria-colcount=${columns.length + (lead ? 1 : 0)}
-      tabIndex=${0} data-testid="table" style=${{ "--columns": [...(lead ? ["34px"] : []), ...columns.map((column) => column.width)].join(" ") }} onScroll=${schedule}>
+      tabIndex=${0} data-testid="table" style=${{ "--columns": widths.join(" "), "--least": `${least}px` }} onScroll=${schedule}>
     <div role="rowgroup" class="vhead"><div role="row" class="vrow" aria-rowindex=${1}>
       ${lead && html`<span role="columnheader" class="vcell">${lead}</span>`}
       ${columns.map((column) => html`<span key=${column.id} role="columnheader" class=${`vcell ${column.numeric ? "numeric" : ""}`} aria-sort=${sorted(column)} data-column=${column.id}>

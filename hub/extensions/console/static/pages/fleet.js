@@ -161,7 +161,7 @@ export function FleetPage() {
     <${Toolbar} />
     ${params.group && result.value.groups
       ? html`<${Groups} />`
-      : html`<${VirtualTable} label="Clusters" columns=${columns.value} names=${shown.value} current=${here} sort=${params.sort || "name"} onSort=${(/** @type {string} */ word) => setParams({ sort: word })} Row=${Row} lead=${lead} onWindow=${(/** @type {string[]} */ names) => show(names, hasCertificate)} onHold=${hold} empty=${html`<${Nothing} />`} />`}
+      : html`<${VirtualTable} label="Clusters" columns=${columns.value} names=${shown.value} current=${here} sort=${params.sort || "name"} onSort=${(/** @type {string} */ word) => setParams({ sort: word === "name" ? "" : word })} Row=${Row} lead=${lead} onWindow=${(/** @type {string[]} */ names) => show(names, hasCertificate)} onHold=${hold} empty=${html`<${Nothing} />`} />`}
     ${dialog.value === "columns" && html`<${ColumnsDialog} />`}
     ${dialog.value === "copy" && html`<${CopyDialog} />`}
   </div>`;

@@ -64,7 +64,7 @@ const COLUMNS = [
   { id: "cpu", title: "CPU", width: "62px", sort: "cpu", numeric: true, cell: (one) => plain(cores(one.cpu)), text: (one) => number(one.cpu) },
   { id: "memory", title: "Memory", width: "86px", sort: "memory", numeric: true, cell: (one) => plain(gibibytes(one.memory)), text: (one) => number(one.memory) },
   { id: "agent", title: "Agent", width: "80px", sort: "agentVersion", cell: (one, session) => plain(session?.agentVersion || one.agentVersion), text: (one, session) => session?.agentVersion || one.agentVersion },
-  { id: "certificate", title: "Certificate", width: "84px", sort: "certificateExpiresIn", cell: (_one, _session, extra) => plain(extra?.ends ?? "", /^(<|expired)/.test(extra?.ends ?? "") ? "warn" : ""), text: (_one, _session, extra) => extra?.ends ?? "" },
+  { id: "certificate", title: "Certificate", width: "100px", sort: "certificateExpiresIn", cell: (_one, _session, extra) => plain(extra?.ends ?? "", /^(<|expired)/.test(extra?.ends ?? "") ? "warn" : ""), text: (_one, _session, extra) => extra?.ends ?? "" },
   { id: "flaps", title: "Flaps", width: "66px", sort: "flaps", numeric: true, cell: (_one, _session, extra) => plain(extra?.flaps ? String(extra.flaps) : "", "warn"), text: (_one, _session, extra) => extra?.flaps ?? "" },
   {
     id: "addons", title: "Add-ons", width: "minmax(90px, 1fr)", text: (one) => pairs(one.addons),

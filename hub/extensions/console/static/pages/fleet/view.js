@@ -91,6 +91,7 @@ export function arrange(clusters, sessions, { tile, sort, matches, waiting }) {
     if (one && (!selects || selects(one, waiting))) found.push(one);
   }
   if (matches && sortsRemotely(sort)) return found.map((one) => one.name);
+  if (!sort || sort === "name") return found.map((one) => one.name).sort();
   const keys = [...sortKeys(sort), { word: "name", descending: false }];
   const rows = found.map((one) => ({ name: one.name, places: keys.map((key) => placeOf(key.word)?.(one, sessions.get(one.name))) }));
   rows.sort((left, right) => {
