@@ -265,10 +265,6 @@ class Stream:
         assert ack.sequence == sequence
         return ack
 
-    def limited_to(self, seconds: float) -> Any:
-        """A session stream that has only so much time."""
-        return SessionStub(self._channel).Connect(timeout=seconds)
-
     def raw(self) -> Any:
         """A call without serializers."""
         return self._channel.stream_stream("/muster.session.v1.Session/Connect")()

@@ -76,22 +76,28 @@ async def test_full_registration_level_refuses_with_a_pushback_and_leaves_agents
         await draining
 
 
-async def test_sessions_of_a_cluster_and_starts_of_sessions_are_bounded(tmp_path: Path) -> None:
+async def test_sessions_of_a_cluster_and_starts_of_sessions_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a refusal waits for the Hello, which comes in each of these sessions, however late on a busy machine
+    monkeypatch.setattr("hub.grpc_door.session.servicer.REFUSED_WITHIN", ALWAYS)
     async with rpc_stage(tmp_path, max_sessions_per_cluster=1, max_session_starts_inflight=1) as stage:
+        limits = stage.parts.limits
         one, other = await stage.enrol("edge"), await stage.enrol("far", uid="uid-2")
         first = await stage.welcomed(one)
         assert await (await Stream.open(stage, one)).status() is EXHAUSTED
+        assert limits.snapshot()["sessions per cluster"]["refused"] == 1
         await stage.welcomed(other, uid="uid-2")
         await first.call.done_writing()
         assert await first.status() is grpc.StatusCode.OK
         await (await stage.welcomed(one)).close()
-        await until(lambda: len(stage.parts.sessions) == 1)
+        await until(lambda: limits.snapshot()["sessions per cluster"]["open"] == 1)
 
+        monkeypatch.setattr("hub.access.limits.REQUEST_LIMIT", timedelta(seconds=2))  # of which a session waits for a quarter
         async with full(stage, SESSIONS):
-            stream = Stream(stage.channel(one))
-            stream.call = stream.limited_to(4)  # of which it waits for a second
-            await stream.send(hello=wire.Hello(agent_version="1.2.3", cluster_uid="uid-1"))
-            assert await stream.status() is EXHAUSTED
+            assert await (await Stream.open(stage, one)).status() is EXHAUSTED
+        refused = [limits.snapshot()[name]["refused"] for name in (SESSIONS, "sessions per cluster")]
+        assert refused == [1, 1], "it had to wait for a start, and was refused that"
 
 
 async def test_beat_does_not_wait_behind_reports_which_are_stored_in_order_when_there_is_room(tmp_path: Path) -> None:
