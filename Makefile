@@ -78,7 +78,7 @@ proto: $(VENV)/.dev ## generate machinery/wire from proto/
 
 .PHONY: charts
 charts: $(VENV)/.dev ## write what is generated of the charts: the tables of values, the hub's settings in its schema
-	$(BIN)/python -m tests.charts.written
+	$(BIN)/python -m docs.chart_pages
 
 .PHONY: reference
 reference: $(VENV)/.dev ## generate docs/reference/hubctl and api, the pages of settings, and the tables of metrics and query fields

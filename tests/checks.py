@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -13,6 +14,8 @@ PYTHON = re.compile(
     r"<class|datetime\.|timedelta|Traceback| object at 0x|pydantic|\[type=|\b(tuple|dict|None|True|False|NoneType|PosixPath)\b"
     r"|Errno|[a-z]Error\b|Input should|parse string as|codec|int\(\)|sys\.|(?<!['\w])b'"
 )  # what Python and its libraries write of values, and no text for users has
+CASE_FILES = Path(__file__).parent / "golden" / "cases"
+"""Tables of cases that are data."""
 WRONG_TEXTS = ("nonsense", "-1", "1e999", "9" * 5000, "1:30", "\u00b2", "{[", "a=b=c,", "a b", "None")
 
 

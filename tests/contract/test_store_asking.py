@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import yaml
 
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.hubreplicas import AgentSession
@@ -28,8 +29,10 @@ from machinery.meta.objects import Key, Page, Query
 from machinery.meta.selectors import parse_field_selector, parse_label_selector
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_refusal, check_refusals, present
+from tests.checks import CASE_FILES, check_refusal, check_refusals, present
 from tests.trials import soaked, trials
+
+TABLES = yaml.safe_load((CASE_FILES / "conditions.yaml").read_text())
 
 CSR = 45.0  # age of the last beat of agents that never open a session
 EXPRESSIONS = trials(test=250, soak=20_000)
@@ -40,28 +43,7 @@ REGULAR = (
     "hub-0|csr|un.*",
 )
 TEXTS = ["edge-1", "edge-22", "Edge-1", "a*b", "50%", "a_b", "[x]", "back\\slash", "é", ""]
-ATOMS = (
-    *("name {same} {text}", "labels.tier {same} {text}", "labels.tier in [{text}, {text}]", "labels.tier in []"),
-    *("has(labels.tier)", "has(labels)", "set {same} {text}", '"tier" in labels', "labels.tier in claims", "accepted"),
-    *("accepted == false", "has(accepted)", 'available {same} "{status}"', 'conditions["Extra"] {same} "{status}"'),
-    *("claims.region {same} {text}", "claims.region.startsWith({text})", "claims.region.endsWith({text})"),
-    *("claims.region.contains({text})", "claims.region.matches({pattern})", "name.matches({pattern})"),
-    *('taints["gpu"] {same} "NoSelect"', '"gpu" in taints', "version {order} {version}", "version.minor {order} {version}"),
-    *("has(version)", "version in [{version}, {version}]", "memory {order} {quantity}", "cpu {order} allocatable.cpu"),
-    *('capacity["nvidia.com/gpu"] {order} {quantity}', "has(capacity)", "nodes {order} {number}", "age {order} {age}"),
-    *("agentVersion {order} {agent}", "has(agentVersion)", 'reason {same} "{reason}"', "flaps {order} {flaps}"),
-    *("replica {same} {replica}", 'driver {same} "{driver}"', "certificateExpiresIn {order} {left}"),
-    *("lastBeat {order} {beat}", "has(lastBeat)", "connected", "connected == false", 'addons["search"] {same} "available"'),
-    *(
-        '"search" in addons',
-        "true",
-        "false",
-        "name {like} {regular}",
-        "labels.tier {like} {regular}",
-        "claims.region {like} {regular}",
-    ),
-    *("replica {like} {regular}", "driver {like} {regular}", "addons.search {like} {regular}"),
-)
+ATOMS: list[str] = TABLES["atoms"]
 
 
 def quoted(text: str) -> str:
@@ -302,18 +284,7 @@ GROUPS = (
     *("version.minor", "reason,flaps", "replica,driver", "", "set,version.minor"),
 )
 SUMS = "memory,cpu,nodes,allocatable.cpu"
-SELECTORS = (
-    "status.conditions.ManagedClusterConditionAvailable!=True",
-    "status.conditions.ManagedClusterConditionAvailable=",
-    "status.conditions.Extra=True",
-    "status.conditions.Extra!=",
-    "status.clusterClaims.region!=edge-1",
-    "status.clusterClaims.region=",
-    "spec.taints.gpu=NoSelect",
-    "spec.taints.gpu!=NoSelect,status.agentVersion=0.2.0",
-    "status.version.kubernetes=v1.30.0,metadata.name!=edge-1-1",
-    "metadata.name=west-3,status.agentVersion=",
-)
+SELECTORS = TABLES["selectors"]
 
 
 def page(tx: Transaction, query: Query) -> Page:

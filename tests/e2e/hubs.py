@@ -91,10 +91,6 @@ class Hub(Bench):
         rows = self.stored("SELECT cluster, at, epoch FROM heartbeats")
         return {cluster: Row(beat or 0, epoch or 0) for cluster, beat, epoch in rows}
 
-    def stands_by(self) -> int:
-        """How many clusters have reported a session with another hub, so that this one is their standby hub."""
-        return len(self.stored("SELECT cluster FROM heartbeats WHERE owner IS NOT NULL"))
-
     async def shows(self, cluster: str, *reasons: str) -> Any:
         """Returns when the hub says for one of these reasons whether the cluster is Available."""
         what = f"is {' or '.join(reasons)}"
@@ -204,7 +200,6 @@ class Hubs:
             if program.running:
                 await program.kill()
         for hub in self.all:
-            hub.path.delay = 0
             hub.path.resume()
             await hub.path.take()
             if not hub.serving.running:

@@ -144,26 +144,7 @@ FAST = (
     f"--leader-elect-retry-period={RETRY}s",
     f"--leader-elect-poll-period={POLL}s",
 )
-NOTES = f"""
-CREATE TABLE noted_terms AS SELECT term, holder, clock_timestamp() AS taken, NULL::timestamptz AS released FROM leaders;
-CREATE TABLE noted_writes (id bigserial, replica text, term bigint, revision bigint);
-CREATE FUNCTION note_leader() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-  IF TG_OP = 'INSERT' OR NEW.term <> OLD.term THEN
-    INSERT INTO noted_terms VALUES (NEW.term, NEW.holder, clock_timestamp());
-  ELSIF NEW.holder = '' AND OLD.holder <> '' THEN
-    UPDATE noted_terms SET released = clock_timestamp() WHERE term = NEW.term;
-  END IF;
-  RETURN NULL;
-END $$;
-CREATE FUNCTION note_write() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-  INSERT INTO noted_writes (replica, term, revision)
-  SELECT current_setting('muster.replica', true), term, NEW.revision FROM terms;
-  RETURN NULL;
-END $$;
-CREATE TRIGGER note_leader AFTER INSERT OR UPDATE ON leaders FOR EACH ROW EXECUTE FUNCTION note_leader();
-CREATE TRIGGER note_write AFTER INSERT ON changes FOR EACH ROW
-  WHEN (starts_with(NEW.actor, '{ACTOR}')) EXECUTE FUNCTION note_write();
-"""  # noqa: S608 - our own words
+NOTES = (Path(__file__).parents[1] / "fixtures" / "election_notes.sql").read_text().replace("ACTOR", ACTOR)
 
 
 def marked(url: str, replica: str) -> dict[str, str]:

@@ -7,19 +7,17 @@ import stat
 from base64 import b64decode
 from datetime import timedelta
 from pathlib import Path
-from random import Random
 
 import pytest
 import yaml
 
 from hubctl.commands.clusters.join import DEFAULT_NAMESPACE, KEY, SECRET
-from machinery.client.rest import KubeClient, RestResource
+from machinery.client.rest import KubeClient
 from machinery.runtime.clock import SystemClock
 from tests.e2e.hubs import now
-from tests.e2e.processes import AVAILABLE, CLUSTERS, SHORT_LEASE, Bench, Program, is_available, recorded, status_of, until
+from tests.e2e.processes import AVAILABLE, CLUSTERS, SHORT_LEASE, Bench, Program, is_available, status_of, until
 from tests.fakes.hub import MemoryHub
 from tests.programs import command
-from tests.trials import soak_only
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -170,9 +168,6 @@ async def test_a_cluster_joins_by_what_is_applied_to_it_or_printed_for_kubectl(b
 
 
 FAKETIME = "libfaketimeMT.so.1"
-NAMESPACE = "open-cluster-management-agent"
-SECRETS = RestResource("", "v1", "secrets")
-LIVES = 8
 
 
 def faked(spoke: Program, shift: str, folder: Path) -> Path:
@@ -284,34 +279,3 @@ async def test_a_hub_that_is_away_hangs_or_drains_fails_readiness_only_and_is_fo
     await spoke.says("session.opened", 4)
     assert spoke.output.count("session.opened") < 20
     await bench.available("c1")
-
-
-async def killed_again_and_again(spoke: Program, random: Random, longest: float) -> None:
-    """Several lives, each ended with -9 at a moment drawn from its share of `longest`."""
-    for life in range(LIVES):
-        await spoke.start()
-        await spoke.says("spoke.starting", life + 1)
-        await asyncio.sleep(longest * (life + random.random()) / LIVES)
-        await spoke.kill()
-    await spoke.start()
-
-
-async def assert_secrets_are_complete(bench: Bench) -> None:
-    async with bench.kubernetes("c1") as client:
-        secrets = await client.list(SECRETS.path(namespace=NAMESPACE))
-    assert [secret["metadata"]["name"][:22] for secret in secrets] == ["hub-kubeconfig-secret", "hub-kubeconfig-secret-"]
-    assert not [secret for secret in secrets if "pending.key" in secret["data"]]
-
-
-@soak_only(1)  # in `make test`: tests/unit/spoke/test_crashes.py
-@pytest.mark.parametrize("trial", range(10))
-@pytest.mark.parametrize("driver", ["grpc", "csr"])
-async def test_spoke_killed_again_and_again_while_it_joins_gets_one_certificate(bench: Bench, driver: str, trial: int) -> None:
-    await bench.hub("--auto-approve=*")
-    spoke = await bench.prepared("c1", None, f"--registration-driver={driver}")
-    await bench.fault("c1", "slow=100ms")  # every step takes its time, so that a kill falls between any two of them
-    await killed_again_and_again(spoke, Random(trial), longest=2)
-    await bench.available("c1")
-    assert len(await bench.requests()) == 1
-    await assert_secrets_are_complete(bench)
-    assert recorded(bench.data / "hub.db", "agent") == {"c1": 1}

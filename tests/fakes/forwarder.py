@@ -1,4 +1,4 @@
-"""TCP ports that pass connections on: one that a test can cut, silence, slow down or fill, and an HTTP CONNECT proxy."""
+"""TCP ports that pass connections on: one that a test can cut, or silence, and an HTTP CONNECT proxy."""
 
 import asyncio
 import socket
@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import Self
 
 CHUNK = 1 << 16
-WAITING = 3  # connections that fill a queue of one
 SOON = 3  # turns of the event loop until a connection that is being accepted has its task
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -27,7 +26,6 @@ class Forwarder:
     def __init__(self, *targets: int, tls: ssl.SSLContext | None = None) -> None:
         self.targets = list(targets)
         self.port = 0
-        self.delay = 0.0  # seconds for which every piece of data waits, in either direction
         self.taken: Counter[int] = Counter()  # connections passed on so far, by target
         self.up = self.down = 0  # bytes passed on, to the targets and from them
         self._tls = tls
@@ -36,7 +34,6 @@ class Forwarder:
         self._is_open.set()
         self._open: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self._filled: list[socket.socket] = []
 
     def cut(self) -> None:
         """Breaks every connection there is (RST); new ones are taken."""
@@ -64,23 +61,8 @@ class Forwarder:
             await asyncio.sleep(0)
         self.cut()
 
-    async def fill(self) -> None:
-        """The queue of connections is full and nobody takes one: who dials waits. What was open breaks."""
-        await self.refuse()
-        self._filled = [_listening(self.port, backlog=0)]
-        for _ in range(WAITING):
-            waiting = socket.socket()
-            waiting.settimeout(0)
-            with suppress(BlockingIOError):
-                waiting.connect(("127.0.0.1", self.port))
-            self._filled.append(waiting)
-        await asyncio.sleep(0)
-
     async def take(self) -> None:
-        """Listens, or listens again after `refuse` or `fill`."""
-        for filler in self._filled:
-            filler.close()
-        self._filled = []
+        """Listens, or listens again after `refuse`."""
         if self._server is None:
             listener = _listening(self.port, backlog=4096)
             self.port = listener.getsockname()[1]
@@ -98,8 +80,6 @@ class Forwarder:
 
     async def close(self) -> None:
         await self.refuse()
-        for filler in self._filled:
-            filler.close()
         for _ in range(SOON):
             await asyncio.sleep(0)
             self.cut()
@@ -150,8 +130,6 @@ class Forwarder:
         """Until the source ends; then the sink is told so. A connection that breaks breaks the other one, too."""
         try:
             while chunk := await source.read(CHUNK):
-                if self.delay:
-                    await asyncio.sleep(self.delay)
                 await is_open.wait()
                 if not passes(chunk, up):
                     break

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
+
 from machinery.meta.managedfields import ownership
 from machinery.meta.managedfields.applying import Applied, apply, field_conflict_error
 from machinery.meta.managedfields.fieldset import in_order, minus
@@ -18,39 +20,10 @@ from machinery.meta.managedfields.ownership import (
     updater,
 )
 from machinery.meta.managedfields.structure import Structure, structure
-from tests.checks import present
+from tests.checks import CASE_FILES, present
 
 V1 = "example.com/v1"
-_TEXT: dict[str, Any] = {"type": "string"}
-_ENTRY: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "name": _TEXT,
-        "value": {"type": "integer"},
-        "protocol": {"type": "string", "default": "TCP"},
-        "tags": {"type": "array", "items": _TEXT, "x-kubernetes-list-type": "set"},
-    },
-}
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "number": {"type": "integer"},
-        "text": _TEXT,
-        "inner": {"type": "object", "properties": {"left": _TEXT, "right": _TEXT}},
-        "names": {"type": "object", "additionalProperties": _TEXT},
-        "selector": {"type": "object", "additionalProperties": _TEXT, "x-kubernetes-map-type": "atomic"},
-        "whole": {"type": "array", "items": _TEXT},
-        "set": {"type": "array", "items": _TEXT, "x-kubernetes-list-type": "set"},
-        "list": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items": _ENTRY},
-        "ports": {
-            "type": "array",
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name", "protocol"],
-            "items": _ENTRY,
-        },
-        "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-    },
-}
+SCHEMA: dict[str, Any] = yaml.safe_load((CASE_FILES / "schema.yaml").read_text())
 STRUCTURE = structure(SCHEMA)
 
 

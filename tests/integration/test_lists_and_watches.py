@@ -17,9 +17,12 @@ from hub.https_door.storage.storage import ServiceStorage
 from machinery.apiserver.kinds.core import CONFIG_MAP
 from machinery.apiserver.storage import GroupResource
 from machinery.meta.objects import Key, Page, Query
+from tests.checks import CASE_FILES
 from tests.fakes.golden_hub import ADMIN, HubWorld
 from tests.fakes.open_access import EveryoneIsAdmin
 from tests.fakes.stage import until
+
+TABLES = yaml.safe_load((CASE_FILES / "lists.yaml").read_text())
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -84,24 +87,8 @@ async def revisions(server: Server) -> list[int]:
     return [await server.make(name) for name in "abc"]
 
 
-LISTS = [
-    (None, "", 0, "abc", "newest"),
-    (None, "", 2, "ab", "newest"),
-    ("0", "", 0, "abc", "newest"),
-    ("0", "", 2, "ab", "newest"),
-    ("0", "NotOlderThan", 0, "abc", "newest"),
-    ("b", "", 0, "abc", "newest"),
-    ("b", "NotOlderThan", 0, "abc", "newest"),
-    ("b", "NotOlderThan", 2, "ab", "newest"),
-    ("b", "", 1, "a", "asked"),
-    ("b", "", 9, "ab", "asked"),
-    ("b", "Exact", 0, "ab", "asked"),
-    ("b", "Exact", 1, "a", "asked"),
-]  # resourceVersion, its match, limit; what is listed, and as of which revision
-
-
 async def test_what_a_list_is_of(server: Server, revisions: list[int]) -> None:
-    for version, match, limit, names, of in LISTS:
+    for version, match, limit, names, of in TABLES["lists"]:
         query: dict[str, Any] = {"resourceVersionMatch": match} if match else {}
         if limit:
             query["limit"] = limit
@@ -128,17 +115,7 @@ async def test_what_is_compacted_has_expired(server: Server, revisions: list[int
 
 
 ADDED = [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
-WATCHES = [
-    (None, None, ADDED),
-    ("0", None, ADDED),
-    ("b", None, [("ADDED", "c")]),
-    ("c", None, []),
-    (None, "true", [*ADDED, ("BOOKMARK", "")]),
-    ("0", "true", [*ADDED, ("BOOKMARK", "")]),
-    ("b", "true", [*ADDED, ("BOOKMARK", "")]),
-    (None, "false", []),
-    ("b", "false", [("ADDED", "c")]),
-]  # resourceVersion, sendInitialEvents, and the events of a second
+WATCHES = TABLES["watches"]
 
 
 async def test_what_a_watch_begins_with(server: Server, revisions: list[int]) -> None:
@@ -152,7 +129,7 @@ async def test_what_a_watch_begins_with(server: Server, revisions: list[int]) ->
 
     said = await asyncio.gather(*(events(version, initial) for version, initial, _ in WATCHES))
     for case, told in zip(WATCHES, said, strict=True):
-        assert told == case[2], case
+        assert told == [tuple(event) for event in case[2]], case
 
 
 @pytest.mark.usefixtures("revisions")
@@ -175,14 +152,7 @@ STREAMED: dict[str, Any] = {
     "resourceVersionMatch": "NotOlderThan",
     "timeoutSeconds": 1,
 }
-FORMS = {
-    TABLE: "Table",
-    PARTIAL: "PartialObjectMetadata",
-    f"text/html, {TABLE};q=0.2, {PARTIAL};q=0.9": "PartialObjectMetadata",
-    "application/json;stream=watch": "ConfigMap",
-    "application/vnd.kubernetes.protobuf;stream=watch,application/json;stream=watch": "ConfigMap",
-    "application/cbor-seq,application/json": "ConfigMap",
-}
+FORMS = TABLES["forms"]
 
 
 async def test_streaming_lists_end_with_a_bookmark_and_come_in_every_form(server: Server, revisions: list[int]) -> None:
@@ -267,16 +237,7 @@ async def test_a_warning_repeats_what_was_sent_without_breaking_the_answer(serve
 
 async def test_options_of_a_delete_are_checked(server: Server) -> None:
     await server.make("kept")
-    wrong: tuple[dict[str, Any], ...] = (
-        {"preconditions": "x"},
-        {"preconditions": {"uid": 5}},
-        {"dryRun": 5},
-        {"dryRun": [{}]},
-        {"gracePeriodSeconds": "soon"},
-        {"orphanDependents": "yes"},
-        {"propagationPolicy": []},
-    )
-    for options in wrong:
+    for options in TABLES["deletes"]:
         for path in (MAPS, f"{MAPS}/kept"):
             said = await server.ask(path, method="DELETE", body=options)
             assert (said.status, said.document["reason"]) == (400, "BadRequest"), options

@@ -25,6 +25,7 @@ import yaml
 from kubernetes_validate.utils import ValidationError
 from pydantic import BaseModel
 
+from docs.chart_pages import generated, own_of_the_chart, settings_schema
 from hollow.cluster import HollowCluster
 from hollow.objects import ClusterShape, manager_pod
 from hub.extensions.aggregation.management import keep_bundle
@@ -58,7 +59,6 @@ from tests.charts.rendering import (
 )
 from tests.charts.rights import Calls, rights_of
 from tests.charts.schemas import validate, violations
-from tests.charts.written import generated, own_of_the_chart, settings_schema
 from tests.checks import present
 from tests.fakes.host_cluster import StatusInMemory
 

@@ -48,7 +48,7 @@ from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.next_step import SessionEnd
 from spoke.ports.hub import ClientIdentity, HubAddress, HubLostError, SessionHello
 from spoke.transports.grpc.client import GrpcHubClient, RecoveringHubClient
-from tests.checks import present
+from tests.checks import CASE_FILES, present
 from tests.fakes.inprocess_hub import HUB
 from tests.fakes.rpc_stage import (
     ADMIN,
@@ -63,6 +63,8 @@ from tests.fakes.rpc_stage import (
     rpc_stage,
     submission,
 )
+
+TABLES = yaml.safe_load((CASE_FILES / "issuers.yaml").read_text())
 
 GET_HUB = wire.GetHubRequest()
 INVALID, FORBIDDEN = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED
@@ -474,17 +476,8 @@ async def test_hub_may_require_attestation_of_every_cluster_and_know_the_issuers
 
 def test_invalid_list_of_issuers_is_refused_with_the_reason(tmp_path: Path) -> None:
     file = tmp_path / "issuers.yaml"
-    rows = (
-        ("[", "cannot be read: it is no YAML"),
-        ("{}", "has no list `issuers`"),
-        ("issuers: [{}]", "an entry has an issuer"),
-        ("issuers: [{issuer: https://a, keyFile: x}]", "besides it only"),
-        ("issuers: [{issuer: https://a, keysFile: nowhere}]", "nowhere cannot be read: No such file"),
-        ("issuers: [{issuer: http://a}]", "issuer http://a: issuer: it must be an https:// address"),
-        ("issuers: [{issuer: https://a, clusterNames: a}]", "clusterNames is a list"),
-    )
     wrong = []
-    for text, words in rows:
+    for text, words in TABLES["refused"]:
         file.write_text(text)
         with pytest.raises(InvalidError) as caught:
             read_issuers(file)

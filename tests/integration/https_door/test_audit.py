@@ -15,7 +15,6 @@ from hub.api.auditrecords import AuditLevel, AuditQuery, AuditRecord, read_recor
 from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Transaction
 from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
-from hubctl.errors import DONE, MISUSED
 from machinery.client.rest import KubeClient
 from machinery.errors import NotFoundError
 from machinery.identity import ClusterName
@@ -147,26 +146,6 @@ async def test_records_are_found_by_fields_and_in_pages_and_cannot_be_written(hu
         assert (await visitor.ask(method, f"{RECORDS}/{third['metadata']['name']}", {}))[0] == 405
     assert (await visitor.ask("POST", RECORDS, {}))[0] == 405
     assert (await holder(hub, await hub.agent("a")).get(RECORDS))[0] == 403
-
-
-async def test_hubctl_shows_who_did_what(hub: HubUnderTest) -> None:
-    visitor = await admin_of(hub)
-    await visitor.ask("POST", CLUSTERS, cluster("edge"))
-    await visitor.ask("DELETE", f"{CLUSTERS}/edge")
-    await hub.access.auditor.flush()
-    lines = (await hub.output("hubctl audit")).splitlines()
-    assert lines[0].split() == ["TIME", "USER", "VERB", "OBJECT", "NAMESPACE", "CODE"]
-    assert [line.split()[1:] for line in lines[1:]] == [
-        ["admin", "delete", "managedclusters/edge", "200"],
-        ["admin", "create", "managedclusters/edge", "201"],
-    ]
-    chosen = await hub.output("hubctl audit --verb=delete --resource=managedclusters --user=admin --since=1h -o wide")
-    assert (len(chosen.splitlines()), "AUDIT-ID" in chosen) == (2, True)
-    assert [item["verb"] for item in json.loads(await hub.output("hubctl audit --limit=1 -o json"))["items"]] == ["delete"]
-    await hub.runs(
-        ("hubctl audit --until=2020-01-01T00:00:00Z", DONE, "no audit record"),
-        ("hubctl audit --since=yesterday", MISUSED, "neither a duration"),
-    )
 
 
 async def test_the_record_of_a_change_is_stored_with_it_and_a_dry_run_is_marked(hub: HubUnderTest) -> None:

@@ -25,6 +25,7 @@ from machinery.identity import CertificateSubject, CredentialId
 from machinery.pki import TokenKeys, build_request, generate_key
 from spoke.bootstraps.listing import BootstrapFile
 from spoke.domain.route import Driver
+from tests.checks import CASE_FILES
 from tests.integration.https_door.conftest import (
     CLUSTERS,
     RBAC,
@@ -36,6 +37,8 @@ from tests.integration.https_door.conftest import (
     holder,
     hub_with,
 )
+
+TABLES = yaml.safe_load((CASE_FILES / "bootstrap-credentials.yaml").read_text())
 
 CREDENTIALS = "/apis/hub.open-cluster-management.io/v1alpha1/bootstrapcredentials"
 
@@ -246,22 +249,6 @@ async def test_describe_tells_who_came_in_and_who_ended_it(hub: HubUnderTest, tm
 async def test_a_credential_that_cannot_be_is_refused_by_field_and_a_dry_run_makes_none(hub: HubUnderTest) -> None:
     await make_set(hub, "global", selectorType="LabelSelector", labelSelector={})
     admin, request = await admin_of(hub), build_request(CertificateSubject("x"), generate_key()).decode()
-    rows: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"request": "x"}, "spec"),
-        ({"token": False}, "spec"),
-        ({"token": None}, "spec"),
-        ({"token": "yes"}, "spec"),
-        ({"clusterName": "A"}, "spec.clusterName"),
-        ({"clusterName": "a", "clusterNames": ["b"]}, "spec.clusterNames"),
-        ({"clusterNames": ["shop_*"]}, "spec.clusterNames[0]"),
-        ({"labels": {"a b": "c"}}, "spec.labels"),
-        ({"labels": {SET: "banks"}}, "spec.labels"),
-        ({"labels": {"kubernetes.io/x": "y"}}, "spec.labels"),
-        ({"clusterSet": "nowhere"}, "spec.clusterSet"),
-        ({"clusterSet": "global"}, "spec.clusterSet"),
-        ({"uses": 0}, "spec.uses"),
-        ({"attestation": {"issuer": "https://a"}}, "a token does not support attestation"),
-    )
     keys = json.dumps(TokenKeys([generate_key()]).key_set())
     demands: tuple[tuple[dict[str, Any], str], ...] = (
         ({"issuer": "http://a"}, "issuer"),
@@ -274,7 +261,7 @@ async def test_a_credential_that_cannot_be_is_refused_by_field_and_a_dry_run_mak
     of_attestation = (
         ({"token": False, "request": request, "attestation": spec}, f"spec.attestation.{name}") for spec, name in demands
     )
-    for spec, words in (*rows, *of_attestation):
+    for spec, words in (*TABLES["refused"], *of_attestation):
         status, answer = await admin.ask("POST", CREDENTIALS, document(**spec))
         assert (status, words in answer["message"]) == (422, True), (spec, answer)
     status, answer = await admin.ask("POST", f"{CREDENTIALS}?dryRun=All", document(clusterName="edge1"))

@@ -3,25 +3,25 @@
 import json
 import shutil
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from hub.api.hubreplicas import Replica
 from hub.api.managedclusters import agent_annotations as reported
 from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
 from hub.ports import HUB_ID
 from hub.registry import owners
-from hub.registry.hubreplicas import service as replicas
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, NOT_WELL
 from machinery.identity import ClusterName
+from tests.checks import CASE_FILES
 from tests.fakes.forwarder import ConnectProxy
 from tests.fakes.hubctl import hubctl_at
 from tests.fakes.inprocess_hub import HUB
-from tests.integration.https_door.conftest import CLUSTERS, REPLICA, HubUnderTest, admin_of
+from tests.integration.https_door.conftest import CLUSTERS, HubUnderTest, admin_of
 from tests.integration.https_door.test_hubctl_program import by_proxy
+
+TABLES = yaml.safe_load((CASE_FILES / "bulk.yaml").read_text())
 
 ALL = ("edge1", "edge2", "edge3")
 NAMED = "managedcluster.cluster.open-cluster-management.io"
@@ -34,19 +34,6 @@ WAYS = (
     ("--all", "", ALL),
     ("-f -", f"cluster/edge1\n\n{NAMED}/edge3\n", (ALL[0], ALL[2])),
     ("-f -", yaml.safe_dump(MANIFESTS), ALL[:2]),
-)
-ACTIONS = (
-    ("label {kind} {which} wave=1", 'cluster "{}" labeled'),
-    ("annotate {kind} {which} wave=1", 'cluster "{}" annotated'),
-    ("taint {which} wave:NoSelect", 'cluster "{}" tainted'),
-    ("accept {which}", 'cluster "{}" accepted'),
-    ("rotate cluster {which} --within 9m", "{count} clusters are asked to renew within 9m"),
-    ("addon enable proxy {which}", 'add-on "proxy" enabled on cluster "{}"'),
-    ("addon disable proxy {which}", 'on cluster "{}"'),
-    ("move cluster {which} --to eu-2", 'cluster "{}" is asked to move'),
-    ("deny {which}", 'cluster "{}" denied'),
-    ("revoke cluster {which}", 'cluster "{}" revoked: '),
-    ("delete {kind} {which}", 'cluster "{}" deleted'),
 )
 DESTRUCTIVE = ("delete", "revoke", "deny", "move")
 READS = (
@@ -107,7 +94,7 @@ async def test_every_acting_command_selects_asks_tries_and_names_failures_alike(
         await hub.agent(name)
         await hub.store.run(owners.report_hubs, ClusterName(name), 0, reported.encoded((there,)), "agent")
     checks = Checks(hub)
-    for template, text in ACTIONS:
+    for template, text in TABLES["actions"]:
         before = await state(hub)
         for way in WAYS:
             await checks.tried(template, text, *way)
@@ -126,42 +113,6 @@ async def test_every_acting_command_selects_asks_tries_and_names_failures_alike(
             if "edge3" not in names:  # it is deleted
                 await checks.ends(line(template, which), code, given=given, text=text, names=names)
     assert checks.wrong == []
-
-
-async def test_replicas_are_drained_together_and_errors_name_their_object(hub: HubUnderTest) -> None:
-    for name in ("hub-0", "hub-1"):
-        epoch = datetime(1970, 1, 1, tzinfo=UTC)
-        await hub.store.run(replicas.begin, Replica(name, "here", "i1", "1", "g", "h", epoch, epoch, ready=True))
-    await hub.join("edge1", region="eu")
-    await hub.join("edge2", region="eu")
-    drained = (
-        'replica "hub-0" is drained: it accepts no new sessions{0}\nreplica "hub-1" is drained: it accepts no new sessions{0}\n'
-    )
-    await hub.runs(
-        ("hubctl drain replica --all", MISUSED, f"would drain 3 replicas: {REPLICA}, hub-0, hub-1. Add --yes"),
-        ("hubctl drain replica hub-0 hub-1 --dry-run=server", DONE, drained.format(" (dry run)")),
-        ("hubctl get replicas -o jsonpath={.items[*].status.drained}", DONE, ""),
-        (
-            "hubctl drain replica hub-0 hub-1 --no-wait",
-            DONE,
-            drained.format("") + "to undo: hubctl uncordon replica hub-0 hub-1\n",
-        ),
-        ("hubctl uncordon replica hub-2", NOT_FOUND, ': did you mean "hub-'),
-        ("hubctl drain replica xyzzy", NOT_FOUND, f": the replicas are {REPLICA}, hub-0, hub-1"),
-        ("hubctl get replicas -o jsonpath={.items[*].status.drained}", DONE, "true true"),
-        ("hubctl label clusters --all region=us", FAILED, 'error: cluster "edge1": "region" is "eu" already: --overwrite'),
-        ("hubctl label clusters --all region=us --dry-run=client", MISUSED, "'client' is not 'server'"),
-        ("hubctl label rules --where 'age > 1h' a=b", FAILED, "do not support where"),
-    )
-    for given, words in (
-        ("edge1\n", "is not KIND/NAME"),
-        ("rule/x\n", "is not a cluster"),
-        ("", "no object"),
-        ("edge1: {", "YAML"),
-    ):
-        command = "label -f - a=b" if "KIND" in words else "deny -f -"
-        refused = await hub.hubctl(command, given=given)
-        assert (refused.code, words in refused.err) == (MISUSED, True), refused
 
 
 async def test_a_terminal_is_asked_above_ten_objects_and_few_connections_serve_them(hub: HubUnderTest, tmp_path: Path) -> None:

@@ -234,21 +234,6 @@ async def test_a_login_is_added_to_the_kubeconfig_in_use_and_changes_nothing_els
     await ends(source, MISUSED, "a hub overwrites")
 
 
-async def test_a_tokens_file_counts_before_the_token_and_is_read_again(site: Site) -> None:
-    file = site.hub.folder / "token"
-    path = site.user(token=await site.admin.token("inline"), tokenFile="token")
-    assert await whoami(path) == account("inline"), "while the file is not there"
-    file.write_text(await site.admin.token("one") + "\n")
-    assert await whoami(path) == account("one")
-    watching = await site.hub.start_hubctl("get", "clusters", "-w", "-o", "name", path=path)
-    assert (await watching.line()).endswith("/edge1")
-    file.write_text(await site.admin.token("two"))
-    await site.end("one")
-    await site.hub.join("edge2")
-    assert (await watching.line()).endswith("/edge2")
-    assert "Traceback" not in await watching.end()
-
-
 async def test_a_plug_in_is_called_as_kubectl_calls_it_and_once_more_after_a_refusal(site: Site) -> None:
     site.answer({"token": await site.admin.token("robot")})
     said = await site.hub.hubctl("get clusters,csr", path=site.plugin())

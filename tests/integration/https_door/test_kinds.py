@@ -3,27 +3,18 @@
 import asyncio
 import json
 import re
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from hub.api.hubreplicas import Replica
-from hub.api.liveness import Brake, encode_brake
-from hub.api.managedclusters import cluster as rules
 from hub.controllers.clusters.deletion import Namespaces
-from hub.ports import Transaction
-from hub.registry.hubreplicas import service as replicas
 from hub.registry.kinds import write_paths
-from hub.registry.liveness import brake
-from hub.registry.managedclusters import service as clusters
 from hubctl.errors import DONE, FAILED
-from machinery.identity import ClusterName
 from machinery.product import GROUP_SUFFIX
-from tests.integration.https_door.conftest import REPLICA, HubUnderTest, admin_of
+from tests.integration.https_door.conftest import HubUnderTest, admin_of
 
 pytestmark = pytest.mark.kubectl
 CLUSTER, ADDON = f"cluster.{GROUP_SUFFIX}", f"addon.{GROUP_SUFFIX}"
@@ -196,72 +187,3 @@ async def test_objects_of_two_versions_are_one_and_sets_are_checked(hub: HubUnde
     assert new_ones[1]["object"]["status"]["registrations"] == [REGISTRATION]
     assert old_ones[1]["object"]["status"]["kubeClientDriver"] == "csr"
     assert old_ones[0]["object"]["spec"] == {"installNamespace": "tools"}
-
-
-async def test_the_fleet_its_replicas_and_changes_of_availability_are_shown(hub: HubUnderTest) -> None:
-    for name in ("edge1", "edge2", "edge3"):
-        await hub.join(name)
-    for name, status in (("edge1", "True"), ("edge2", "Unknown")):
-        await hub.output(f"hubctl accept {name}")
-        reason = {"reason": "Test", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-        conditions = [{"type": "ManagedClusterConditionAvailable", "status": status, **reason}]
-        patch = json.dumps({"status": {"conditions": conditions, "version": {"kubernetes": "v1.31"}}})
-        await hub.output(f"kubectl patch mcl {name} --subresource=status --type=merge -p", patch)
-    titles, row = (await hub.output("kubectl get fleet")).splitlines()
-    assert " ".join(titles.split()) == "NAME CLUSTERS ACCEPTED WAITING AVAILABLE UNAVAILABLE UNKNOWN NEVER BRAKE"
-    assert row.split() == ["fleet", "3", "2", "1", "1", "0", "1", "1", "off"]
-    status = json.loads(await hub.output("kubectl get clustersummary fleet -o json"))["status"]
-    assert status["versions"] == {"v1.31": 2}
-
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    replica = Replica("hub-0", "here", "i1", "1.2.3", "127.0.0.1:8443", "127.0.0.1:6443", epoch, epoch, sessions=7, ready=True)
-    await hub.store.run(replicas.begin, replica)
-    await hub.store.run(replicas.begin, replace(replica, name="hub-1", draining=True))
-    titles, *rows = (await hub.output("kubectl get hubreplicas -o wide")).splitlines()
-    shown = [[REPLICA, "Ready", "0"], ["hub-0", "Ready", "7"], ["hub-1", "Draining", "7"]]
-    assert [line.split()[:3] for line in rows] == shown
-    assert (titles.split("  ")[0], rows[1].split()[-2:]) == ("NAME", ["127.0.0.1:8443", "127.0.0.1:6443"])
-    assert (await hub.output("hubctl get replicas")).splitlines()[2].split()[:2] == ["hub-0", "Ready"]
-    status = json.loads(await hub.output("kubectl get hubreplica hub-1 -o json"))["status"]
-    assert (status["version"], status["state"]) == ("1.2.3", "Draining")
-
-    await hub.output("hubctl accept edge3")
-    for condition in (rules.AVAILABLE, rules.UNAVAILABLE, rules.AVAILABLE, rules.SILENT):
-        await hub.store.run(clusters.set_condition, ClusterName("edge3"), condition, "somebody")
-    page = await hub.output("hubctl describe cluster edge3")
-    changes = [line.split() for line in page[page.index("Availability Changes:") :].splitlines()[2:6]]
-    assert [change[1:] for change in changes] == [
-        ["True", "Unknown", "ManagedClusterLeaseUpdateStopped", "somebody"],
-        ["False", "True", "ManagedClusterAvailable", "somebody"],
-        ["True", "False", "ManagedClusterKubeAPIServerUnavailable", "somebody"],
-        ["<none>", "True", "ManagedClusterAvailable", "somebody"],
-    ]
-    titles, newest, *older = (await hub.output("kubectl get clustertransitions -n edge3")).splitlines()
-    assert (titles.split()[:2], len(older)) == (["NAME", "TIME"], 3)
-    transition = f"clustertransitions -n edge3 {newest.split()[0]}"
-    one = json.loads(await hub.output(f"kubectl get {transition} -o json"))
-    assert (one["from"], one["to"]) == ("True", "Unknown")
-    await hub.runs(
-        ("kubectl get clustersummary other", FAILED, "NotFound"),
-        ("kubectl get hubreplica other", FAILED, "NotFound"),
-        ("kubectl get clustertransitions -A", FAILED, "-n CLUSTER"),
-        *((f"kubectl delete {target}", FAILED, "") for target in ("clustersummary fleet", "hubreplica hub-0", transition)),
-    )
-
-
-async def test_an_operator_sees_the_brake_and_releases_it(hub: HubUnderTest) -> None:
-    def put_on(tx: Transaction) -> None:
-        tx.facts.set(brake.FACT, encode_brake(Brake(since=tx.now, silent=30, fleet=100)))
-
-    await hub.runs(("hubctl release-brake", DONE, "is not active"))
-    await hub.store.run(put_on)
-    dry = "kubectl patch fleet fleet --type=merge -p 'spec: {releaseBrake: true}' --dry-run=server"
-    await hub.runs(
-        ("hubctl get fleet", DONE, "held for"),
-        ("hubctl get fleet -o json", DONE, "30 of 100"),
-        (dry, DONE, ""),
-        ("hubctl get fleet", DONE, "held for"),
-        ("hubctl release-brake", DONE, "released"),
-        ("kubectl get events -A", DONE, "BrakeReleased"),
-    )
-    assert not (await hub.store.read(brake.now)).holds

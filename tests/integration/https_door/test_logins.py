@@ -10,15 +10,18 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+import yaml
 
 from hub.api.certificates import CertificateRecord, Purpose
 from machinery import pki
 from machinery.identity import CertificateSubject, SerialNumber
 from machinery.runtime.tls import client_context
-from tests.checks import present
+from tests.checks import CASE_FILES, present
 from tests.fakes.authority import OtherCA
 from tests.fakes.identity import AUDIENCE, FakeIssuer, FakeWebhook, SigningKey, claims_of, running
 from tests.integration.https_door.conftest import ACCOUNTS, CLUSTERS, RBAC, HubUnderTest, Visitor, admin_of, nobody
+
+TABLES = yaml.safe_load((CASE_FILES / "authenticators.yaml").read_text())
 
 GROUP = "login.open-cluster-management.io"
 LOGIN = f"/apis/{GROUP}/v1alpha1"
@@ -265,20 +268,10 @@ async def test_changes_of_authenticators_and_rotated_keys_count_at_once(stage: S
 
 
 ISSUER, NO_CA = {"issuer": "https://x", "audience": "a"}, {"certificateAuthorityData": "!"}
-FLAWED: list[tuple[str, dict[str, Any], str]] = [
-    ("JWTAuthenticator", {"issuer": "http://x", "audience": "a"}, "spec.issuer"),
-    ("JWTAuthenticator", {"issuer": "https://u@x", "audience": "a"}, "spec.issuer"),
-    ("JWTAuthenticator", {"issuer": "https://x"}, "spec.audience"),
-    ("JWTAuthenticator", {**ISSUER, "operatorGroups": ["system:x"]}, "spec.operatorGroups[0]"),
-    ("JWTAuthenticator", {**ISSUER, "claims": {"usernamePrefix": "system:"}}, "spec.claims.usernamePrefix"),
-    ("WebhookAuthenticator", {"endpoint": "ftp://x"}, "spec.endpoint"),
-    ("WebhookAuthenticator", {"endpoint": "https://x?token=1"}, "spec.endpoint"),
-    ("WebhookAuthenticator", {"endpoint": "https://x", "tls": NO_CA}, "spec.tls.certificateAuthorityData"),
-]
 
 
 async def test_authenticators_are_checked_and_made_by_nobody_who_may_not_impersonate_all(stage: Stage) -> None:
-    for kind, spec, field in FLAWED:
+    for kind, spec, field in TABLES["flawed"]:
         status, answer = await stage.admin.ask("POST", f"{LOGIN}/{kind.lower()}s", made(kind, "bad", **spec))
         assert (status, [each["field"] for each in answer["details"]["causes"]]) == (422, [field])
 

@@ -13,30 +13,25 @@ import pytest
 from hub.api.certificates import CertificateHolder, Purpose
 from hub.api.events import EventRecord
 from hub.api.hubreplicas import Replica
-from hub.api.liveness import Beat
-from hub.api.managedclusters import agent_annotations as reported, cluster as cluster_rules, duplicates as duplicate
-from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
+from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters.cluster import CLUSTER_UID, JoinRequest
 from hub.api.managedclusters.removal import FINALIZER, FORCED
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLES, MANAGED_CLUSTERS
 from hub.controllers.clusters.deletion import Removal
 from hub.https_door.pages import LOG_LEVEL_PATH as LOG_LEVEL
-from hub.ports import HUB_ID, Transaction
+from hub.ports import Transaction
 from hub.registry import owners
 from hub.registry.generic import objects
 from hub.registry.hubreplicas import service as orders
 from hub.registry.managedclusters import service as clusters
-from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, NOT_WELL, TIMED_OUT
-from machinery.election.lock import Candidate
+from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, TIMED_OUT
 from machinery.identity import AgentId, CertificateSubject, ClusterName, agent_subject
 from machinery.meta.objects import Key
 from machinery.observability.metrics import gauge
 from machinery.runtime.controller import Controller
 from machinery.runtime.tasks import GuardedTasks
-from tests.fakes.inprocess_hub import HUB
 from tests.integration.https_door.conftest import REPLICA, HubUnderTest, admin_of, bearer, holder, hub_with
-from tests.integration.https_door.test_kubectl import ADD_ON, CLUSTER, create
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ONE = Replica("hub-0", "here", "i1", "1", "127.0.0.1:8443", "127.0.0.1:6443", EPOCH, EPOCH, sessions=1, ready=True)
@@ -79,40 +74,7 @@ async def test_an_operator_drains_a_replica_waits_for_its_sessions_and_takes_it_
     assert (await shown(hub, "hub-0"))["drained"] is True
 
 
-EDGE, OTHER = ClusterName("edge1"), "b2f1d5a0-0000-4000-8000-000000000009"
-ENDS = datetime(2026, 12, 1, tzinfo=UTC)
-
-
-async def listing(hub: HubUnderTest) -> None:
-    """A cluster whose agent is ready at two of its three hubs."""
-    await hub.join("edge1")
-    hubs = (
-        ReportedHub(HUB, "eu-1", "https://eu-1:6443", AgentHubState.READY, ENDS),
-        ReportedHub(OTHER, "eu-2", "https://eu-2:6443", AgentHubState.READY, ENDS),
-        ReportedHub("", "us-1", "https://us-1:6443", AgentHubState.LOST),
-    )
-    await hub.store.run(lambda tx: tx.facts.set(HUB_ID, HUB))
-    await hub.store.run(owners.report_hubs, EDGE, 0, reported.encoded(hubs), "agent")
-
-
-async def test_operators_alone_move_a_cluster_to_a_hub_where_its_agent_is_ready(hub: HubUnderTest) -> None:
-    await listing(hub)
-    for path in (await hub.agent("edge1"), await hub.agent("edge2")):
-        await hub.runs(("hubctl move cluster edge1 --to eu-2", FAILED, "managedclusters/move"), path=path)
-    not_asked = ("hubctl move cluster edge1 --cancel", DONE, 'cluster "edge1" was not asked to move\n')
-    await hub.runs(
-        not_asked,
-        ("hubctl move cluster edge1 --to us-1", FAILED, "eu-1 (Ready), eu-2 (Ready), us-1 (Lost)"),
-        ("hubctl move cluster edge9 --to eu-2", NOT_FOUND, ""),
-        ("hubctl move cluster edge1", MISUSED, ""),
-        ("hubctl get clusters", DONE, " 2/3 "),
-        ("hubctl move cluster edge1 --to eu-2", DONE, f"is asked to move to the hub eu-2 ({OTHER})"),
-    )
-    page = await hub.output("hubctl describe cluster edge1")
-    assert f"Moves To:       {OTHER}" in page
-    assert [line.split()[:2] for line in page.splitlines() if "us-1" in line] == [["us-1", "Lost"]]
-    assert "2026-12-01T00:00:00Z" in page
-    await hub.runs(("hubctl move cluster edge1 --cancel", DONE, 'cluster "edge1" stays\n'), not_asked)
+EDGE = ClusterName("edge1")
 
 
 async def test_a_cluster_made_here_gets_the_lease_that_is_set(tmp_path: Path) -> None:
@@ -158,32 +120,6 @@ async def test_an_operator_gives_a_cluster_to_the_other_of_its_two_agents(hub: H
         await hub.runs(("hubctl get cluster edge1", code, ""), path=path)
 
 
-async def test_a_cluster_is_diagnosed_from_unknown_to_available(hub: HubUnderTest) -> None:
-    title, row = (await hub.output("kubectl get clusterdiagnosis edge1")).splitlines()
-    assert (title.split(), "NoLeader" in row) == (["NAME", "AVAILABLE", "CAUSE", "MESSAGE"], True)
-    await hub.runs(
-        ("kubectl get clusterdiagnoses", FAILED, ""),
-        ("hubctl diagnose cluster No_Name", FAILED, "not valid"),
-        ("hubctl diagnose cluster edge1", NOT_WELL, "no replica is the leader"),
-    )
-    await hub.store.run(lambda tx: tx.leaders.take(None, Candidate("hub-0", "i1"), cluster_rules.lease_duration({})))
-    await hub.runs(("hubctl diagnose cluster edge1", NOT_WELL, "-> hubctl create bootstrap-kubeconfig --cluster edge1"))
-    await hub.join("edge1")
-    agent = await hub.agent("edge1")
-    await hub.runs(
-        ("hubctl diagnose cluster edge1", NOT_WELL, "-> hubctl accept edge1"),
-        ("hubctl accept edge1", DONE, ""),
-        ("hubctl diagnose cluster edge1 -o json", NOT_WELL, '"reason": "NoSession"'),
-    )
-    await hub.store.run(lambda tx: tx.heartbeats.store([Beat(EDGE, cluster_rules.lease_duration({}) / 60, available=True)]))
-    await hub.store.run(clusters.set_condition, EDGE, cluster_rules.AVAILABLE, "agent")
-    well = await hub.output("hubctl diagnose cluster edge1")
-    assert ("broken" in well, "waits" in well) == (False, False), well
-    await hub.runs(("hubctl diagnose cluster edge1 edge2", NOT_WELL, "not well: edge2"))
-    for name in ("edge1", "edge2"):
-        await hub.runs((f"hubctl diagnose cluster {name}", FAILED, "clusterdiagnoses"), path=agent)
-
-
 async def test_the_log_level_is_ordered_by_operators_alone_and_reset(hub: HubUnderTest) -> None:
     admin, agent = await admin_of(hub), holder(hub, await hub.agent("edge1"))
     for body, status in (
@@ -221,7 +157,17 @@ async def test_a_service_account_that_is_bound_to_the_monitoring_role_may_scrape
     assert (await scraper.ask("POST", "/metrics", {}))[0] == 403
 
 
-HELD = ADD_ON.replace("namespace: edge1}", "namespace: edge1, finalizers: [example.com/pre-delete]}")
+HELD = """
+apiVersion: cluster.open-cluster-management.io/v1
+kind: ManagedCluster
+metadata: {name: edge1}
+spec: {hubAcceptsClient: true}
+---
+apiVersion: addon.open-cluster-management.io/v1beta1
+kind: ManagedClusterAddOn
+metadata: {name: metrics, namespace: edge1, finalizers: [example.com/pre-delete]}
+spec: {}
+"""  # a cluster with an add-on
 
 
 @asynccontextmanager
@@ -243,14 +189,9 @@ async def removing(hub: HubUnderTest) -> AsyncIterator[list[EventRecord]]:
         await tasks.stop()
 
 
-async def accepted(hub: HubUnderTest, addon: str) -> None:
-    await create(hub, "edge1.yaml", CLUSTER.replace("hubAcceptsClient: false", "hubAcceptsClient: true"))
-    await create(hub, "addon.yaml", addon)
-
-
 @pytest.mark.kubectl
 async def test_kubectl_waits_until_a_clusters_addons_are_gone(hub: HubUnderTest) -> None:
-    await accepted(hub, HELD)
+    await hub.output("hubctl apply -f -", given=HELD)
     async with removing(hub):
         deleting = asyncio.create_task(hub.kubectl("delete mcl edge1 --timeout=25s"))
         async with asyncio.timeout(20):
@@ -265,7 +206,7 @@ async def test_kubectl_waits_until_a_clusters_addons_are_gone(hub: HubUnderTest)
 
 @pytest.mark.kubectl
 async def test_hubctl_gives_a_cluster_up_and_says_what_stays_behind(hub: HubUnderTest) -> None:
-    await accepted(hub, HELD)
+    await hub.output("hubctl apply -f -", given=HELD)
     async with removing(hub) as told:
         lets_go = "the hub waits for its finalizers: cluster.open-cluster-management.io/resource-cleanup"
         await hub.runs(("hubctl delete cluster edge1", DONE, lets_go))

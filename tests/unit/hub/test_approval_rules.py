@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import yaml
 
 from hub.api import approvalrules as rules
 from hub.api.approvalrules import ApprovalRule, RequesterKind, RequesterRecord, RuleAction, RuleInput, read_rule
@@ -22,25 +23,26 @@ from machinery.errors import ForbiddenError, InvalidError
 from machinery.identity import CLUSTER_LABEL, SUBJECT_PREFIX, CertificateSubject, ClusterName
 from machinery.meta import conditions
 from machinery.meta.objects import Key
-from tests.checks import check_each, check_refusal, check_results, present
+from tests.checks import CASE_FILES, check_each, check_refusal, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, OPERATOR, Newcomer, fresh_newcomer
 
+TABLES = yaml.safe_load((CASE_FILES / "approval-rules.yaml").read_text())
+
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-CLUSTER: dict[str, Any] = {
-    "metadata": {"name": "edge-1", "labels": {"region": "eu"}, "creationTimestamp": "2025-12-31T23:00:00Z"},
-    "spec": {"hubAcceptsClient": False, "managedClusterClientConfigs": [{"url": "https://edge-1.example.com"}]},
-    "status": {
-        "version": {"kubernetes": "v1.30.2"},
-        "capacity": {"cpu": "8", "memory": "64Gi", "nodes": "3"},
-        "clusterClaims": [{"name": "platform", "value": "AWS"}],
-    },
-}
+CLUSTER: dict[str, Any] = TABLES["cluster"]
 TOKEN = RequesterRecord(RequesterKind.CREDENTIAL, "c1", "system:bootstrap:c1", ("system:bootstrappers:managedcluster",))
 ROBOT = RequesterRecord(RequesterKind.USER, "ci-robot", "ci-robot", ("robots",))
 RENEWING = RequesterRecord(
     RequesterKind.AGENT, "system:open-cluster-management:edge-1:a", "system:open-cluster-management:edge-1:a"
 )
+ASKERS = {
+    "credential": TOKEN,
+    "credential of that name": replace(TOKEN, name="ci-robot"),
+    "robot": ROBOT,
+    "agent": RENEWING,
+    "nobody": None,
+}
 
 
 def rule(**spec: Any) -> ApprovalRule:
@@ -54,36 +56,10 @@ def candidate(
 
 
 def test_all_parts_of_a_rule_must_fit() -> None:
-    rows: tuple[tuple[dict[str, Any], RequesterRecord | None, bool], ...] = (
-        ({"clusterNames": ["edge-*"]}, TOKEN, True),
-        ({"clusterNames": ["edge", "dge-1", "Edge-1", "edge-1x"]}, TOKEN, False),
-        ({"clusterNames": ["*"]}, ROBOT, False),
-        ({"clusterNames": ["*"]}, RENEWING, False),
-        ({"clusterNames": ["*"]}, None, False),
-        ({"requesters": [{"kind": "BootstrapCredential"}]}, TOKEN, True),
-        ({"requesters": [{"kind": "BootstrapCredential", "name": "c1"}]}, TOKEN, True),
-        ({"requesters": [{"kind": "BootstrapCredential", "name": "c"}]}, TOKEN, False),
-        ({"requesters": [{"kind": "User", "name": "ci-robot"}]}, ROBOT, True),
-        ({"requesters": [{"kind": "User", "name": "ci"}]}, ROBOT, False),
-        ({"requesters": [{"kind": "User", "name": "ci-robot"}]}, replace(TOKEN, name="ci-robot"), False),
-        ({"requesters": [{"kind": "Group", "name": "robots"}]}, ROBOT, True),
-        ({"requesters": [{"kind": "Group", "name": "robot"}]}, ROBOT, False),
-        ({"requesters": [{"kind": "Group", "name": "system:bootstrappers:managedcluster"}]}, TOKEN, False),
-        ({"requesters": [{"kind": "Agent"}]}, RENEWING, True),
-        ({"requesters": [{"kind": "Agent"}]}, TOKEN, False),
-        ({"requesters": [{"kind": "User", "name": "x"}, {"kind": "Agent"}]}, RENEWING, True),
-        ({"clusterSelector": {"matchLabels": {"region": "eu"}}}, TOKEN, True),
-        ({"clusterSelector": {"matchLabels": {"region": "us"}}}, TOKEN, False),
-        ({"clusterSelector": {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}}, TOKEN, True),
-        ({"condition": 'labels.region == "eu" && version >= 1.30 && memory > 32Gi && nodes == 3'}, TOKEN, True),
-        ({"condition": 'claims.platform == "AWS" && age < 2h && lifetime == 1h && agent == "agent-1"'}, TOKEN, True),
-        ({"condition": '"https://edge-1.example.com" in urls && !accepted && !has(set)'}, TOKEN, True),
-        ({"condition": 'requester.credential == "c1" && requester.kind == "BootstrapCredential"'}, TOKEN, True),
-        ({"condition": 'labels.tier != "test"'}, TOKEN, False),
-        ({"clusterNames": ["edge-*"], "condition": 'labels.region == "us"'}, TOKEN, False),
-        ({"clusterNames": ["*"], "paused": True}, TOKEN, False),
-    )
-    check_results(lambda spec, requested_by: rule(**spec).fits(RuleAction.APPROVE, candidate(requested_by)), rows)
+    def fits(spec: dict[str, Any], asker: str) -> bool:
+        return rule(**spec).fits(RuleAction.APPROVE, candidate(ASKERS[asker]))
+
+    check_results(fits, TABLES["fits"])
     chosen = rule(clusterSelector={"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]})
     assert not chosen.fits(RuleAction.APPROVE, candidate(document=None)), "labels of an unknown cluster fit no selector"
 
@@ -95,16 +71,7 @@ def test_rule_that_cannot_decide_is_refused_with_field_and_reason() -> None:
         (cause,) = refused.value.causes
         assert (cause.field, reason in cause.message) == (field, True), cause
 
-    rows = (
-        ({"decides": [], "clusterNames": ["*"]}, "spec.decides", "Accept, Approve or both"),
-        ({"decides": ["Accept"]}, "spec", 'clusterNames: ["*"]'),
-        ({"requesters": [{"kind": "Cluster"}]}, "spec.requesters[0].kind", "supported values"),
-        ({"requesters": [{"kind": "User"}]}, "spec.requesters[0].name", "the complete name of the User"),
-        ({"clusterSelector": {"matchLabels": {"a b": "c"}}}, "spec.clusterSelector", "is not a label key"),
-        ({"condition": "verson < 1.30"}, "spec.condition", 'column 1: there is no field "verson": did you mean "version"?'),
-        ({"condition": 'name = "a"'}, "spec.condition", 'column 6: "=" means nothing here: write "=="'),
-    )
-    check_each(check, rows)
+    check_each(check, TABLES["refused"])
 
 
 def put_rule(store: InlineStore, name: str, **spec: Any) -> None:

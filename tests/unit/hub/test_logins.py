@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, strategies as st
 
 from hub.api import credentialissuers as rules, logins as login_rules
@@ -55,11 +56,13 @@ from machinery.errors import ForbiddenError, InvalidError, TooManyRequestsError,
 from machinery.identity import CLUSTER_LABEL, OPERATOR_GROUP, CertificateSubject, ClusterName, SerialNumber
 from machinery.meta.objects import Document, Key, StoredObject
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_refusal_of, check_refusals, check_results, present, refusal
+from tests.checks import CASE_FILES, check_refusal_of, check_refusals, check_results, present, refusal
 from tests.fakes.authority import WordIssuer
 from tests.fakes.identity import SigningKey
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
+
+TABLES = yaml.safe_load((CASE_FILES / "logins.yaml").read_text())
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 AT = int(NOW.timestamp())
@@ -490,21 +493,10 @@ async def test_an_issuer_that_fails_is_the_one_failure_and_leaves_no_record(stag
 
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
-UNUSABLE: tuple[tuple[Any, str], ...] = (
-    (None, "invalid bearer token"),
-    ({}, "invalid bearer token"),
-    ({"username": ""}, "invalid bearer token"),
-    ({**USER, "uid": "1"}, "UID"),
-    ({**USER, "extra": {"scopes": ["all"]}}, "extra"),
-    ({**USER, "extra": {CREDENTIAL_ID: ["1"], "more": ["x"]}}, "extra"),
-    ({"username": "system:admin"}, "reserved for the hub"),
-    ({"username": "system:open-cluster-management:edge1:abcde"}, "own records"),
-    ({**USER, "groups": ["system:open-cluster-management:managed-clusters"]}, "own records"),
-)
 
 
 async def test_a_user_that_the_hub_cannot_accept_is_the_one_failure() -> None:
-    for user, why in UNUSABLE:
+    for user, why in TABLES["unusable"]:
         stage = Stage()
         stage.webhook.status = {"authenticated": True, "user": user}
         assert await stage.ask() == FAILED, user
@@ -514,20 +506,8 @@ async def test_a_user_that_the_hub_cannot_accept_is_the_one_failure() -> None:
     assert "credential" in await stage.ask(), "the one extra that says nothing of the user is no failure"
 
 
-MALFORMED: tuple[dict[str, Any], ...] = (
-    {"kind": "Status"},
-    {"apiVersion": "authentication.k8s.io/v1beta1", "kind": "TokenReview", "status": {"authenticated": True, "user": USER}},
-    {"status": {"authenticated": "yes", "user": USER}},
-    {"status": {"authenticated": True, "user": {**USER, "groups": "system:masters"}}},
-    {"status": {"authenticated": True, "user": {**USER, "username": 5}}},
-    {"status": {"authenticated": True, "user": {**USER, "extra": {"a": "b"}}}},
-    {"status": {"authenticated": True, "user": "bob"}},
-    {"status": None},
-)
-
-
 async def test_a_malformed_answer_of_a_webhook_lets_nobody_in() -> None:
-    for answer in MALFORMED:
+    for answer in TABLES["malformed"]:
         stage = Stage()
         stage.webhook.answer = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", **answer}
         assert await stage.ask() == FAILED, answer

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import yaml
 from sqlalchemy import Select, bindparam, select
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
@@ -32,7 +33,9 @@ from machinery.errors import BadRequestError
 from machinery.meta.objects import Document, Key, Query
 from machinery.meta.selectors import Operator, parse_field_selector, parse_label_selector
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_each, check_refusal, check_refusals, check_results
+from tests.checks import CASE_FILES, check_each, check_refusal, check_refusals, check_results
+
+TABLES = yaml.safe_load((CASE_FILES / "queries.yaml").read_text())
 
 REGION = parse_label_selector("region=eu,cloud in (a,b),tier!=test").requirements
 SCANS = frozenset(("not-available", "outdated", "silent", "largest", "versions"))
@@ -132,41 +135,14 @@ def test_a_disk_that_fails_between_two_rows_is_the_databases_error(tmp_path: Pat
     engine.dispose()
 
 
-EAST: Document = {
-    "metadata": {"name": "east"},
-    "spec": {"hubAcceptsClient": True},
-    "status": {
-        "version": {"kubernetes": "v1.34.2"},
-        "conditions": [
-            {"type": "ManagedClusterConditionAvailable", "status": "Unknown"},
-            {"type": "ManagedClusterJoined", "status": "True"},
-        ],
-        "clusterClaims": [{"name": "region.example.com", "value": "eu"}, {"name": "empty"}],
-    },
-}
+EAST: Document = TABLES["cluster"]
 
 
 def test_clusters_are_selected_by_their_status_and_known_fields_alone() -> None:
-    rows = (
-        ("spec.hubAcceptsClient=true", True),
-        ("spec.hubAcceptsClient=false", False),
-        ("status.available=Unknown", True),
-        ("status.available!=True", True),
-        ("status.available=True", False),
-        ("status.joined=True,status.available=Unknown", True),
-        ("status.accepted=", True),
-        ("status.accepted=True", False),
-        ("status.conditions.ManagedClusterJoined=True", True),
-        ("status.conditions.ManagedClusterConditionAvailable=Unknown", True),
-        ("status.version.kubernetes=v1.34.2", True),
-        ("status.version.kubernetes!=v1.34.2", False),
-        ("status.clusterClaims.region.example.com=eu", True),
-        ("status.clusterClaims.region.example.com=us", False),
-        ("status.clusterClaims.empty=", True),
-        ("metadata.name=east,status.available=Unknown", True),
-    )
     known = fields_of(MANAGED_CLUSTERS, EAST)
-    check_results(lambda each: selection(RESOURCE, "", {"fieldSelector": each}).matches(Key("", "east"), {}, known), rows)
+    check_results(
+        lambda each: selection(RESOURCE, "", {"fieldSelector": each}).matches(Key("", "east"), {}, known), TABLES["selected"]
+    )
     assert fields_of(MANAGED_CLUSTERS, {"metadata": {"name": "new"}}) == {"spec.hubAcceptsClient": "false"}
     unknown = ("status.conditions=True", "spec.taints=x", "status.capacity.nodes=3", "metadata.uid=x")
     select = lambda selector: selection(RESOURCE, "", {"fieldSelector": selector})  # noqa: E731 - one line
@@ -176,36 +152,11 @@ def test_clusters_are_selected_by_their_status_and_known_fields_alone() -> None:
 
 
 def test_order_is_a_list_of_words_or_of_kubectls_paths_or_refused() -> None:
-    rows = (
-        ("version", [("version", False)]),
-        ("-memory, name", [("memory", True), ("name", False)]),
-        ('labels["a,b"],-claims.region', [('labels["a,b"]', False), ("claims.region", True)]),
-        (".metadata.creationTimestamp", [("age", True)]),
-        ("-.metadata.creationTimestamp", [("age", False)]),
-        ("{.status.capacity.nvidia\\.com/gpu}", [('capacity["nvidia.com/gpu"]', False)]),
-        (".metadata.labels.env", [('labels["env"]', False)]),
-    )
-    check_results(lambda text: [(by.facet.word, by.descending) for by in sort_of(text).keys], rows)
-    wrong = (
-        ("memry", 'did you mean "memory"'),
-        ("labels", 'write labels["x"]'),
-        ("version,", "separated by commas"),
-        (",", "separated by commas"),
-        ("version < 1.30", "one field and no more"),
-        ("name,name,name,name,name", "at most 4"),
-        (".status.nothing", "no field for the path"),
-        ("has(version)", "one field"),
-    )
+    check_results(lambda text: [[by.facet.word, by.descending] for by in sort_of(text).keys], TABLES["orders"])
+    wrong = TABLES["wrong orders"]
     check_refusals(BadRequestError, sort_of, [(text, f"^sortBy: .*{re.escape(why)}") for text, why in wrong])
     check_refusal(BadRequestError, groups_of, "version,lastBeat", match="lastBeat differs for every cluster")
-    groupings = (
-        ("version", "set", "", "sum: set is a text: sum up quantities"),
-        ("version", "cpu,", "", "sum: use fields separated by commas"),
-        ("version", "", "-memory", "sortBy: groups are not sorted by memory: use version, count"),
-        ("version", "", "cont", 'sortBy: column 1: there is no field "cont"'),
-        ("name," * 300, "", "", "groupBy: at most 1024 characters, not 1500"),
-    )
-    check_refusals(BadRequestError, lambda row: group_query(*row), [(row[:3], f"^{row[3]}") for row in groupings])
+    check_refusals(BadRequestError, lambda row: group_query(*row), [(row[:3], f"^{row[3]}") for row in TABLES["wrong groups"]])
 
 
 def test_groups_are_sorted_by_their_words_counts_and_sums() -> None:

@@ -33,8 +33,10 @@ from hubctl.kubectl_plugin import offered
 from machinery.client.exec_credential import ExecCluster
 from machinery.client.kubeconfig import Credential, read_kubeconfig
 from machinery.meta.timestamps import format_time
-from tests.checks import present
+from tests.checks import CASE_FILES, present
 from tests.fakes.identity import SigningKey
+
+TABLES = yaml.safe_load((CASE_FILES / "kubeconfig-users.yaml").read_text())
 
 V1, V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"
 OWN_CERTIFICATE = {name: b64encode(name.encode()).decode() for name in ("client-certificate-data", "client-key-data")}
@@ -205,33 +207,8 @@ def said(path: Path) -> CommandError:
     return refused.value
 
 
-UNUSABLE: list[tuple[dict[str, Any], str]] = [
-    ({"username": "ann", "password": "hush"}, "use a token, an exec plug-in or `hubctl login`"),
-    ({"username": "ann", "token": "hush"}, "has a username or a password"),
-    ({"auth-provider": {"name": "gcp", "config": {"access-token": "hush"}}}, "has an auth-provider"),
-    *(
-        ({"token": "hush", **acts}, "that is not a string")
-        for acts in ({"as": ["x"]}, {"as-groups": "x"}, {"as-user-extra": {"a": "x"}})
-    ),
-    ({"exec": {"apiVersion": "client.authentication.k8s.io/v1alpha1", "command": "x"}}, "whose apiVersion is not"),
-    ({"exec": {"apiVersion": V1}}, "an exec without a command"),
-    ({"exec": {"apiVersion": V1, "command": "x", "interactiveMode": "Maybe"}}, "interactiveMode is not Never"),
-    ({"exec": {"apiVersion": V1, "command": "x", "env": [{"value": "hush"}]}}, "not a list of names and values"),
-    ({"exec": plugin(command="no-such", installHint="get it\x1b[2J\nthere")}, "cannot be found: get it [2J there"),
-    ({"exec": plugin(command="no-such")}, "cannot be found: install it"),
-    ({"exec": plugin(command="sh", args=["-c", "exit 3"], installHint="log in")}, "exit code 3: log in"),
-    ({"exec": plugin(command="cat", interactiveMode="Always")}, "the standard input is not a terminal"),
-    ({"exec": plugin(command="cat", args=["\0hush"])}, "cannot be run"),
-    ({"token": "hush hush"}, "is not a token"),
-    ({"token": "hush\nhush"}, "is not a token"),
-    ({"token": "hüsh-hush"}, "is not a token"),
-    ({"tokenFile": "no-such-file"}, "cannot be read: No such file"),
-    ({"tokenFile": "no-such-file", "token": "hush\nhush"}, "is not a token"),
-]
-
-
 def test_an_unusable_user_is_refused_in_one_sentence_without_secrets(folder: Path) -> None:
-    for user, words in UNUSABLE:
+    for user, words in TABLES["unusable"]:
         path = kubeconfig(folder, user)
         error = said(path)
         assert words in error.sentence, user

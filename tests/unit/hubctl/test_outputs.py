@@ -24,7 +24,9 @@ from hubctl.output.columns import columns_in, columns_of, format_csv
 from hubctl.output.formats import FormatType, OutputFormat, argument_of
 from hubctl.output.printers import Printer, PrintOptions, printer_of
 from hubctl.output.tables import Layout, cell_text, printable, table, wants_color
-from tests.checks import refusal
+from tests.checks import CASE_FILES, refusal
+
+TABLES = yaml.safe_load((CASE_FILES / "outputs.yaml").read_text())
 
 EDGE: dict[str, Any] = {
     "apiVersion": "cluster.open-cluster-management.io/v1",
@@ -38,18 +40,6 @@ TABLE: dict[str, Any] = {
     "columnDefinitions": COLUMNS,
     "rows": [{"cells": ["edge1", "True", 3], "object": {"metadata": {"namespace": "ns", "labels": {"b/c": "2", "a": "1"}}}}],
 }
-FORMS = (
-    ("name", LIST, "managedcluster.cluster.open-cluster-management.io/edge1\n"),
-    ("jsonpath={.metadata.name}", EDGE, "edge1"),
-    ("jsonpath={.items[*].metadata.name}", LIST, "edge1 edge2"),
-    ("jsonpath-as-json={.metadata.name}", EDGE, '[\n    "edge1"\n]\n'),
-    ("custom-columns=Name:.metadata.name,No:.x", EDGE, "Name    No\nedge1   <none>\n"),
-    ("custom-columns=N:.metadata.name,V:status.version.kubernetes", LIST, "N       V\nedge1   v1.31\nedge2   v1.31\n"),
-    ("csv=N:.metadata.name,V:.status.version", EDGE, 'N,V\r\nedge1,"{""kubernetes"":""v1.31""}"\r\n'),
-    ("csv", TABLE, "Name,Available,Nodes\r\nedge1,True,3\r\n"),
-    ("table", TABLE, "NAME    AVAILABLE\nedge1   True\n"),
-    ("wide", TABLE, "NAME    AVAILABLE   NODES\nedge1   True        3\n"),
-)
 
 
 def output(
@@ -60,8 +50,8 @@ def output(
 
 
 def test_each_form_prints_objects_and_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    printed = [(form, answer, output(capsys, form, answer)[: len(text)]) for form, answer, text in FORMS]
-    assert printed == list(FORMS)
+    printed = [[form, answer, output(capsys, form, answer)[: len(text)]] for form, answer, text in TABLES["forms"]]
+    assert printed == TABLES["forms"]
     assert yaml.safe_load(output(capsys, "yaml", EDGE)) == EDGE
     assert output(capsys, "table", TABLE, headers=False) == "edge1   True\n"
     assert output(capsys, "table", TABLE, labels=("b/c", "none")).splitlines()[0].split() == ["NAME", "AVAILABLE", "C", "NONE"]
@@ -201,17 +191,7 @@ def test_a_description_names_every_part_also_when_it_is_empty() -> None:
     parts = ("Taints", "Conditions", "Resources", "Claims", "Certificate Requests")
     assert [line for line in page if line.endswith(": <none>")][-5:] == [f"{part}: <none>" for part in parts]
 
-    document = {
-        "metadata": {"name": "edge1", "labels": {"b": "2", "a": "1"}},
-        "spec": {"hubAcceptsClient": True, "taints": [{"key": "k", "value": "v", "effect": "NoSelect", "timeAdded": "T"}]},
-        "status": {
-            "conditions": [{"type": "Joined", "status": "True", "lastTransitionTime": "T", "reason": "R", "message": "M"}],
-            "capacity": {"cpu": "4"},
-            "allocatable": {"cpu": "3"},
-            "clusterClaims": [{"name": "id.k8s.io", "value": "x"}],
-        },
-    }
-    text = "\n".join(lines(document, {"Agent": "1.2.3", "Last Beat": "2s"}, {"rows": []}))
+    text = "\n".join(lines(TABLES["described"], {"Agent": "1.2.3", "Last Beat": "2s"}, {"rows": []}))
     expected = ("a=1, b=2", "Session:        open", "  k     v       NoSelect   T", "  Joined   True     T       R        M")
     assert [part for part in (*expected, "  cpu    4          3", "  id.k8s.io   x") if part not in text] == []
 
@@ -246,18 +226,7 @@ def test_events_are_aligned_lines_or_whole_documents_and_deletions_are_left_out(
 
 
 CONDITION = "status.conditions[ManagedClusterConditionAvailable]"
-CHANGE = {
-    "time": "2026-11-01T12:00:00.123456Z",
-    "revision": "7",
-    "actor": "system:hub:lease",
-    "type": "MODIFIED",
-    "fields": [
-        {"path": f"{CONDITION}.status", "before": "True", "after": "Unknown"},
-        {"path": f"{CONDITION}.lastTransitionTime", "before": "a", "after": "b"},
-        {"path": "spec.taints[gone]", "before": {"key": "gone"}},
-        {"path": "metadata.labels.x", "after": "\x1b[31m" + "y" * 99},
-    ],
-}
+CHANGE = TABLES["change"]
 
 
 def test_a_change_is_a_line_per_field_and_the_first_has_author_and_time() -> None:

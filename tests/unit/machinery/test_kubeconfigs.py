@@ -20,7 +20,9 @@ from machinery.client.kubeconfig_documents import read_document
 from machinery.client.rest import KubeClient
 from machinery.errors import InvalidError
 from machinery.identity import HubId
-from tests.checks import check_refusals
+from tests.checks import CASE_FILES, check_refusals
+
+TABLES = yaml.safe_load((CASE_FILES / "kubeconfigs.yaml").read_text())
 
 PEM = base64.b64encode(b"-----BEGIN CERTIFICATE-----\n").decode()
 
@@ -90,25 +92,9 @@ async def test_relative_files_are_looked_up_beside_the_kubeconfig_and_tokens_rea
 
 
 async def test_what_a_kubeconfig_lacks_is_named_without_its_secrets(tmp_path: Path) -> None:
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false", "interactiveMode": "Never"}
-    at, user, ca = ("clusters", 0, "cluster"), ("users", 0, "user"), "certificate-authority-data"
-    rows: list[tuple[Any, tuple[str | int, ...], str]] = [
-        (None, ("current-context",), "has no current-context"),
-        (None, ("contexts",), 'has no context "prod"'),
-        (None, ("clusters",), 'has no cluster "c"'),
-        (None, ("users",), 'has no user "u"'),
-        (None, ("contexts", 0, "context", "user"), 'has no user in context "prod"'),
-        (None, (*at, "server"), "lacks a server"),
-        (None, (*at, ca), "lacks a certificate-authority"),
-        ({"client-certificate-data": PEM}, user, "lacks the user's client-key"),
-        ({"as": "somebody"}, user, "lacks a user's credential"),
-        ("api.example:6443", (*at, "server"), "server is not an https:// URL"),
-        ("%%%", (*at, ca), "certificate-authority-data of the cluster is not base64"),
-        ({"server": "https://a", "certificate-authority": "gone.crt"}, at, "certificate-authority of the cluster names"),
-        ({"exec": plugin}, user, "credential plugin gave no credential"),
-    ]
+    at, user = ("clusters", 0, "cluster"), ("users", 0, "user")
     bare = edited(edited(complete(), *at, value={"proxy-url": "http://p"}), *user, value={"as": "x"})
-    documents = [(edited(complete(), *path, value=value), said) for value, path, said in rows]
+    documents = [(edited(complete(), *path, value=value), said) for value, path, said in TABLES["lacking"]]
     for document, said in [*documents, (bare, "a server and a certificate-authority and a user's credential")]:
         with pytest.raises(InvalidError) as refused:
             await load(document, tmp_path)

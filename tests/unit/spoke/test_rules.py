@@ -3,8 +3,10 @@
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
+from typing import Any
 
 import pytest
+import yaml
 
 from machinery.identity import AgentId, CertificateSubject, ClusterName, HubId, SerialNumber
 from machinery.meta.conditions import FALSE, TRUE
@@ -33,7 +35,7 @@ from spoke.domain.schedule import BACKDATE, EARLIEST, LATEST, rotate_at, thresho
 from spoke.failover.candidates import HubList, ReconnectTimeout
 from spoke.observability.progress import AgentProgress
 from spoke.options import Hubs, Pause
-from tests.checks import check_refusals, check_results, present
+from tests.checks import CASE_FILES, check_refusals, check_results, present
 from tests.fakes.several import A, B, C, ReserveStage
 from tests.fakes.virtual_time import ManualScheduler
 
@@ -49,13 +51,8 @@ WHOLE = OPTIONS.timeout.total_seconds()
 AT_A = AgentState(A, owner=A)
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 READY, NOT_ACCEPTED, REGISTERING = HubState.READY, HubState.NOT_ACCEPTED, HubState.REGISTERING
-DENIED, UNREACHABLE, LOST = HubState.DENIED, HubState.UNREACHABLE, HubState.LOST
-CHOSEN, KEPT, FAILED_OVER, FAILED_BACK = (
-    ChoiceReason.CHOSEN,
-    ChoiceReason.KEPT,
-    ChoiceReason.FAILED_OVER,
-    ChoiceReason.FAILED_BACK,
-)
+DENIED, KEPT = HubState.DENIED, ChoiceReason.KEPT
+FAILED_OVER, FAILED_BACK = ChoiceReason.FAILED_OVER, ChoiceReason.FAILED_BACK
 USUAL = HubSelectionPolicy()
 WAITING = HubSelectionPolicy(unaccepted=Unaccepted.WAIT)
 BACK = HubSelectionPolicy(fail_back_after=timedelta(minutes=5))
@@ -203,59 +200,24 @@ def hub(name: str, state: HubState = READY, *, rests: float = 0, ready_for: floa
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    case: str
-    hubs: tuple[HubCandidate, ...]
-    owner: str | None
-    chosen: str
-    why: ChoiceReason
-    policy: HubSelectionPolicy = USUAL
-    lost_for: float | None = None
-
-
-CHOICES = [
-    Choice("the first of a new list", (hub("a"), hub("b")), None, "a", CHOSEN),
-    Choice("the first that is ready", (hub("a", REGISTERING), hub("b")), None, "b", CHOSEN),
-    Choice("nobody ready: the first is registered at", (hub("a", REGISTERING), hub("b", REGISTERING)), None, "a", CHOSEN),
-    Choice("the owner is kept, whatever comes before it", (hub("a"), hub("b")), "b", "b", KEPT),
-    Choice("a resting owner is left", (hub("a", rests=1), hub("b")), "a", "b", FAILED_OVER),
-    Choice("not for a hub that rests as well", (hub("a", rests=1), hub("b", rests=2)), "a", "a", KEPT),
-    Choice("whichever may be tried first", (hub("a", rests=3), hub("b", rests=2)), "a", "b", FAILED_OVER),
-    Choice("not for one without a credential", (hub("a", rests=9), hub("b", REGISTERING)), "a", "a", KEPT),
-    Choice("nor for one that denies", (hub("a", rests=9), hub("b", DENIED)), "a", "a", KEPT),
-    Choice("nor for one that is lost", (hub("a", rests=9), hub("b", LOST)), "a", "a", KEPT),
-    Choice("nor for one that does not answer", (hub("a", rests=9), hub("b", UNREACHABLE)), "a", "a", KEPT),
-    Choice("which is better than one without credential", (hub("b", UNREACHABLE), hub("a", LOST)), "a", "b", FAILED_OVER),
-    Choice("a denied agent leaves", (hub("a", DENIED), hub("b")), "a", "b", FAILED_OVER),
-    Choice("a withdrawn acceptance is left", (hub("a", NOT_ACCEPTED), hub("b")), "a", "b", FAILED_OVER),
-    Choice("not for another that has not accepted", (hub("b", NOT_ACCEPTED), hub("a", NOT_ACCEPTED)), "a", "a", KEPT),
-    Choice("waited for, if so wished", (hub("a", NOT_ACCEPTED), hub("b")), "a", "a", KEPT, WAITING),
-    Choice("waited for from the start, if so wished", (hub("a", NOT_ACCEPTED), hub("b")), None, "a", CHOSEN, WAITING),
-    Choice("skipped at the start", (hub("a", NOT_ACCEPTED), hub("b")), None, "b", CHOSEN),
-    Choice("waited for where there is nothing better", (hub("a", rests=9), hub("b", NOT_ACCEPTED)), "a", "b", FAILED_OVER),
-    Choice("an owner that left the list", (hub("a"), hub("b")), "gone", "a", FAILED_OVER),
-    Choice("back, in time", (hub("a", ready_for=300), hub("b")), "b", "a", FAILED_BACK, BACK),
-    Choice("not before it is time", (hub("a", ready_for=299), hub("b")), "b", "b", KEPT, BACK),
-    Choice("not back to a hub that rests", (hub("a", ready_for=300, rests=1), hub("b")), "b", "b", KEPT, BACK),
-    Choice("never back to what comes later", (hub("a"), hub("b", ready_for=300)), "a", "a", KEPT, BACK),
-    Choice("never back unless told", (hub("a", ready_for=9000), hub("b")), "b", "b", KEPT),
-    Choice("registering takes over from a lost owner", (hub("a", rests=9), hub("b", REGISTERING)), "a", "b", FAILED_OVER,
-        ALONE, 600),
-    Choice("but not soon", (hub("a", rests=9), hub("b", REGISTERING)), "a", "a", KEPT, ALONE, 599),
-    Choice("and never where it is done ahead", (hub("a", rests=9), hub("b", REGISTERING)), "a", "a", KEPT,
-        HubSelectionPolicy(), 9999),
-]  # fmt: skip
+CHOICES: list[dict[str, Any]] = yaml.safe_load((CASE_FILES / "hub-choices.yaml").read_text())
+POLICIES = {"usual": USUAL, "waiting": WAITING, "back": BACK, "alone": ALONE}
 
 
 def test_each_row_has_its_choice() -> None:
     wrong = []
     for row in CHOICES:
-        owner = HubId(row.owner) if row.owner else None
-        lost_since = MOMENT - timedelta(seconds=row.lost_for) if row.lost_for is not None else None
-        decision = choose(row.hubs, owner, MOMENT, row.policy, lost_since=lost_since)
-        if decision is None or (decision.hub_id, decision.why) != (row.chosen, row.why) or not decision.message:
-            wrong.append((row.case, decision))
+        owner, lost_for = row.get("owner"), row.get("lost_for")
+        lost_since = MOMENT - timedelta(seconds=lost_for) if lost_for is not None else None
+        hubs = tuple(
+            hub(name, HubState[each.get("state", "READY")], rests=each.get("rests", 0), ready_for=each.get("ready_for"))
+            for name, each in row["hubs"].items()
+        )
+        policy = POLICIES[row.get("policy", "usual")]
+        decision = choose(hubs, HubId(owner) if owner else None, MOMENT, policy, lost_since=lost_since)
+        expected = row["chosen"], ChoiceReason[row["why"]]
+        if decision is None or (decision.hub_id, decision.why) != expected or not decision.message:
+            wrong.append((row["case"], decision))
     assert wrong == []
     assert choose((), HubId("a"), MOMENT, HubSelectionPolicy()) is None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from machinery.errors import InvalidError
 from spoke.app import options_of
@@ -18,7 +19,9 @@ from spoke.domain.schedule import Detection
 from spoke.options import Hubs
 from spoke.settings import SpokeSettings, load
 from spoke.settings.fields import KNOWN, FeatureGates, gates_of, own_namespace
-from tests.checks import PYTHON, WRONG_TEXTS, check_each, check_refusal, refusal, refusal_text
+from tests.checks import CASE_FILES, PYTHON, WRONG_TEXTS, check_each, check_refusal, refusal, refusal_text
+
+TABLES = yaml.safe_load((CASE_FILES / "agent-options.yaml").read_text())
 
 ANYWHERE = "127.0.0.1:0"
 NEEDED = {"bootstrap_kubeconfig": "b"}
@@ -74,28 +77,9 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
 
 def test_invalid_settings_are_refused_by_name(tmp_path: Path) -> None:
     """OCM looks at none of the agent id, the life of a token, or an unknown driver."""
-    rows: list[tuple[dict[str, Any], str]] = [
-        *(({"health_listen": each}, "is not an address such as") for each in ("", "host", "127.0.0.1:", "127.0.0.1:70000")),
-        ({"client_cert_expiration_seconds": 3599}, "at least 3600"),
-        *(({"addon_token_expiration_seconds": each}, "addon-token-expiration-seconds") for each in ("599", "0")),
-        *(({"spoke_external_server_urls": f"https://ok,{url}"}, f'"{url}" is invalid') for url in ("http://a", "a", "ftp://b")),
-        ({"registration_driver": "awsirsa"}, "AWS IRSA is not served"),
-        ({"registration_driver": "gprc"}, "registration-driver"),
-        *(({"cluster_name": name}, "cluster-name") for name in ("Bad", "a_b", "a" * 64, "-a", "test-cluster-!@#")),
-        *(({"agent_id": name}, "agent-id") for name in ("Bad", "a_b", "a" * 64, "-a", "test-cluster-!@#")),
-        ({"feature_gates": "NoSuch=true"}, 'no feature gate "NoSuch"'),
-        ({"feature_gates": "MultipleHubs=true"}, "expect at least 2 bootstrap kubeconfigs"),
-        ({"cluster_labels": "a b=c"}, "not labels"),
-        ({"addon_kubeclient_registration_auth": "x"}, "addon-kubeclient-registration-auth"),
-        ({"addon_lease_check_period": "0s"}, "addon-lease-check-period"),
-        ({"hub_keepalive": "4s"}, ""),
-        ({"hub_silence": "0s"}, ""),
-        ({"unaccepted_hub": "never"}, ""),
-        ({"fail_back_after": "-1"}, ""),
-    ]
     wrong = [
         (flags, found)
-        for flags, said in rows
+        for flags, said in TABLES["refused"]
         if not (found := refusal_text(read, **flags)).startswith("Inv") or said not in found
     ]
     assert wrong == []
@@ -184,17 +168,6 @@ def test_feature_gates_have_ocms_defaults_and_are_switched_by_name() -> None:
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "agent-options.md"
-OCMS = (
-    *("spoke-kubeconfig", "spoke-cluster-name", "cluster-name", "hub-kubeconfig-dir", "hub-kubeconfig", "agent-id"),
-    *("hub-kube-api-qps", "hub-kube-api-burst", "kube-api-qps", "kube-api-burst", "tls-min-version", "tls-cipher-suites"),
-    *("disable-leader-election", "leader-election-lease-duration", "leader-election-renew-deadline"),
-    *("leader-election-retry-period", "bootstrap-kubeconfig", "bootstrap-kubeconfig-secret", "bootstrap-kubeconfigs"),
-    *("hub-kubeconfig-secret", "spoke-external-server-urls", "cluster-healthcheck-period", "max-custom-cluster-claims"),
-    *("reserved-cluster-claim-suffixes", "cluster-annotations", "registration-auth", "addon-kubeclient-registration-auth"),
-    *("client-cert-expiration-seconds", "addon-token-expiration-seconds", "hub-cluster-arn", "managed-cluster-arn"),
-    *("managed-cluster-role-suffix", "grpc-bootstrap-config", "grpc-config", "feature-gates", "terminate-on-files"),
-    "hub-connection-timeout-seconds",
-)  # all options of OCM's registration agent
 NOT_TAKEN = "\N{EN DASH}"
 
 
@@ -208,7 +181,7 @@ def rows(heading: str) -> Iterator[list[str]]:
 def test_page_of_options_names_every_option_of_ocms_agent_and_the_programs_defaults() -> None:
     table = list(rows("Options"))
     named = {row[0].strip("`").removeprefix("--") for row in table}
-    assert [name for name in OCMS if name not in named] == []
+    assert [name for name in TABLES["options"] if name not in named] == []
     (commands,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
     ours = {name for action in commands.choices["run"]._actions for name in action.option_strings}
     assert {row[1].strip("`") for row in table} - {NOT_TAKEN} - ours == set(), "no option of ours"

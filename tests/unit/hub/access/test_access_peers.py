@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import yaml
 from cryptography.hazmat.primitives import hashes, hmac
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
@@ -43,11 +44,13 @@ from machinery.identity import CertificateSubject, ClusterName, CredentialId, Hu
 from machinery.meta.urls import AllowedUrls
 from machinery.pki import TokenKeys, generate_key
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_refusal_of, refusal_of
+from tests.checks import CASE_FILES, check_refusal_of, check_results, refusal_of
 from tests.fakes.identity import encoded
 from tests.fakes.inline_store import Bell, InlineStore, put_certificate
 from tests.fakes.registration import EDGE, Newcomer
 from tests.fakes.virtual_time import in_virtual_time
+
+TABLES = yaml.safe_load((CASE_FILES / "attestation.yaml").read_text())
 
 AUTHORITY = AuthorityRecord(AuthorityId("a" * 16), b"", Phase.ISSUING, ManualClock().now(), ManualClock().now())
 TERMS = CredentialTerms(ClusterName("edge1"), 1, timedelta(hours=1))
@@ -302,33 +305,12 @@ def asked(verb: str, what: str) -> Attributes:
     return Attributes(verb, f"/apis/{group}/v1/{resource}", group, "v1", resource, part, name="x")
 
 
-LEVELS = {
-    (ADMIN, "list managedclusters.cluster"): "exempt",
-    (ADMIN, "delete managedclusters.cluster"): "exempt",
-    (ANONYMOUS, "get /readyz"): "exempt",
-    (ANONYMOUS, "get /livez/ping"): "exempt",
-    (ANONYMOUS, "get /api"): "read-only",
-    (USER, "list managedclusters.cluster"): "read-only",
-    (USER, "watch managedclusters.cluster"): "read-only",
-    (USER, "patch managedclusters.cluster"): "mutating",
-    (USER, "update leases.coordination.k8s.io"): "mutating",
-    (AGENT, "update leases.coordination.k8s.io"): "lifelines",
-    (AGENT, "get leases.coordination.k8s.io"): "lifelines",
-    (AGENT, "create certificatesigningrequests.certificates.k8s.io"): "lifelines",
-    (AGENT, "create managedclusters.cluster"): "lifelines",
-    (AGENT, "patch managedclusters/status.cluster"): "status-reports",
-    (AGENT, "patch managedclusteraddons/status.addon"): "status-reports",
-    (AGENT, "connect managedclusters/session.cluster"): "sessions",
-    (AGENT, "create events."): "mutating",
-    (AGENT, "list managedclusteraddons.addon"): "read-only",
-    (CREDENTIAL, "create managedclusters.cluster"): "registrations",
-    (CREDENTIAL, "create certificatesigningrequests.certificates.k8s.io"): "registrations",
-    (TOKEN, "update leases.coordination.k8s.io"): "registrations",
-}
+ACTORS = {"admin": ADMIN, "anonymous": ANONYMOUS, "user": USER, "agent": AGENT, "credential": CREDENTIAL, "token": TOKEN}
+LEVELS = yaml.safe_load((CASE_FILES / "levels.yaml").read_text())
 
 
 def test_each_request_has_its_level() -> None:
-    assert {(actor, what): level_of(actor, asked(*what.split())) for actor, what in LEVELS} == LEVELS
+    check_results(lambda who, what: level_of(ACTORS[who], asked(*what.split())), LEVELS)
     crowds = {name for name, pool in AccessLimits(ManualClock(), load({}, None, {})).pools.items() if pool.level.yields}
     assert crowds == {"registrations", "sessions", "status-reports"}, "and no level of heartbeats or operators waits for these"
 
@@ -527,17 +509,9 @@ async def test_keys_are_fetched_from_allowed_urls_alone(prover: Prover) -> None:
 
 
 def test_allow_list_has_whole_urls_hosts_and_subdomains() -> None:
-    cases = (
-        ("https://a.org/x", "https://a.org/x", True),
-        ("https://a.org/x", "https://a.org/x/y https://a.org https://a.org/xy http://a.org/x", False),
-        ("https://a.org", "https://a.org https://a.org/x https://A.org:443/y", True),
-        ("https://a.org", "https://a.org.b.org https://b.a.org https://a.org:444 http://a.org https://a.org@b.org", False),
-        ("https://*.a.org", "https://b.a.org/x https://c.b.a.org", True),
-        ("https://*.a.org", "https://a.org https://ba.org https://b.org\\.a.org", False),
-        ("https://*.a.org", "https://b.org%2f.a.org https://x:y.a.org", False),
-        ("https://[::1]:8", "https://[::1]:8/x", True),
-    )
-    assert [(entry, url) for entry, urls, so in cases for url in urls.split() if AllowedUrls((entry,)).allow(url) != so] == []
+    assert [
+        (entry, url) for entry, urls, so in TABLES["urls"] for url in urls.split() if AllowedUrls((entry,)).allow(url) != so
+    ] == []
     assert not AllowedUrls().allow(ISSUER)
 
 
@@ -550,15 +524,6 @@ async def test_a_token_is_demanded_of_credentials_by_bounds_or_policy_and_never_
 
 
 def test_a_demand_that_cannot_be_met_is_refused_when_it_is_made(prover: Prover) -> None:
-    wrong: tuple[tuple[dict[str, str], str], ...] = (
-        ({"issuer": "http://edge.example.org", "keys": ""}, "issuer"),
-        ({"issuer": ""}, "issuer"),
-        ({"keys": "{}"}, "keys"),
-        ({"keys": "[]"}, "keys"),
-        ({"keys": "no"}, "keys"),
-        ({"keys": '{"keys": [{"kty": "oct", "k": "AAAA"}]}'}, "keys"),
-        ({"authority": "no"}, "authority"),
-        ({"subject": "*"}, "subject"),
-    )
+    wrong = TABLES["demands"]
     assert [[name for name, _ in flaws(prover.demand(**changed))] for changed, _ in wrong] == [[field] for _, field in wrong]
     assert list(flaws(prover.demand())) == []

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import yaml
 
 from hub.access import rbac_cache as rolebook, rights as access_rights
 from hub.access.cluster_acceptance import MAX_AGE, ClusterAcceptanceCache
@@ -38,9 +39,11 @@ from machinery.errors import ForbiddenError, UnauthorizedError, UnavailableError
 from machinery.identity import CLUSTER_LABEL, AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_refusal, check_refusal_of, present, refusal
+from tests.checks import CASE_FILES, check_refusal, check_refusal_of, present, refusal
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import set_accepted
+
+TABLES = yaml.safe_load((CASE_FILES / "sets.yaml").read_text())
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GROUPS = ApiGroups()
@@ -448,18 +451,7 @@ def test_accepting_denying_and_replacing_a_cluster_need_the_permission_to_accept
 
 
 def test_joining_leaving_and_binding_a_cluster_set_need_the_permission_for_each() -> None:
-    moves: tuple[tuple[str | None, str, tuple[str, ...]], ...] = (
-        (None, "", ()),
-        (None, "a", ("a",)),
-        ("", "a", ("a",)),
-        ("a", "", ("a",)),
-        ("a", "b", ("a", "b")),
-        ("a", "a", ()),
-        ("default", "", ()),
-        ("default", "a", ("default", "a")),
-        ("a", "default", ("a", "default")),
-    )
-    for before, after, sets in moves:
+    for before, after, sets in TABLES["moves"]:
         old, new = None if before is None else cluster(cluster_set=before), cluster(cluster_set=after)
         joins = tuple(f"create managedclustersets/join.cluster.open-cluster-management.io {name}" for name in sets)
         admitted(CLUSTERS, new, old, may=joins)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from hub.api.auditrecords import LOGIN_FAILURE, AuditLevel, AuditRecord, ResponseStatus, Stage, User, read_record
+from hub.api.auditrecords import LOGIN_FAILURE, AuditRecord, ResponseStatus, Stage, User, read_record
 from hub.audit import Auditor, default_policy
 from hub.audit.floods import BURST, LONGEST_TEXT, MAX_KINDS, REPEATED
 from hub.audit.policy import parse_policy, read_policy
@@ -22,7 +22,7 @@ from machinery.errors import InvalidError
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.tasks import GuardedTasks
-from tests.checks import check_refusal
+from tests.checks import CASE_FILES, check_refusal, check_results
 from tests.fakes.audit_records import MemorySink, record
 from tests.fakes.stage import until
 
@@ -242,28 +242,7 @@ def test_rules_match_as_in_kubernetes_and_secret_bodies_are_never_recorded() -> 
 
 
 def test_everything_wrong_with_a_file_is_told_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "policy.yaml"
-    path.write_text(
-        """
-apiVersion: audit.k8s.io/v2
-kind: Policy
-omitStages: [Later]
-colour: red
-rules:
-- level: Everything
-- level: Metadata
-  users: [1]
-  nonResourceURLs: [livez, "/a*b"]
-  resources:
-  - group: apps/v1
-  - resourceNames: [x]
-- level: Metadata
-  nonResourceURLs: [/livez]
-  namespaces: [default]
-- just a word
-- users: [admin]
-"""
-    )
+    path = CASE_FILES / "wrong-audit-policy.yaml"
     with pytest.raises(InvalidError) as refused:
         read_policy(path)
     assert str(refused.value).splitlines() == [
@@ -289,29 +268,12 @@ rules:
 
 
 DEFAULT = default_policy(GROUP_SUFFIX)
-REMEMBERED = [
-    (of("create", CLUSTERS, "managedclusters"), ADMIN, AuditLevel.REQUEST),
-    (of("patch", CLUSTERS, "managedclusters"), ADMIN, AuditLevel.REQUEST),
-    (of("delete", CLUSTERS, "managedclusters"), ADMIN, AuditLevel.REQUEST),
-    (of("connect", CLUSTERS, "managedclusters/session"), AGENT, AuditLevel.METADATA),
-    (of("update", "certificates.k8s.io", "certificatesigningrequests/approval"), ADMIN, AuditLevel.REQUEST),
-    (of("create", "certificates.k8s.io", "certificatesigningrequests"), AGENT, AuditLevel.METADATA),
-    (of("create", "rbac.authorization.k8s.io", "clusterroles"), ADMIN, AuditLevel.REQUEST),
-    (of("create", HUB, "bootstrapcredentials"), ADMIN, AuditLevel.METADATA),
-    (of("get", "", "secrets"), ADMIN, AuditLevel.METADATA),
-    (of("watch", "", "secrets"), ADMIN, AuditLevel.METADATA),
-    (of("create", "", "serviceaccounts/token"), ADMIN, AuditLevel.METADATA),
-    (of("deletecollection", "", "configmaps"), ADMIN, AuditLevel.METADATA),
-    (of("patch", CLUSTERS, "managedclusters/status"), ADMIN, AuditLevel.REQUEST),
-    (of("get", CLUSTERS, "managedclusters"), ADMIN, AuditLevel.NONE),
-    (of("get", HUB, "auditrecords"), ADMIN, AuditLevel.NONE),
-    (of("update", "coordination.k8s.io", "leases", "managed-cluster-lease"), AGENT, AuditLevel.NONE),
-    (of("patch", CLUSTERS, "managedclusters/status"), AGENT, AuditLevel.NONE),
-    (of("create", "", "events"), AGENT, AuditLevel.NONE),
-    (of("create", "authorization.k8s.io", "selfsubjectaccessreviews"), ADMIN, AuditLevel.NONE),
-    (Attributes("get", "/healthz"), ADMIN, AuditLevel.NONE),
-]
+REMEMBERED = yaml.safe_load((CASE_FILES / "audit-levels.yaml").read_text())
 
 
 def test_default_policy_records_changes_and_reads_of_secrets() -> None:
-    assert [(asked, actor, DEFAULT.evaluate(actor, asked).level) for asked, actor, _ in REMEMBERED] == REMEMBERED
+    def level_of(who: str, asked: list[str]) -> str:
+        attributes = Attributes(*asked) if len(asked) == 2 else of(*asked)
+        return DEFAULT.evaluate({"admin": ADMIN, "agent": AGENT}[who], attributes).level.value
+
+    check_results(level_of, REMEMBERED)

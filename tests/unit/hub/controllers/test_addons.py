@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import yaml
 
 from hub.api.managedclusteraddons import addon as rules, versions
 from hub.api.managedclusteraddons.health import FEATURE_PREFIX, NOTE
@@ -18,9 +19,11 @@ from machinery.apiserver.write.schema import pruned, violations
 from machinery.identity import AddOnName, ClusterName
 from machinery.meta import conditions
 from machinery.meta.conditions import AVAILABLE, Condition
-from tests.checks import check_results, present
+from tests.checks import CASE_FILES, check_results, present
 from tests.fakes.fleetwork import Fleetwork, addon, cluster, find, put, remove
 from tests.unit.hub.controllers.conftest import Hub
+
+TABLES = yaml.safe_load((CASE_FILES / "addon-versions.yaml").read_text())
 
 C1 = ClusterName("c1")
 LEASE_STOPPED = "ManagedClusterLeaseUpdateStopped"
@@ -343,28 +346,10 @@ def test_nothing_is_lost_there_and_back(make: Any, shown: Any, stored: Any, sche
 
 
 def test_older_versions_read_as_ocm_converts_them() -> None:
-    old = {
-        "metadata": {"name": "metrics"},
-        "spec": {"installNamespace": "tools"},
-        "status": {
-            "kubeClientDriver": "token",
-            "registrations": [
-                {"signerName": "kubernetes.io/kube-apiserver-client", "subject": {"user": "u", "groups": ["g"]}},
-                {"signerName": "example.com/s", "subject": {"user": "v", "organizationUnit": ["ou"]}},
-            ],
-        },
-    }
+    old = TABLES["older"]
     stored = versions.add_on_stored(old)
     assert (stored["metadata"]["annotations"], stored["spec"]) == ({versions.INSTALL_NAMESPACE: "tools"}, {})
-    assert stored["status"] == {
-        "registrations": [
-            {"type": "kubeClient", "kubeClient": {"subject": {"user": "u", "groups": ["g"]}, "driver": "token"}},
-            {
-                "type": "customSigner",
-                "customSigner": {"signerName": "example.com/s", "subject": {"user": "v", "organizationUnits": ["ou"]}},
-            },
-        ]
-    }
+    assert stored["status"] == TABLES["stored"]
     assert versions.add_on_shown(stored) == old
 
     def shown(spec: Document, annotations: Document) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from hub.api.credentialissuers import Strategy
@@ -25,9 +26,11 @@ from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
 from machinery import pki
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_refusal, check_refusal_of, present
+from tests.checks import CASE_FILES, check_refusal, check_refusal_of, check_results, present
 from tests.fakes.authority import pem_of, self_signed
 from tests.fakes.host_cluster import SHAPE, HostInMemory, StatusInMemory, info, manager, node, pod, printed
+
+TABLES = yaml.safe_load((CASE_FILES / "deployments.yaml").read_text())
 
 PRIVATE = ec.generate_private_key(ec.SECP256R1())
 CERTIFICATE, PEM = self_signed(PRIVATE), pem_of(PRIVATE)
@@ -418,19 +421,7 @@ def test_the_pod_sees_and_may_do_no_more_than_it_needs_to_read() -> None:
 
 
 def test_a_deployment_is_compared_by_what_the_hub_wants_of_it() -> None:
-    table: tuple[tuple[Any, Any, bool], ...] = (
-        ({"a": 1}, {"a": 1, "b": 2}, True),
-        ({"a": 1, "b": 2}, {"a": 1}, False),
-        ({"a": [1]}, {"a": [1, 2]}, False),
-        ({"a": [{"x": 1}]}, {"a": [{"x": 1, "y": 2}]}, True),
-        ({"a": []}, {}, True),
-        ({"a": []}, {"a": [1]}, False),
-        ({"a": False}, {}, True),
-        ({"a": False}, {"a": True}, False),
-        ({"a": True}, {}, False),
-        ({"a": "x"}, {"a": ["x"]}, False),
-    )
-    assert [(wanted, there, rules.is_within(wanted, there)) for wanted, there, _ in table] == list(table)
+    check_results(rules.is_within, TABLES["within"])
 
 
 def cleaner(host: HostInMemory, *, leads: bool = True) -> OutdatedPods:

@@ -26,8 +26,10 @@ from machinery.apiserver.write.protobuf import MAGIC, MESSAGES, decode
 from machinery.errors import BadRequestError, InvalidError, TooLargeError
 from machinery.meta import bounded_json as boundedjson, bounded_yaml as boundedyaml
 from machinery.meta.bounded_json import JsonError
-from tests.checks import PYTHON, check_refusals, refusal
+from tests.checks import CASE_FILES, PYTHON, check_refusals, refusal
 from tests.trials import examples
+
+TABLES = yaml.safe_load((CASE_FILES / "patches.yaml").read_text())
 
 DOCUMENT: dict[str, Any] = {
     "metadata": {"name": "a", "labels": {"x": "1"}, "finalizers": ["f/1"]},
@@ -57,17 +59,7 @@ def test_json_patch_is_bounded_and_refused_where_it_does_not_fit() -> None:
     with pytest.raises(TooLargeError):
         apply_json_patch(DOCUMENT, [{"op": "test", "path": "/list/0", "value": 1}] * (MAX_OPERATIONS + 1))
 
-    rows: list[Any] = [
-        [{"op": "test", "path": "/list/0", "value": 9}],
-        [{"op": "test", "path": "/metadata/name", "value": None}],
-        [{"op": "remove", "path": "/nope"}],
-        [{"op": "replace", "path": "/nope/deeper", "value": 1}],
-        [{"op": "fly", "path": "/list"}],
-        [{"op": "add", "path": "list", "value": 1}],
-        [{"path": "/list"}],
-        [{"op": "replace", "path": "", "value": 1}],
-        [{"op": "copy", "from": "/nope", "path": "/x"}],
-    ]
+    rows = TABLES["refused"]
     check_refusals(InvalidError, partial(apply_json_patch, DOCUMENT), [(operations, "") for operations in rows])
     told = [refusal(InvalidError, apply_json_patch, DOCUMENT, operations) for operations in rows]
     assert not PYTHON.search(" ".join(each.message for each in told if each))

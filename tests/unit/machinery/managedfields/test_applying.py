@@ -1,9 +1,11 @@
 """Server-side apply: who wins, what goes, who holds what. The cases are those of structured-merge-diff."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
+import yaml
 
 from machinery.apiserver.kinds.core import NAMESPACE
 from machinery.apiserver.write.metadata import FieldOwnership, with_managed_fields
@@ -12,9 +14,8 @@ from machinery.meta.managedfields.applying import Conflict, conflicts
 from machinery.meta.managedfields.configurations import ANNOTATION, KUBECTL, real_conflicts, with_note
 from machinery.meta.managedfields.ownership import Versions, applier, comparisons
 from machinery.meta.managedfields.structure import Structure, structure
+from tests.checks import CASE_FILES, check_each, refusal
 from tests.fakes.managedfields import SCHEMA, STRUCTURE, V1, OneVersion, World
-
-A = 'k:{"name":"a"}'
 
 
 def played(*writes: tuple[str, dict[str, Any]], versions: Versions | None = None) -> World:
@@ -40,30 +41,30 @@ def test_conflict_names_fields_and_holders_and_force_takes_them() -> None:
     told = [(cause.reason, cause.message, cause.field) for cause in refusal.value.causes]
     assert told == [("FieldManagerConflict", f"conflict with {holder}", field) for field, holder in holders]
 
-    world = played(("one!", {"number": 1}))
-    with pytest.raises(ConflictError, match=r'^Apply failed with 1 conflict: conflict with "one": \.number$'):
-        world.apply("two", {"number": 2})
 
-    world = played(("one!", {"number": 1, "text": "a"}))
-    world.apply("two", {"number": 2}, force=True)
-    assert (world.content, world.shares) == ({"number": 2, "text": "a"}, {"one!": {"f:text": {}}, "two!": {"f:number": {}}})
-    world = played(("one!", {"number": 1, "text": "a"}), ("updater", {"number": 2, "text": "a"}))
-    assert world.shares == {"one!": {"f:text": {}}, "updater": {"f:number": {}}}
-    world = played(("one!", {"number": 1, "text": "a"}), ("updater", {"number": 1}))
-    assert world.shares == {"one!": {"f:number": {}}}
+HISTORIES: list[list[dict[str, Any]]] = yaml.safe_load((CASE_FILES / "applying.yaml").read_text())
+
+
+def test_histories_of_writes_have_their_content_their_holders_and_their_conflicts() -> None:
+    check_each(lambda steps: check_history(World(_Renaming()), steps), ((steps,) for steps in HISTORIES))
+
+
+def check_history(world: World, steps: list[dict[str, Any]]) -> None:
+    for step in steps:
+        if {"content", "holders"} & set(step):
+            assert world.content == step.get("content", world.content), step
+            assert world.shares == step.get("holders", world.shares), step
+            continue
+        manager = next(iter(step))
+        version = f"example.com/{step.get('version', 'v1')}"
+        if not manager.endswith("!"):
+            world.update(manager, step[manager], api_version=version)
+            continue
+        apply = partial(world.apply, manager.removesuffix("!"), step[manager], force="force" in step, api_version=version)
+        assert str(refusal(ConflictError, apply) or "") == step.get("refused", ""), step
 
 
 def test_fields_no_longer_applied_go_unless_somebody_else_holds_them() -> None:
-    one = ("one!", {"inner": {"left": "a"}})
-    parts = ("one!", {"number": 1, "inner": {"left": "a"}, "names": {"x": "1", "y": "2"}, "set": ["a", "b"]})
-    right = {"inner": {"left": "a", "right": "b"}}
-    cases: list[tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]] = [
-        ([parts, ("one!", {"names": {"y": "2"}, "set": ["b"]})], {"names": {"y": "2"}, "set": ["b"]}),
-        ([("updater", one[1]), ("one!", right), ("one!", {"number": 1})], {"inner": {"left": "a"}, "number": 1}),
-        ([one, ("updater", right), ("one!", {})], {"inner": {"right": "b"}}),
-    ]
-    assert [writes for writes, content in cases if played(*writes).content != content] == []
-
     world = played(("one!", {"names": {"x": "1"}}), ("updater", {"names": {"x": "1", "y": "2"}}))
     world.live = {**world.live, "names": {**world.live["names"], "z": "3"}}
     world.apply("one", {})
@@ -77,76 +78,8 @@ def test_fields_no_longer_applied_go_unless_somebody_else_holds_them() -> None:
         kept = {name: value for name, value in after["metadata"].items() if name != "managedFields"}
         assert kept == {"name": "edge", **OF_THE_SERVER}
 
-    world = played(
-        ("one!", {"list": [{"name": "a"}, {"name": "b"}]}),
-        ("two!", {"list": [{"name": "c"}, {"name": "b", "value": 1}]}),
-        ("one!", {"list": [{"name": "a"}]}),
-    )
-    assert {entry["name"] for entry in world.content["list"]} == {"a", "b", "c"}
-    world.apply("two", {"list": [{"name": "c"}]})
-    assert {entry["name"] for entry in world.content["list"]} == {"a", "c"}
-    world = played(("one!", {"list": [{"name": "a"}]}), ("updater", {"list": [{"name": "a", "value": 7}]}))
-    assert world.shares["updater"] == {"f:list": {A: {"f:value": {}}}}
-    world.apply("one", {})
-    assert (world.content, world.shares) == ({}, {})
-
-
-def test_map_that_an_apply_empties_goes_and_stays_owned_as_in_structured_merge_diff() -> None:
-    inner: dict[str, Any] = {"f:inner": {}}
-    nothing: dict[str, Any] = {"inner": {}}
-    one, two = ("one!", {"inner": {"left": "x"}}), ("two!", nothing)
-    rows: list[tuple[list[tuple[str, dict[str, Any]]], dict[str, Any], dict[str, Any]]] = [
-        ([one, ("one!", {"inner": {}})], {}, {"one!": inner}),
-        ([one, ("one!", {"inner": None})], {}, {"one!": inner}),
-        ([one, two], {"inner": {"left": "x"}}, {"one!": {"f:inner": {"f:left": {}}}, "two!": inner}),
-        ([one, two, ("one!", {})], {}, {"two!": inner}),
-        ([("updater", {"inner": {}}), one, ("one!", {})], {}, {"updater": inner}),
-        ([("one!", {"names": {"a": "x"}}), ("one!", {"names": {}})], {}, {"one!": {"f:names": {}}}),
-        ([("one!", {"set": ["a"]}), ("one!", {"set": []})], {}, {}),
-        (
-            [("one!", {"open": {"a": {"b": 1}}}), ("one!", {"open": {"a": {}}})],
-            {"open": {"a": None}},
-            {"one!": {"f:open": {"f:a": {}}}},
-        ),
-    ]
-    for writes, content, shares in rows:
-        world = played(*writes)
-        assert (world.content, world.shares) == (content, shares), writes
-    with pytest.raises(ConflictError, match=r'conflict with "updater" using example.com/v1: \.inner$'):
-        played(*rows[4][0], ("two!", {"inner": {}}))
-
-
-def test_atomic_lists_sets_and_default_keys_have_their_own_holders() -> None:
-    world = played(("one!", {"whole": ["a"]}))
-    with pytest.raises(ConflictError, match=r"\.whole"):
-        world.apply("two", {"whole": ["a", "b"]})
-    world.apply("two", {"whole": ["a", "b"]}, force=True)
-    assert (world.content, world.shares) == ({"whole": ["a", "b"]}, {"two!": {"f:whole": {}}})
-
-    world = played(("one!", {"set": ["a", "b"]}), ("two!", {"set": ["b", "c"]}), ("one!", {"set": ["a"]}))
-    assert sorted(world.content["set"]) == ["a", "b", "c"]
-    assert world.shares == {"one!": {"f:set": {'v:"a"': {}}}, "two!": {"f:set": {'v:"b"': {}, 'v:"c"': {}}}}
-
-    world = played(("one!", {"ports": [{"name": "a", "value": 1}]}))
-    with pytest.raises(ConflictError, match=r'\.ports\[name="a",protocol="TCP"\]\.value'):
-        world.apply("two", {"ports": [{"name": "a", "protocol": "TCP", "value": 2}]})
-    world.apply("two", {"ports": [{"name": "a", "protocol": "UDP", "value": 2}]})
-    assert len(world.content["ports"]) == 2
-
-    world = World()
-    twins = [{"name": "a", "value": 1}, {"name": "a", "value": 2}]
-    world.update("updater", {"list": twins})
-    world.apply("one", {"list": [{"name": "b"}]})
-    assert (world.content["list"], world.shares["updater"]) == ([*twins, {"name": "b"}], {"f:list": {".": {}, A: {}}})
-    world.apply("one", {"list": [{"name": "a", "value": 3}, {"name": "b"}]}, force=True)
-    assert world.content["list"] == [{"name": "a", "value": 3}, {"name": "b"}]
-
 
 def test_applier_takes_free_fields_and_shares_equal_ones() -> None:
-    world = played(("creator", {"number": 1}), ("one!", {"text": "a"}))
-    assert world.content == {"number": 1, "text": "a"}
-    assert world.shares == {"creator": {"f:number": {}}, "one!": {"f:text": {}}}
-
     world = played(("one!", {"number": 1, "text": "a"}))
     first = world.holding("one!").time
     assert not world.apply("one", {"number": 1, "text": "a"}).changed
@@ -204,17 +137,6 @@ class _Renaming:
 
 
 def test_fields_are_held_in_the_api_version_of_their_writer() -> None:
-    world = played(("one!", {"text": "a", "number": 1}), versions=_Renaming())
-    with pytest.raises(ConflictError, match=r'conflict with "one": \.text'):
-        world.apply("two", {"label": "b"}, api_version="example.com/v2")
-    world.apply("two", {"label": "b"}, force=True, api_version="example.com/v2")
-    assert (world.shares, world.content) == ({"one!": {"f:number": {}}, "two!": {"f:label": {}}}, {"number": 1, "label": "b"})
-
-    world = played(("one!", {"text": "a", "number": 1}), versions=_Renaming())
-    world.apply("two", {"label": "a"}, api_version="example.com/v2")
-    world.apply("one", {"number": 1})
-    assert (world.content, world.shares) == ({"number": 1, "text": "a"}, {"one!": {"f:number": {}}, "two!": {"f:label": {}}})
-
     world = played(("one!", {"text": "a", "number": 1}), versions=_Renaming())
     world.apply("one", {"number": 1}, api_version="example.com/v2")
     assert world.content == {"number": 1}

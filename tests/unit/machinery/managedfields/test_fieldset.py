@@ -3,6 +3,7 @@
 from functools import partial, reduce
 from typing import Any
 
+import yaml
 from hypothesis import example, given, settings, strategies as st
 
 from machinery.errors import ConflictError
@@ -12,7 +13,7 @@ from machinery.meta.managedfields.comparing import compare, fields_of, reconcile
 from machinery.meta.managedfields.fieldset import Fields, common, decoded, minus, of_paths, paths, union
 from machinery.meta.managedfields.ownership import NOBODYS, Holdings
 from machinery.meta.managedfields.structure import DEEPEST_OPEN, FieldForm, Structure, structure
-from tests.checks import check_refusals
+from tests.checks import CASE_FILES, check_refusals
 from tests.fakes.managedfields import SCHEMA, STRUCTURE, World
 
 A, B = "f:a", "f:b"
@@ -43,46 +44,14 @@ def test_notation_is_ordered_and_foreign_notation_normalized_or_refused() -> Non
     assert decoded({'k:{"b":1,"a":2}': {A: {}}, 'k:{"a":2,"b":1}': {}}) == {'k:{"a":2,"b":1}': {".": {}, A: {}}}
 
 
-A1, A2, A3 = ({"name": "a", "value": value} for value in (1, 2, 3))
-NEW_ENTRY: dict[str, Any] = {".": {}, "f:name": {}}
-WITH_VALUE: dict[str, Any] = {**NEW_ENTRY, "f:value": {}}
-READY, TCP = 'k:{"name":"a"}', 'k:{"name":"a","protocol":"TCP"}'
-NAMES_DIFFER = ({"names": {"a": "1", "b": "1"}}, {"names": {"a": "2", "c": "1"}})
-B_KEY, C_KEY = 'k:{"name":"b"}', 'k:{"name":"c"}'
-PORTS_DIFFER = ({"ports": [{"name": "a"}]}, {"ports": [{**A1, "protocol": "TCP"}]})
-ENTRIES_DIFFER = ({"list": [A1, {"name": "b"}]}, {"list": [{"name": "c"}, A2]})
-UNDECLARED = ({"open": {"a": {"b": 1}, "c": [1]}}, {"open": {"a": {"b": 2}, "c": [1, 2]}})
-Notation = dict[str, Any]
-CASES: list[tuple[dict[str, Any], dict[str, Any], Notation, Notation]] = [
-    ({"number": 1}, {"number": 1}, {}, {}),
-    ({"number": 1, "text": "a"}, {"number": 2}, {"f:text": {}}, {"f:number": {}}),
-    ({}, {"inner": {"left": "a"}}, {}, {"f:inner": {".": {}, "f:left": {}}}),
-    ({"inner": {"left": "a"}}, {}, {"f:inner": {".": {}, "f:left": {}}}, {}),
-    ({}, {"inner": {}}, {}, {"f:inner": {}}),
-    (*NAMES_DIFFER, {"f:names": {"f:b": {}}}, {"f:names": {"f:a": {}, "f:c": {}}}),
-    ({"selector": {"a": "1"}}, {"selector": {"a": "1", "b": "2"}}, {}, {"f:selector": {}}),
-    ({"whole": ["a"]}, {"whole": ["a", "b"]}, {}, {"f:whole": {}}),
-    ({"set": ["a", "b"]}, {"set": ["b", "c"]}, {"f:set": {'v:"a"': {}}}, {"f:set": {'v:"c"': {}}}),
-    ({"set": ["a", "b"]}, {"set": ["b", "a"]}, {}, {}),
-    (*ENTRIES_DIFFER, {"f:list": {B_KEY: NEW_ENTRY}}, {"f:list": {READY: {"f:value": {}}, C_KEY: NEW_ENTRY}}),
-    (*PORTS_DIFFER, {}, {"f:ports": {TCP: {"f:protocol": {}, "f:value": {}}}}),
-    # Entries with the same key are one field.
-    ({"list": [A1, A2]}, {"list": [A1, A3]}, {}, {"f:list": {READY: {}}}),
-    ({"list": [A1]}, {"list": [A1, A2]}, {"f:list": {READY: WITH_VALUE}}, {"f:list": {READY: {}}}),
-    ({"list": [A1, A2]}, {"list": [A1]}, {"f:list": {READY: {}}}, {"f:list": {READY: WITH_VALUE}}),
-    ({"text": None}, {"text": "a"}, {}, {"f:text": {}}),
-    ({"text": "a"}, {"text": None, "inner": None}, {}, {"f:inner": {}, "f:text": {}}),
-    (*UNDECLARED, {}, {"f:open": {"f:a": {"f:b": {}}, "f:c": {}}}),
-    ({"open": {"a": {"b": 1}}}, {"open": {"a": 1}}, {"f:open": {"f:a": {"f:b": {}}}}, {"f:open": {"f:a": {}}}),
-    # A list without its keys is one field.
-    ({"list": [{"value": 1}]}, {"list": [{"value": 2}]}, {}, {"f:list": {}}),
-]
+READY = 'k:{"name":"a"}'
+TABLES: dict[str, list[dict[str, Any]]] = yaml.safe_load((CASE_FILES / "fieldset.yaml").read_text())
 
 
 def test_documents_are_compared_by_field() -> None:
-    for old, new, *expected in CASES:
-        found = compare(STRUCTURE, old, new)
-        assert [found.removed, found.written] == expected, (old, new)
+    for row in TABLES["compared"]:
+        found = compare(STRUCTURE, row["old"], row["new"])
+        assert (found.removed, found.written) == (row["removed"], row["written"]), row
     deep: dict[str, Any] = {}
     for _ in range(500):
         deep = {"a": deep, "b": 1}
@@ -92,19 +61,7 @@ def test_documents_are_compared_by_field() -> None:
 
 
 def test_applied_document_has_fields_without_the_maps_around_them() -> None:
-    rows: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        ({"number": 1, "inner": {"left": "a"}}, {"f:number": {}, "f:inner": {"f:left": {}}}),
-        ({"inner": {}}, {"f:inner": {}}),
-        ({"inner": None}, {"f:inner": {}}),
-        ({"set": []}, {}),
-        ({"names": {"a": "1"}}, {"f:names": {"f:a": {}}}),
-        ({"selector": {"a": "1"}, "whole": []}, {"f:selector": {}, "f:whole": {}}),
-        ({"set": ["a"]}, {"f:set": {'v:"a"': {}}}),
-        ({"list": [{"name": "a", "value": 1}]}, {"f:list": {READY: {".": {}, "f:name": {}, "f:value": {}}}}),
-        ({"list": [{"name": "a"}, {"name": "a"}]}, {"f:list": {READY: {}}}),
-        ({"open": {"a": {"b": 1}}}, {"f:open": {"f:a": {".": {}, "f:b": {}}}}),
-    ]
-    assert [(document, expected) for document, expected in rows if fields_of(STRUCTURE, document) != expected] == []
+    assert [row for row in TABLES["applied"] if fields_of(STRUCTURE, row["document"]) != row["fields"]] == []
 
     fields = fields_of(STRUCTURE, {"inner": {"left": "a"}, "open": {"a": {"b": 1}}})
     named = with_named(STRUCTURE, minus(fields, fields_of(STRUCTURE, {"open": {"a": {}}})))
@@ -141,28 +98,7 @@ def test_merged_configuration_wins_and_keeps_order_and_removal_leaves_null_for_w
         "whole": ["a"],
     }
 
-    both = [{**A2, "protocol": "TCP"}, {"name": "a", "protocol": "UDP"}]
-    rows: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
-        ({"number": 1, "text": "a"}, {"number": 2}, {"number": 2, "text": "a"}),
-        ({"inner": {"left": "a"}}, {"inner": {"right": "b"}}, {"inner": {"left": "a", "right": "b"}}),
-        ({"inner": {"left": "a"}}, {"inner": {}}, {"inner": {"left": "a"}}),
-        ({"inner": {"left": "a"}}, {"inner": None}, {"inner": {"left": "a"}}),
-        ({"inner": {}}, {"inner": None}, {"inner": None}),
-        ({"text": "a"}, {"text": None}, {"text": None}),
-        ({"selector": {"a": "1"}}, {"selector": {"b": "2"}}, {"selector": {"b": "2"}}),
-        ({"whole": ["a"]}, {"whole": ["b"]}, {"whole": ["b"]}),
-        ({"whole": ["a"]}, {"whole": []}, {"whole": []}),
-        ({"set": ["a", "b"]}, {"set": ["c", "a"]}, {"set": ["c", "a", "b"]}),
-        ({"set": ["a"]}, {"set": []}, {"set": ["a"]}),
-        ({"open": {"a": {"b": 1}}}, {"open": {"a": {"c": 2}}}, {"open": {"a": {"b": 1, "c": 2}}}),
-        ({"open": {"a": {"b": 1}}}, {"open": {"a": 5}}, {"open": {"a": 5}}),
-        ({"open": {"a": 5}}, {"open": {"a": {"b": 1}}}, {"open": {"a": {"b": 1}}}),
-        ({"list": [{**A1, "tags": ["x"]}]}, {"list": [{**A2, "tags": ["y"]}]}, {"list": [{**A2, "tags": ["x", "y"]}]}),
-        ({"ports": [A1]}, {"ports": both}, {"ports": both}),
-        ({"list": [A1, A2, {"name": "b"}]}, {"list": [A3]}, {"list": [A3, {"name": "b"}]}),
-        ({"list": [A1, A2]}, {"list": [{"name": "b"}]}, {"list": [A1, A2, {"name": "b"}]}),
-    ]
-    assert [(live, config, merged) for live, config, merged in rows if merge(STRUCTURE, live, config) != merged] == []
+    assert [row for row in TABLES["merged"] if merge(STRUCTURE, row["live"], row["config"]) != row["merged"]] == []
 
     for before, config_order, after in (
         *(("abc", "c", "abc"), ("abc", "d", "abcd"), ("abc", "ca", "bca"), ("abc", "xb", "axbc"), ("abcd", "dxb", "acdxb")),

@@ -1,4 +1,4 @@
-"""What is generated from the charts and checked by a test; `python -m tests.charts.written` writes it."""
+"""Generates the tables of values in the READMEs of the charts, their settings schema, and the manifests of `hubctl join`."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from hub.extensions.settings import Settings
 from hubctl.commands.clusters import join as joining
 from spoke.settings import SpokeSettings
 
-CHARTS = Path(__file__).parents[2] / "charts"
+CHARTS = Path(__file__).parents[1] / "charts"
 HELMS = ("helm.sh/chart", "helm.sh/resource-policy", "app.kubernetes.io/managed-by")
 ORDER = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment")
 BEGIN, END = "<!-- values: begin, written by `make charts` -->\n", "<!-- values: end -->\n"
