@@ -140,6 +140,7 @@ async def test_import_creates_what_an_ocm_hub_has_and_changes_nothing_there(
             (f"{line} edge2", DONE, "leases on the OCM hub: 1 read, 0 renewed meanwhile, 0 by two agents"),
             (f"{line} edge2 --watch-leases 10ms", DONE, 'cluster "edge2" differs: spec.taints\n'),
             (line, DONE, "Available on both hubs, so that OCM's agent can stop: edge2"),
+            ("accept edge2", DONE, "approved: requester system:bootstrap:"),
             (f"{line} nope", NOT_FOUND, 'no cluster "nope"'),
             *((each, DONE, "") for each in others),
             ("export", MISUSED, "--to-ocm"),
