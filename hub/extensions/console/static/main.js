@@ -88,7 +88,7 @@ function App() {
     <a class="skip" href="#main" onClick=${(/** @type {Event} */ event) => (event.preventDefault(), document.getElementById("main")?.focus())}>Skip to the content</a>
     <${Header} />
     <${StaleBanner} />
-    <main id="main" tabIndex=${-1}><${Page} /></main>
+    <main id="main" tabIndex=${-1}>${config.value.version && html`<${Page} />`}</main>
     ${helping.value && html`<${KeyHelp} onClose=${() => (helping.value = false)} />`}
     <${Notices} />`;
 }
