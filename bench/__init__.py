@@ -1,1 +1,1 @@
-"""Benchmarks and what they last measured; see README.md beside this file."""
+"""Benchmarks and their last figures; see README.md in this directory."""

@@ -256,7 +256,7 @@ class HollowFleet:
         for shape in self.shapes:
             cluster_name(shape.name)
             if not _VERSION.fullmatch(shape.version):
-                raise InvalidError(f'"{shape.version[:80]}" is no version of Kubernetes: use one like {KUBERNETES_VERSION}')
+                raise InvalidError(f'"{shape.version[:80]}" is not a version of Kubernetes: use one like {KUBERNETES_VERSION}')
         if self.port + len(self.shapes) - 1 > LAST_PORT:
             raise InvalidError(f"{len(self.shapes)} clusters do not fit between port {self.port} and {LAST_PORT}")
         if len(self.shapes) > 1 and PLACEHOLDER not in self.kubeconfig_out:

@@ -18,7 +18,7 @@ EXTRAS = {
     "spoke": ("aiohttp", "apscheduler", "grpc", "kubernetes", "pydantic"),
     "hollow": ("aiohttp", "apscheduler", "grpc", "jsonpatch", "kubernetes", "msgspec"),
 }
-"""The packages that a program needs beside those of hubctl, which every installation has."""
+"""The packages that a program needs in addition to those of hubctl, which every installation has."""
 
 
 def require_extra(program: str) -> None:

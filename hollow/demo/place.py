@@ -180,7 +180,7 @@ def _hubctl(hub: DemoHub) -> str:
 
 
 def _typed(command: Sequence[str], root: Path) -> str:
-    """A command of `program` as a user types it: its script beside the interpreter, and relative paths below `root`."""
+    """A command of `program` as a user types it: its script next to the interpreter, and relative paths below `root`."""
     python, _, module, *arguments = command
     script = Path(python).with_name(module)
     started = [relative(script)] if script.exists() else [relative(Path(python)), "-m", module]

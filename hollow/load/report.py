@@ -135,7 +135,7 @@ class Verdict(IntEnum):
     FAILED = 3
     """A limit was exceeded, or not all agents were connected in time."""
     GENERATOR_BOUND = 4
-    """The generator was too slow, so that the run says nothing about the hub."""
+    """The generator was too slow, so that the run measures the generator, not the hub."""
 
 
 def generator_findings(found: Measures, settings: LoadSettings) -> list[str]:

@@ -34,7 +34,7 @@ PERIODIC = (Profile.STORM, Profile.FLAP)
 
 
 class LoadDriver(Protocol):
-    """The agents, in whatever processes they run."""
+    """The agents, in this process or in others."""
 
     def execute(self, command: str) -> None: ...
 

@@ -163,7 +163,7 @@ def edit_kubeconfig(path: Path, change: Callable[[Document], Document], *, mode:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Kubectl's lock: a file beside it. Raises CommandError when another process holds it."""
+    """Kubectl's lock: a file next to it. Raises CommandError when another process holds it."""
     lock = path.with_name(f"{path.name}.lock")
     try:
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

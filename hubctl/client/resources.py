@@ -59,7 +59,7 @@ HUB, ADDON = f"hub.{GROUP_SUFFIX}/v1alpha1", f"addon.{GROUP_SUFFIX}/v1beta1"
 
 
 def _known(words: str, group_version: str, plural: str, kind: str, noun: str, **flags: bool) -> ResourceKind:
-    """A kind with words of hubctl's own, the most usual one first, beside its plural and singular."""
+    """A kind with words of hubctl's own, the most usual one first, in addition to its plural and singular."""
     return ResourceKind(
         tuple(dict.fromkeys((*words.split(), plural, kind.lower()))), group_version, plural, kind, noun, **flags
     )

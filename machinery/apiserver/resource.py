@@ -32,10 +32,10 @@ PrepareUpdate = Callable[[Document, Document, Actor, datetime], Document]
 subresource."""
 
 FieldExtractor = Callable[[Document], Mapping[str, str]]
-"""Values of the selectable fields beside metadata.name and metadata.namespace, by field path."""
+"""Values of the selectable fields other than metadata.name and metadata.namespace, by field path."""
 
 Extras = Callable[[Sequence[Key]], Awaitable[Mapping[Key, Mapping[str, Any]]]]
-"""One query per table for the data that its cells need beside the documents."""
+"""One query per table for the data that its cells need in addition to the documents."""
 
 COUNT = "Count"
 
@@ -171,7 +171,7 @@ class Resource:
     complete: Callable[[Document], Document] | None = None
     """Adds fields during decoding beyond the schema's defaults; the writer owns these fields too."""
     fixed: tuple[str, ...] = ()
-    """Top-level fields beside `status` that an update of the main resource cannot change; they have no owner."""
+    """Top-level fields other than `status` that an update of the main resource cannot change; they have no owner."""
     prepare_create: PrepareCreate | None = None
     prepare_update: PrepareUpdate | None = None
     prepare_delete: Callable[[Document, datetime], Document] | None = None
@@ -180,7 +180,7 @@ class Resource:
     """Whether a deleted object stays for another reason than metadata.finalizers."""
     subresources: tuple[Subresource, ...] = ()
     columns: tuple[Column, ...] | None = None
-    """Columns beside Name; None: Name and Age."""
+    """Columns other than Name; None: Name and Age."""
     selectable: FieldExtractor | None = None
     selectable_names: tuple[str, ...] = ()
     """Names that a field selector may use; one that ends in `.*` matches all names with that prefix."""

@@ -77,7 +77,7 @@ def in_cluster(*, account: Path = SERVICE_ACCOUNT, environment: Mapping[str, str
 
 
 def _configuration() -> Configuration:
-    """An empty configuration that verifies API servers alike with every Python.
+    """An empty configuration that verifies API servers in the same way with every Python.
 
     From 3.13 on Python also requires of certificates what those of managed clusters (EKS) lack: an authority key identifier.
     """

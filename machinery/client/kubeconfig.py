@@ -260,7 +260,7 @@ def write_kubeconfig(cluster: ClusterEntry, identity: Credential | ExecUser | st
 
 @lru_cache(maxsize=64)
 def write_hub_kubeconfig(cluster: ClusterEntry) -> bytes:
-    """The hub kubeconfig beside tls.crt and tls.key, as OCM's agents and add-ons expect it. It contains no key."""
+    """The hub kubeconfig next to tls.crt and tls.key, as OCM's agents and add-ons expect it. It contains no key."""
     auth = {"client-certificate": "tls.crt", "client-key": "tls.key"}
     return _write(cluster, HUB_USER, auth, "default-context", {"namespace": "configuration"})
 

@@ -194,11 +194,11 @@ class _Parser:
         """The condition that a part stands for: a comparison or call, or a value of type BOOLEAN."""
         match part.what:
             case tuple():
-                raise ExpressionError(part.column, "a list is no condition: write FIELD in [...]")
+                raise ExpressionError(part.column, "a list is not a condition: write FIELD in [...]")
             case Token(sort=Sort.NAME, text=text):
                 return tree.IsTrue(tree.Value(Type.BOOLEAN, value=text == "true"))
             case Token():
-                raise ExpressionError(part.column, "a value is no condition: compare a field with it")
+                raise ExpressionError(part.column, "a value is not a condition: compare a field with it")
             case _Path() as path:
                 found = self._found(path)
                 if not isinstance(found, tree.CollectionField) and found.type is Type.BOOLEAN:

@@ -267,7 +267,7 @@ class LogOnce:
         return self._logged(self._log.error, event, error, fields)
 
     def reset(self) -> bool:
-        """Record a success: the next failure is logged whatever its text. Return whether a failure was before."""
+        """Record a success: the next failure is logged even with the same text. Return whether a failure preceded."""
         failed, self.text = bool(self.text), ""
         return failed
 

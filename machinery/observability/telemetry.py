@@ -46,7 +46,7 @@ def endpoint(text: str) -> str:
     split = urlsplit(text)
     if split.scheme not in SCHEMES or not split.hostname or split.username or split.path not in ("", "/") or split.query:
         without_login = text.rpartition("@")[2]
-        raise ValueError(f'"{without_login}" is no collector: write http://HOST:4317 or https://HOST:4317')
+        raise ValueError(f'"{without_login}" is not a URL of a collector: write http://HOST:4317 or https://HOST:4317')
     return text
 
 

@@ -27,7 +27,7 @@ class CertificateAuthority:
         self.facts = certificates.facts_of(self._certificate)
         self._key = keys.load_signing_key(key)
         if keys.encode_public_key(self._key.public_key()) != self.facts.public_key:
-            raise InvalidError("the CA certificate and the CA key are no pair")
+            raise InvalidError("the CA key does not belong to the CA certificate")
         if not self.facts.is_ca:
             raise InvalidError("the certificate is not one of a certificate authority")
         self._name = names.raw_subject_of(self._certificate)

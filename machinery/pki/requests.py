@@ -37,7 +37,7 @@ class CSRFacts:
     other_names: int = 0
     """Number of requested alternative names of other kinds (e-mail, URI, ...)."""
     other_attributes: tuple[str, ...] = ()
-    """Dotted types of subject attributes beside CN, O and OU."""
+    """Dotted types of subject attributes other than CN, O and OU."""
 
     @property
     def key_hash(self) -> str:

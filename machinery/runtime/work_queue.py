@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 RESOLUTION = 1e-6
 """Seconds. `pause` rounds to it, so a key is due as much earlier: otherwise `wait` would return without a key to take."""
 MAX_REPLACED = 64
-"""Replaced times that may remain in the heap, beside as many as there are keys with a time."""
+"""Replaced times that may remain in the heap, in addition to one time per key."""
 
 
 class WorkQueue(Generic[K]):

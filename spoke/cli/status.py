@@ -110,7 +110,7 @@ async def _asked(source: StatusSource) -> tuple[Document | None, str]:
         document = json.loads(body) if code == HTTP_OK else None
     except (OSError, TimeoutError, ValueError) as error:
         return None, f"nobody answers at {place}: {error or 'no answer in time'}"
-    return (document, "") if isinstance(document, dict) else (None, f"what answers at {place} is no agent")
+    return (document, "") if isinstance(document, dict) else (None, f"the program at {place} is not an agent")
 
 
 def render(document: Mapping[str, Any], now: datetime) -> str:

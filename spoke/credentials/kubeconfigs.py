@@ -226,7 +226,7 @@ def _hub_entry(cluster: ClusterEntry) -> HubEntry:
 
 
 def by_token_file(kubeconfig: bytes) -> bytes:
-    """A kubeconfig of `write_hub_kubeconfig` whose user has the token file `token` beside it (OCM's token driver)."""
+    """A kubeconfig of `write_hub_kubeconfig` whose user has the token file `token` next to it (OCM's token driver)."""
     document = parse_document(kubeconfig, "that is to have a token")
     document["users"] = [{"name": HUB_USER, "user": {"tokenFile": "token"}}]
     return yaml.safe_dump(document, sort_keys=False).encode()

@@ -178,7 +178,7 @@ class KubeRemains(Remains):
         return places
 
     def _is_addons(self, secret: Object, cluster: ClusterName) -> bool:
-        """Whether it is an add-on's secret of this cluster. Pending requests lie beside the agent's own and name the agent."""
+        """Whether it is an add-on's secret of this cluster. That of a pending request is in the agent's namespace."""
         metadata, data = secret["metadata"], secret.get("data") or {}
         own = metadata["namespace"] == self._namespace
         if data.get(CLUSTER_NAME) != base64.b64encode(cluster.encode()).decode() or (AGENT_NAME in data and not own):

@@ -45,7 +45,7 @@ def checked(bundle: bytes, now: datetime) -> tuple[CertificateFacts, ...]:
         raise InvalidError(f"the bundle contains {len(authorities)} certificates, more than the limit of {MAX_CERTIFICATES}")
     for each in authorities:
         if not each.is_ca:
-            raise InvalidError(f'the bundle holds "{each.subject.common_name}", which is no certificate authority')
+            raise InvalidError(f'the bundle contains "{each.subject.common_name}", which is not a CA')
     if all(validity((each,), now) for each in authorities):
         raise InvalidError("every certificate of the bundle has ended, or has not begun")
     return authorities
@@ -62,7 +62,7 @@ async def tried(connection: HubConnection, bundle: bytes, dial: Dial) -> None:
             return
         if not await _meets(connection, connection.address.ca, dial):
             raise UnavailableError("the hub cannot be reached, so that its bundle cannot be tried")
-    raise InvalidError("by that bundle this hub could not be reached any more: none of its CAs vouches for it")
+    raise InvalidError("with this bundle the hub could no longer be reached: none of its CAs verifies it")
 
 
 async def _meets(connection: HubConnection, authorities: bytes, dial: Dial) -> bool:
@@ -74,7 +74,7 @@ async def _meets(connection: HubConnection, authorities: bytes, dial: Dial) -> b
     finally:
         await client.close()
     if met.hub_id and met.hub_id != connection.hub_id:
-        raise InvalidError(f"by that bundle another hub answers: {met.hub_id}")
+        raise InvalidError(f"with this bundle another hub answers: {met.hub_id}")
     return True
 
 

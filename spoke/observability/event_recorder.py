@@ -23,7 +23,7 @@ MAX_MESSAGE = 1024
 
 
 class KubeEvents(Announcer):
-    """Each is a separate Event: decisions are rare, and no two are alike."""
+    """Each is a separate Event: decisions are rare and differ."""
 
     def __init__(self, client: KubeClient, namespace: str, clock: Clock) -> None:
         self._client = client

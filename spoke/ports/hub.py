@@ -198,7 +198,7 @@ class HubSession(Protocol):
 
     @property
     def hub_time_offset(self) -> timedelta:
-        """How far the hub's clock is ahead of ours, measured at Welcome."""
+        """How far the hub's clock is ahead of the agent's, measured at Welcome."""
 
     async def beat(self, *, available: bool | None) -> None:
         """Send a beat; return when the hub has accepted it. With ACKNOWLEDGED_BEATS it is then durable."""

@@ -34,7 +34,7 @@ from spoke.ports.hub import HubClient
 from spoke.registration.csr_flow import CSRFlow, WantedCertificate, names_contents, pends_for
 
 RECOVERABLE = (Flaw.EXPIRED, Flaw.OUTLIVED, Flaw.UNRECORDED)
-"""The recovery certificate beside a credential with one of these flaws may still be usable."""
+"""The recovery certificate stored with a credential with one of these flaws may still be usable."""
 
 log = structlog.get_logger(__name__)
 

@@ -193,7 +193,7 @@ class SpokeSettings(BaseModel):
 
     @property
     def lease_name(self) -> str:
-        """Name of the agent's Lease in the component namespace, beside the secrets whose writes it guards."""
+        """Name of the agent's Lease in the component namespace, where the secrets are whose writes it guards."""
         return self.leader_elect_resource_name or LEASE
 
     @property

@@ -96,7 +96,7 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
 def _account(text: str) -> str:
     namespace, _, name = text.partition("/")
     if text and (not namespace or not name or "/" in name):
-        raise ValueError(f'"{text}" is no service account: write NAMESPACE/NAME')
+        raise ValueError(f'"{text}" is not a service account: write NAMESPACE/NAME')
     return text
 
 

@@ -82,7 +82,7 @@ class AuthorityRecord:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether its key may be known to somebody else."""
+        """Whether its key may be known to others."""
         return self.compromised or self.order is AuthorityOrder.COMPROMISED
 
     def moved(self, phase: Phase, now: datetime, ends_at: datetime | None = None) -> "AuthorityRecord":

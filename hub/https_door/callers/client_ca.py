@@ -1,4 +1,4 @@
-"""Client CAs from a file (`--client-ca-file`), beside the hub's own CA: read at the start and whenever the file changes.
+"""Client CAs from a file (`--client-ca-file`), in addition to the hub's own CA: read at the start and when the file changes.
 
 If the file is missing or cannot be read, the previous CAs stay, and a line is logged.
 """

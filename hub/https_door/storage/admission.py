@@ -1,4 +1,4 @@
-"""Permissions that a write needs beside the write itself, as in OCM's webhooks and Kubernetes' admission of requests.
+"""Permissions that a write needs in addition to the write itself, as in OCM's webhooks and Kubernetes' admission of requests.
 
 write                                                          also required
 hubAcceptsClient set, or changed in either direction            update managedclusters/accept of the register group, by name

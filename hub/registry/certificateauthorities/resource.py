@@ -97,7 +97,7 @@ WITHIN = 60
 DEFAULT_PATIENCE = timedelta(hours=24)
 
 Cannot = Callable[[Collection[AuthorityId]], Awaitable[str | None]]
-"""Returns why no other CA can be created beside these; None: it can."""
+"""Returns why no CA can be created in addition to these; None: it can."""
 
 
 def _computed(tx: Transaction, patience: timedelta) -> Sequence[ComputedObject]:

@@ -69,7 +69,7 @@ def _selector(client: ApiClient, about: str, types: str) -> str:
     if about:
         word, slash, name = about.partition("/")
         if not slash or not name:
-            raise CommandError(f'--for "{about}" is no object: write KIND/NAME, as in cluster/edge1', code=2)
+            raise CommandError(f'--for "{about}" is not an object: write KIND/NAME, as in cluster/edge1', code=2)
         terms += [f"involvedObject.kind={Catalogue(client).named(word).kind}", f"involvedObject.name={name}"]
     chosen = [each.strip().capitalize() for each in types.split(",") if each.strip()]
     if not {"Normal", "Warning"}.issuperset(chosen):

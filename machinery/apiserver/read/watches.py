@@ -76,7 +76,7 @@ class Watches:
             end.reschedule(asyncio.get_running_loop().time())
 
     def _restart(self, end: asyncio.Timeout, seconds: float, *, is_reading: bool = False) -> None:
-        """Start the timeout of a watch anew; while the storage is read, only the server's own limit applies."""
+        """Restart the timeout of a watch; while the storage is read, only the server's own limit applies."""
         if not self._stopped:
             end.reschedule(asyncio.get_running_loop().time() + (self._longest if is_reading else seconds))
 

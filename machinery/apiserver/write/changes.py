@@ -72,7 +72,7 @@ class Changing:
     async def change(
         self, storage: Storage, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, size: int, dry_run: bool
     ) -> StoredObject:
-        """Run `storage.update`. `size`: bytes of the input beside the object.
+        """Run `storage.update`. `size`: bytes of the input in addition to the object.
 
         Also raises TooManyRequestsError when no seat is free in time, or the object changed during all ATTEMPTS.
         """

@@ -49,7 +49,7 @@ class ApiDoor:
 
     @property
     def offset(self) -> timedelta:
-        """How far the hub's clock is ahead of ours."""
+        """How far the hub's clock is ahead of the agent's."""
         return self._time.offset or timedelta()
 
     def agent(self) -> tuple[ClusterName, AgentId]:

@@ -245,7 +245,7 @@ class ApiHubClient(HubClient):
 
 
 async def _run_guarded(session: ApiSession) -> None:
-    """End the session, and log, if a background task fails by a defect of ours."""
+    """End the session, and log, if a background task fails because of a defect of the agent."""
     try:
         await session.run()
     except Exception:

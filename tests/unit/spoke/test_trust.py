@@ -58,7 +58,7 @@ def leaf() -> bytes:
 
 def test_invalid_bundle_of_authorities_is_refused() -> None:
     rows = [(bundle, "no valid certificate") for bundle in (b"", b"what is this?")]
-    rows += [(bundle, '"leaf", which is no certificate authority') for bundle in (leaf(), NEW + leaf())]
+    rows += [(bundle, '"leaf", which is not a CA') for bundle in (leaf(), NEW + leaf())]
     rows += [(authority("old", NOW - 2 * DAY, NOW - DAY).certificate, "has ended, or has not begun")]
     check_refusals(
         InvalidError,
@@ -185,7 +185,7 @@ async def test_a_bundle_by_which_the_hub_cannot_be_reached_is_refused_told_and_c
     own = stage.hub.authority.certificate
     async with stage.at_work():
         before = (await stage.secrets.read(OWNER)).contents
-        for bundle, says in ((NEW, "could not be reached"), (leaf(), "no certificate authority"), (b"", "no certificate")):
+        for bundle, says in ((NEW, "could no longer be reached"), (leaf(), "is not a CA"), (b"", "no valid certificate")):
             stage.hub.push_trust(bundle)
             await until(lambda says=says: any(says in news.message for news in stage.hub.session.news))  # type: ignore[misc]
         assert {news.type for news in stage.hub.session.news if news.reason == "TrustBundleRefused"} == {"Warning"}

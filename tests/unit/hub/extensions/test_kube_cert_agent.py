@@ -157,7 +157,7 @@ def failing_hosts() -> Iterator[tuple[Row, HostInMemory]]:
     yield Row("no certificate", certificate), having(output=b"{}")
     yield Row("invalid base64 of the key", key), having(output=b'{"tls.crt": "AA==", "tls.key": "%"}')
     yield Row("bogus certificate", "no certificate can be read"), having(output=printed(b"bogus", PEM))
-    yield Row("a key of another", "no pair"), having(output=printed(CERTIFICATE, FOREIGN))
+    yield Row("a key of another", "does not belong to"), having(output=printed(CERTIFICATE, FOREIGN))
 
 
 async def test_a_failure_to_fetch_the_key_is_reported_and_tried_again() -> None:
