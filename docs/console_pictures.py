@@ -5,15 +5,23 @@ It needs Chromium and the packages of the tests.
 
 import asyncio
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests import programs
 from tests.browser.conftest import Desk, opened_browser
+from tests.e2e.processes import until
 from tests.integration.https_door.conftest import hub_with
 
 FOLDER = Path(__file__).parent / "console"
-VIEWS = {"fleet": "fleet", "inbox": "inbox", "cluster": "cluster/edge-3", "time": "time"}
+VIEWS = {
+    "fleet": ("fleet", "row"),
+    "inbox": ("inbox", "entry"),
+    "cluster": ("cluster/edge-3", "diagnosis"),
+    "time": ("time?range=3600000&at={now}", "fleet-then"),
+}
+"""By the name of the picture: the view, and the part of it that must be visible."""
 THEMES = ("light", "dark")
 AGENTS, WAITING = 16, ("lab-1", "lab-2", "paris-7")
 SIZE = {"width": 1100, "height": 720}
@@ -29,18 +37,24 @@ async def take_pictures(folder: Path) -> None:
             *("hollow", "load", "steady", "--bootstrap-kubeconfig", file, "--agents", str(AGENTS), "--name-prefix", "edge"),
             *("--state-dir", str(folder / "load"), "--duration", "10m", "--ramp", "1s"),
             stdout=programs.DEVNULL,
-            stderr=programs.DEVNULL,
         )
         for number, name in enumerate(WAITING):
             await hub.join(name)
             await hub.request(name, f"{name}-{number}")
         desk = Desk(hub, browser)
+
+        async def available() -> bool:
+            names = await hub.output("hubctl get clusters -o name --where 'available == \"True\"'")
+            return len(names.splitlines()) == AGENTS
+
         try:
-            await hub.output(f"hubctl wait cluster/edge-{AGENTS - 1} --for condition=Available --timeout 60s")
+            await until(available, what="the agents' clusters are Available")
             for theme in THEMES:
                 async with desk.visit(viewport=SIZE, color_scheme=theme) as visit:
-                    for name, view in VIEWS.items():
-                        await visit.go(view)
+                    for name, (view, part) in VIEWS.items():
+                        await visit.go(view.format(now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
+                        await visit.at(part).first.wait_for()
+                        await visit.page.wait_for_load_state("networkidle")
                         await visit.loaded()
                         await visit.page.screenshot(path=FOLDER / f"{name}-{theme}.png")
         finally:

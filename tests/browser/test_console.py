@@ -9,6 +9,7 @@ from tests.browser.conftest import Desk, Visit
 from tests.integration.https_door.conftest import CLUSTERS, REQUESTS, admin_of
 
 expect: Any = pytest.importorskip("playwright.async_api").expect
+expect.set_options(timeout=20_000)  # a machine that runs the whole suite is slow
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.timeout(120)]
 
 HOSTILE = '"\'><img src=x onerror="window.hit=1"><script>window.hit=1</script>{{constructor}}${window.hit=1}'
@@ -100,10 +101,12 @@ async def test_no_script_runs_whatever_a_cluster_reports_or_a_link_says(desk: De
     event |= {"involvedObject": {"kind": "ManagedCluster", "name": "edge1"}, "source": {"component": HOSTILE}}
     events = await admin.ask("POST", "/api/v1/namespaces/edge1/events", event)
     assert events[0] == 201, events
-    addon = await admin.ask("POST", ADDONS, {"metadata": {"name": "x", "annotations": {"a": HOSTILE}}, "spec": {}})
-    assert addon[0] == 201, addon
-    denied = {"status": {"conditions": [{**condition, "type": "Available"}]}}
-    assert (await admin.patch(f"{ADDONS}/x/status", denied))[0] == 200
+    addon: dict[str, Any] = {"apiVersion": "addon.open-cluster-management.io/v1beta1", "kind": "ManagedClusterAddOn"}
+    addon |= {"metadata": {"name": "x", "annotations": {"a": HOSTILE}}, "spec": {}}
+    status, answer = await admin.ask("POST", ADDONS, addon)
+    assert status == 201, answer["message"]
+    status, answer = await admin.patch(f"{ADDONS}/x/status", {"status": {"conditions": [{**condition, "type": "Available"}]}})
+    assert status == 200, answer["message"]
     tabs = [f"cluster/edge1?tab={tab}" for tab in ("Overview", "History", "Events", "Audit", "YAML")]
     poisoned = ["fleet?where={0}&sort={0}&group={0}&tile={0}", "fleet?secret=", "cluster/{0}", "cluster/edge1?at={0}&tab={0}"]
     poisoned += ["inbox?select={0}&do={0}", "time?at={0}&to={0}&range={0}&cluster={0}", "{0}", "javascript:window.hit=1"]
