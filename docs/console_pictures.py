@@ -54,7 +54,6 @@ async def take_pictures(folder: Path) -> None:
                     for name, (view, part) in VIEWS.items():
                         await visit.go(view.format(now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
                         await visit.at(part).first.wait_for()
-                        await visit.page.wait_for_load_state("networkidle")
                         await visit.loaded()
                         await visit.page.screenshot(path=FOLDER / f"{name}-{theme}.png")
         finally:

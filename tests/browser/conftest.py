@@ -1,5 +1,6 @@
 """A browser at the hub's console: the system's Chromium, driven by Playwright through `hubctl console`."""
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from tests.integration.https_door.conftest import HubUnderTest, Running, hub_wit
 
 AXE = Path(__file__).with_name("axe.min.js")
 AXE_SHA256 = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
+QUIET = 5
 WATCHED = """
 addEventListener("securitypolicyviolation", (event) =>
   console.error(`CSP ${event.violatedDirective} ${event.blockedURI} ${event.sample} ${event.sourceFile}:${event.lineNumber}`));
@@ -29,6 +31,8 @@ class Visit:
     origin: str
     secret: str
     faults: list[str] = field(default_factory=list)
+    requests: set[Any] = field(default_factory=set)
+    """Open ones of the page; those of its worker are not among them."""
 
     def at(self, testid: str) -> Any:
         return self.page.get_by_test_id(testid)
@@ -38,11 +42,15 @@ class Visit:
         await self.page.evaluate("(view) => { location.hash = view; }", f"#/{view}")
 
     async def loaded(self) -> None:
-        """Returns when the view has no request open but watches, and shows no placeholder."""
-        await self.page.wait_for_function(
-            "document.querySelector('main, [role=main]') && !document.querySelector('[aria-busy=true]')"
-        )
-        await self.page.evaluate("document.fonts.ready.then(() => new Promise(requestAnimationFrame))")
+        """Returns when the page has had no request open for five turns of its loop, so that it shows all that it reads."""
+        turns = 0
+        try:
+            async with asyncio.timeout(20):
+                while turns < QUIET:
+                    await self.page.evaluate("new Promise((done) => setTimeout(() => requestAnimationFrame(done), 10))")
+                    turns = 0 if self.requests else turns + 1
+        except TimeoutError:
+            pytest.fail(f"{self.page.url}: without an answer: {[each.url for each in self.requests]}")
 
     async def fetch(self, method: str, path: str, body: Any = None) -> int:
         """The status of a request that the page is made to send."""
@@ -61,6 +69,9 @@ class Visit:
             self.faults.append(f"dialog: {dialog.message}")
             await dialog.dismiss()
 
+        self.page.on("request", lambda request: request.resource_type == "fetch" and self.requests.add(request))
+        for end in ("requestfinished", "requestfailed"):
+            self.page.on(end, lambda request: self.requests.discard(request))
         self.page.on("console", note)
         self.page.on("dialog", dismiss)
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
