@@ -24,7 +24,7 @@ VIEWS = {
 """By the name of the picture: the view, and the part of it that must be visible."""
 THEMES = ("light", "dark")
 AGENTS, WAITING = 16, ("lab-1", "lab-2", "paris-7")
-SIZE = {"width": 1100, "height": 720}
+SIZE = {"width": 1200, "height": 680}
 
 
 async def take_pictures(folder: Path) -> None:
@@ -49,6 +49,7 @@ async def take_pictures(folder: Path) -> None:
 
         try:
             await until(available, what="the agents' clusters are Available")
+            await hub.output("hubctl revoke cluster edge-12 --reason superseded")
             for theme in THEMES:
                 async with desk.visit(viewport=SIZE, color_scheme=theme) as visit:
                     for name, (view, part) in VIEWS.items():

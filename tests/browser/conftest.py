@@ -71,7 +71,7 @@ class Visit:
 
         self.page.on("request", lambda request: request.resource_type == "fetch" and self.requests.add(request))
         for end in ("requestfinished", "requestfailed"):
-            self.page.on(end, lambda request: self.requests.discard(request))
+            self.page.on(end, lambda request: self.requests.discard(request))  # noqa: PLW0108 - Playwright sets attributes on it
         self.page.on("console", note)
         self.page.on("dialog", dismiss)
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))

@@ -72,6 +72,6 @@ export function VirtualTable({ label, columns, names, current, sort, onSort, Row
       </span>`)}
     </div></div>
     <div role="rowgroup" class="vbody" style=${{ height: `${names.length * ROW}px` }} onPointerEnter=${() => onHold(true)} onPointerLeave=${() => onHold(false)}>${rows}</div>
-    ${!names.length && empty}
+    ${!names.length && html`<div role="rowgroup"><div role="row"><div role="cell">${empty}</div></div></div>`}
   </div>`;
 }
