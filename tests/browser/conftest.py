@@ -69,9 +69,16 @@ class Visit:
             self.faults.append(f"dialog: {dialog.message}")
             await dialog.dismiss()
 
-        self.page.on("request", lambda request: request.resource_type == "fetch" and self.requests.add(request))
-        for end in ("requestfinished", "requestfailed"):
-            self.page.on(end, lambda request: self.requests.discard(request))  # noqa: PLW0108 - Playwright sets attributes on it
+        def open_request(request: Any) -> None:
+            if request.resource_type == "fetch":
+                self.requests.add(request)
+
+        def end_request(request: Any) -> None:
+            self.requests.discard(request)
+
+        self.page.on("request", open_request)
+        self.page.on("requestfinished", end_request)
+        self.page.on("requestfailed", end_request)
         self.page.on("console", note)
         self.page.on("dialog", dismiss)
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
