@@ -12,11 +12,10 @@ import { html, useComputed } from "../core/ui.js";
 import { Actions, removeTaint } from "../parts/actions.js";
 import { changesOf } from "../parts/availability.js";
 import { Problem, shown, useLoaded } from "../parts/blocks.js";
-import { isAddOns } from "../parts/decisions.js";
+import { decisionAccess, isAddOns } from "../parts/decisions.js";
 import { AddOns, Availability, Certificates, Diagnosis, State, Summary, Taints } from "../parts/overview.js";
 import { momentOf, rowsOf } from "../parts/past.js";
 import { Audit, Events, History, Yaml } from "../parts/records.js";
-import { decisionAccess } from "./inbox.js";
 
 const NAME = /^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/;
 const TABS = ["Overview", "History", "Events", "Audit", "YAML"];
@@ -33,7 +32,8 @@ function Cluster({ name, at }) {
   const past = at !== "";
   const live = past ? at : (rowOf("clusters", name).value?.revision ?? "");
   const session = rowOf("sessions", name).value;
-  const tick = useComputed(() => (past ? 0 : Math.floor(now.value / REFRESH))).value;
+  const period = useComputed(() => Math.floor(now.value / REFRESH)).value;
+  const tick = past ? 0 : period;
   const pending = useComputed(() => (revisions.requests.value, [...requests.values()].filter((each) => each.cluster === name && !isAddOns(each.document)))).value;
   const { value: document, problem, missing } = useLoaded((stop) => get(pathOf(RESOURCES.clusters, name), { at }, { stop }), [name, at, live]);
   const { value: diagnosis } = useLoaded((stop) => (past ? Promise.resolve(null) : get(pathOf(RESOURCES.diagnoses, name), {}, { stop })), [name, past, live, session?.revision, pending.length, tick]);
@@ -59,7 +59,7 @@ function Cluster({ name, at }) {
   const remove = (/** @type {any} */ taint) => removeTaint(name, taint).then(() => notify(`The taint ${taint.key} is removed.`)).catch((error) => notify(error.message, true));
   const views = {
     Overview: () => html`${walk}
-      ${transitions ? html`<${Availability} name=${name} changes=${changesOf(transitions.items ?? [], document)} until=${Number.isNaN(until) ? now.value : until} />` : html`<${Problem} text=${unknown} />`}
+      ${transitions ? html`<${Availability} name=${name} changes=${changesOf(transitions.items ?? [], document)} until=${Number.isNaN(until) ? Date.now() : until} />` : html`<${Problem} text=${unknown} />`}
       <div class="columns"><div><${Summary} document=${document} session=${session} cells=${rows?.[0] ?? {}} past=${past} />
         <${Taints} document=${document} past=${past} access=${taints} onRemove=${remove} /></div>
       <div><${AddOns} name=${name} at=${at} revision=${revision} /><${Certificates} name=${name} at=${at} revision=${revision} /></div></div>

@@ -1,15 +1,14 @@
 // @ts-check
 /** Who waits for a decision. The fleet page opens it as `#/inbox?select=a,b&do=accept` (or `do=deny`) for chosen clusters. */
 import { Ago, Button, Command, Empty, StateBadge, notify } from "../components/basics.js";
-import { can } from "../core/access.js";
-import { RESOURCES, configuration, get, pathOf } from "../core/api.js";
+import { RESOURCES, get, pathOf } from "../core/api.js";
 import { counted } from "../core/format.js";
 import { useKeys } from "../core/keys.js";
 import { href, route, setParams } from "../core/router.js";
 import { clusters, loaded, requests, revisions } from "../core/store.js";
 import { html, useComputed, useRef, useRequest, useState } from "../core/ui.js";
 import { Facts, Problem, shown, useLoaded } from "../parts/blocks.js";
-import { examine, isAddOns, judge } from "../parts/decisions.js";
+import { decisionAccess, examine, isAddOns, judge } from "../parts/decisions.js";
 import { AcceptDialog, ApproveDialog, DenyDialog } from "../parts/dialogs.js";
 import { RequestFacts, entriesOf } from "../parts/request.js";
 
@@ -18,17 +17,6 @@ import { RequestFacts, entriesOf } from "../parts/request.js";
 
 const SHOWN = 100;
 const CLUSTER_UID = "hub.open-cluster-management.io/cluster-uid";
-const SIGNERS = { group: "certificates.k8s.io", version: "v1", name: "signers" };
-const AGENTS = "kubernetes.io/kube-apiserver-client";
-
-/** What the decisions of this page need: the same as the hub checks. */
-export function decisionAccess() {
-  const register = { group: `register.${configuration().suffix}`, version: "v1", name: "managedclusters" };
-  const approve = [can("update", RESOURCES.requests, "", "approval"), can("approve", SIGNERS, AGENTS)];
-  const accept = [can("patch", RESOURCES.clusters), can("update", register, "", "accept"), ...approve];
-  const first = (/** @type {typeof accept} */ all) => (all.find((one) => !one.value.allowed) ?? all[0]).value;
-  return { accept: first(accept), approve: first(approve) };
-}
 
 /** @param {Entry[]} entries @param {AbortSignal} stop @returns {Promise<Map<string, Asked[]>>} their requests, by the entry's key */
 async function examineAll(entries, stop) {

@@ -4,7 +4,6 @@ import { ApiError } from "../core/api.js";
 import { html, useRequest, useState } from "../core/ui.js";
 
 /** Characters that control the direction of text, or that nobody sees. */
-// eslint-disable-next-line no-control-regex
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 
 /** @param {unknown} value @returns {any} a view as it is; a text without characters that could make it look like another one */

@@ -3,7 +3,8 @@
  * Decisions about clusters and certificate requests, with the rules and the writes of `hubctl accept`, `deny` and `certificate`.
  * A request is approved only in the revision that was read, and only if the person who confirms has seen it.
  */
-import { RESOURCES, get, patch, pathOf, request } from "../core/api.js";
+import { can } from "../core/access.js";
+import { RESOURCES, configuration, get, patch, pathOf, request } from "../core/api.js";
 import { CLUSTER_LABEL } from "../core/cluster.js";
 import { messageOf } from "./blocks.js";
 import { decodeRequest } from "./der.js";
@@ -11,6 +12,7 @@ import { decodeRequest } from "./der.js";
 const ADDON_LABEL = "open-cluster-management.io/addon-name";
 const BOOTSTRAP_USER = "system:bootstrap:";
 const SIGNER = "kubernetes.io/kube-apiserver-client";
+const SIGNERS = { group: "certificates.k8s.io", version: "v1", name: "signers" };
 const DECISIONS = ["Approved", "Denied", "Failed"];
 const ATTEMPTS = 5;
 const SUBJECT = /^system:open-cluster-management:([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?):([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)$/;
@@ -29,6 +31,15 @@ const SUBJECT = /^system:open-cluster-management:([a-z0-9](?:[-a-z0-9]{0,61}[a-z
  * @property {Asked | null} request the only one that waits, which is approved together with the acceptance
  * @property {string} refusal why no request may be approved in this step; empty: one may, or none waits
  */
+
+/** What the decisions need: the same as the hub checks. */
+export function decisionAccess() {
+  const register = { group: `register.${configuration().suffix}`, version: "v1", name: "managedclusters" };
+  const approve = [can("update", RESOURCES.requests, "", "approval"), can("approve", SIGNERS, SIGNER)];
+  const accept = [can("patch", RESOURCES.clusters), can("update", register, "", "accept"), ...approve];
+  const first = (/** @type {typeof accept} */ all) => (all.find((one) => !one.value.allowed) ?? all[0]).value;
+  return { accept: first(accept), approve: first(approve) };
+}
 
 /** @param {any} request @returns {string[]} its decisions; empty: it waits */
 export function decisionsOf(request) {
