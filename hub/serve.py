@@ -12,7 +12,7 @@ from hub.composition.context import BuildContext, ProcessContext
 from hub.composition.core import Extension, HubCore, open_core
 from hub.composition.operators import OperatorsDoor, build_operators_door
 from hub.composition.replica import register_heartbeat, start_controllers
-from hub.extensions import aggregation, attestation, console, token_login
+from hub.extensions import aggregation, attestation, clusteradm, console, token_login
 from hub.extensions.kube_cert_agent import installation as kube_cert_agent
 from hub.process import main as run_process
 from hub.replica.leader_election import Leading
@@ -24,6 +24,7 @@ from machinery.runtime.clock import Clock, SystemClock
 EXTENSIONS: Sequence[Extension] = (
     aggregation.install,
     attestation.install,
+    clusteradm.install,
     console.install,
     kube_cert_agent.install,
     token_login.install,

@@ -121,6 +121,8 @@ class CredentialBounds:
     """Set on a cluster that joins with it; they override the agent's labels."""
     attestation: AttestationRequirement | None = None
     """Required attestation; None: as in the setting of the hub."""
+    account: str = ""
+    """Uid of the ServiceAccount whose TokenRequest created it; it is revoked with this ServiceAccount."""
 
 
 UNBOUND = CredentialBounds()

@@ -12,7 +12,7 @@ from hub.composition.context import BuildContext
 from hub.composition.resources import Resources, open_resources
 from hub.election.fence import FencedStore
 from hub.https_door.callers.authentication import ExternalAuthenticator
-from hub.https_door.server import MakeResource
+from hub.https_door.server import DoorChanges, MakeResource
 from hub.issuer.chain import IssuerChain
 from hub.issuer.local import ServingNames
 from hub.metrics.doors import add_limits
@@ -83,10 +83,10 @@ class LoopbackAccess:
 class HubCore:
     """The sections below the doors. Extensions change the fields after them, before the doors are built.
 
-    `api_resources`: served by the HTTPS door beside the hub's own. `public_filters`: of the HTTPS door, before authentication
-    and audit. `authenticators`: of the HTTPS door, tried before the hub's own. `on_lead`: called with the fenced store of each
-    term in which this replica leads. `attestation`: policy for the first registration
-    of clusters.
+    `api_resources`: served by the HTTPS door beside the hub's own. `changes`: of the HTTPS door. `public_filters`: of the
+    HTTPS door, before authentication and audit. `authenticators`: of the HTTPS door, tried before the hub's own. `on_lead`:
+    called with the fenced store of each term in which this replica leads. `attestation`: policy for the first registration of
+    clusters.
     """
 
     context: BuildContext
@@ -95,6 +95,7 @@ class HubCore:
     access: Access
     loopback: LoopbackAccess
     api_resources: list[MakeResource] = field(default_factory=list)
+    changes: DoorChanges = field(default_factory=DoorChanges)
     public_filters: list[Filter] = field(default_factory=list)
     authenticators: list[ExternalAuthenticator] = field(default_factory=list)
     on_lead: list[Callable[[FencedStore], None]] = field(default_factory=list)

@@ -67,6 +67,7 @@ async def build_operators_door(core: HubCore) -> OperatorsDoor:
         ),
         others=(replace(CERTIFICATE_AUTHORITY, bind=authorities).served(store, settings.api_group_suffix),),
         api_resources=core.api_resources,
+        changes=core.changes,
         metrics=context.metrics.scrape,
         pages={LOG_LEVEL_PATH: LogLevel(store, context.process.verbosity, resources.replica)},
     )

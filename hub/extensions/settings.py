@@ -122,6 +122,25 @@ class AttestationSettings(SettingsGroup):
         return entries
 
 
+class ClusteradmSettings(SettingsGroup):
+    """OCM's command line clusteradm (off by default)."""
+
+    clusteradm: bool = Field(default=False)
+    """Serve `clusteradm get token`, `join`, `accept` and `delete token`. A token is a bootstrap credential for any cluster
+    name, valid for at most --bootstrap-lifetime. See docs/how-to/clusteradm.md."""
+    clusteradm_token_uses: Count = 10
+    """Number of agents that may get a certificate with one token of `clusteradm get token`. 0: no limit."""
+    clusteradm_public_cluster_info: bool = Field(default=False)
+    """Whether callers without a credential may read the ConfigMap kube-public/cluster-info, which has the hub's address and CA.
+    `clusteradm join` reads it with its token and does not need this."""
+
+    @model_validator(mode="after")
+    def _is_served(self) -> Self:
+        if self.clusteradm_public_cluster_info and not self.clusteradm:
+            raise ValueError("clusteradm_public_cluster_info needs clusteradm: without it the hub has no cluster-info")
+        return self
+
+
 class TokenLoginSettings(SettingsGroup):
     """Logins with tokens of external issuers."""
 
@@ -148,7 +167,13 @@ class ConsoleSettings(SettingsGroup):
 
 
 class Settings(
-    ConsoleSettings, KubeCertAgentSettings, AggregationSettings, AttestationSettings, TokenLoginSettings, HubSettings
+    ConsoleSettings,
+    KubeCertAgentSettings,
+    AggregationSettings,
+    AttestationSettings,
+    ClusteradmSettings,
+    TokenLoginSettings,
+    HubSettings,
 ):
     """Settings of a hub with all extensions."""
 

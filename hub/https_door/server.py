@@ -41,10 +41,10 @@ from machinery.apiserver.http.filters import Draining, Filters, Incoming, Inner
 from machinery.apiserver.http.listener import DEFAULT_BOUNDS, Listening, serve
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.kinds.reviews import Reviewer, access_reviews
-from machinery.apiserver.resource import Resource
+from machinery.apiserver.resource import ApiGroup, Resource
 from machinery.apiserver.routes import Scrape
 from machinery.apiserver.server import ApiServer, Page
-from machinery.apiserver.storage import Admit
+from machinery.apiserver.storage import Admit, GroupResource, Storage
 from machinery.identity import is_reserved
 from machinery.lifecycle.server import Door
 from machinery.lifecycle.startup import listening_failed
@@ -58,7 +58,8 @@ KUBERNETES = ("1", "36")
 MakeResource = Callable[[TokenAuthenticator, Admit], Resource]
 """Makes a resource for the door, with the door's authenticator of ServiceAccount tokens and its admission."""
 
-
+ChangeResource = Callable[[Resource, Storage, Reviewer], Resource]
+"""Returns a resource of the door with other behaviour: (the resource, its storage, the door's authorizer)."""
 CLUSTERS = "managedclusters"
 
 log = structlog.get_logger(__name__)
@@ -101,6 +102,23 @@ class HttpsDoorConfig:
     """Labels that a registering cluster may set."""
 
 
+@dataclass(slots=True)
+class DoorChanges:
+    """What extensions change in the door. `authorizers`: each returns an authorizer that asks the given one about all else."""
+
+    authorizers: list[Callable[[Reviewer], Reviewer]] = field(default_factory=list)
+    resources: dict[GroupResource, ChangeResource] = field(default_factory=dict)
+
+    def changed(self, groups: Iterable[ApiGroup], objects: Storage, authorizer: Reviewer) -> list[ApiGroup]:
+        """The groups with changed resources. `objects`: the storage of resources without one."""
+
+        def one(resource: Resource) -> Resource:
+            change = self.resources.get(resource.key)
+            return resource if change is None else change(resource, resource.storage or objects, authorizer)
+
+        return [replace(group, resources=tuple(map(one, group.resources))) for group in groups]
+
+
 def build_door(
     store: Store,
     issuer: Issuer,
@@ -113,6 +131,7 @@ def build_door(
     filters: Filters | None = None,
     others: Sequence[Resource] = (),
     api_resources: Sequence[MakeResource] = (),
+    changes: DoorChanges | None = None,
     metrics: Scrape | None = None,
     pages: Mapping[str, Page] | None = None,
 ) -> HttpsServer:
@@ -132,6 +151,9 @@ def build_door(
     authorizer: Reviewer = HubAuthorizer(store, rbac, standings, own)
     for external in authentication.external:
         authorizer = external.authorizer(authorizer)
+    changes = changes or DoorChanges()
+    for change in changes.authorizers:
+        authorizer = change(authorizer)
     entrance = AuthenticatorChain(store, objects, feed, address.hub_id, authentication, clock=clock)
     standings.on_end = entrance.presence.end_under
     admission = HubAdmission(rbac.decide, own, attests=config.attestation.required, join_labels=config.join_labels)
@@ -159,7 +181,7 @@ def build_door(
     impersonation = Impersonation(authorizer, lambda actor: is_reserved(actor.user, actor.groups))
     added = filters or Filters()
     server = ApiServer(
-        with_past(groups, store, group_suffix, clock),
+        changes.changed(with_past(groups, store, group_suffix, clock), objects, authorizer),
         objects,
         authenticator=entrance.authenticator,
         authorizer=authorizer,

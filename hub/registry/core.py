@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from hub.api import clusterroles as default_roles
 from hub.api.meta import document as doc
 from hub.api.meta.change import LEASES, SERVICE_ACCOUNTS
 from hub.ports import Transaction, Written
+from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.generic import objects
-from machinery.meta.objects import StoredObject
+from machinery.meta.objects import Key, StoredObject
 
 
 def put_lease(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
@@ -19,22 +21,26 @@ def remove_lease(tx: Transaction, old: StoredObject, actor: str) -> Written:
 
 
 ACCOUNT_DELETED = "ServiceAccountDeleted"
+BOOTSTRAP_ACCOUNT = Key(default_roles.BOOTSTRAP_ACCOUNT["namespace"], default_roles.BOOTSTRAP_ACCOUNT["name"])
+"""OCM's ServiceAccount for joining clusters."""
 
 
 def put_account(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
     """Raises AlreadyExistsError, ConflictError."""
     if old is not None and doc.is_deleting(new):
-        _revoke_logins(tx, old)
+        _revoke_logins(tx, old, actor)
     return objects.put(tx, SERVICE_ACCOUNTS, new, old, actor)
 
 
 def remove_account(tx: Transaction, old: StoredObject, actor: str) -> Written:
     """Delete, or mark as deleting while finalizers remain. In both cases its tokens are no longer accepted."""
-    _revoke_logins(tx, old)
+    _revoke_logins(tx, old, actor)
     return objects.remove(tx, SERVICE_ACCOUNTS, old, actor)
 
 
-def _revoke_logins(tx: Transaction, account: StoredObject) -> None:
+def _revoke_logins(tx: Transaction, account: StoredObject, actor: str) -> None:
+    if account.key == BOOTSTRAP_ACCOUNT:
+        credentials.revoke_of_account(tx, account.uid, actor, ACCOUNT_DELETED)
     given = tx.certificates.of_account(account.uid)
     ended = [record.serial for record in given if record.revoked_at is None and record.not_after > tx.now]
     if ended:

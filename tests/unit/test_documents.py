@@ -45,7 +45,7 @@ DOCUMENTS = [
 PROGRAMS: Mapping[str, click.Command] = {"hub": hub, "hubctl": hubctl, "hollow": hollow}
 OTHER_PROGRAMS = (
     *("argocd-agentctl", "cut", "curl", "docker", "export", "git", "grep", "helm", "jq", "kill", "kind", "kubectl", "mkdir"),
-    *("pip", "python3", "tar", "xargs"),
+    *("clusteradm", "pip", "python3", "tar", "xargs"),
 )
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#\[\\]+)(?:#[^)]*)?\)")

@@ -22,7 +22,7 @@ from hub.https_door.storage.feed import ChangeFeed, SeenChange
 from hub.https_door.storage.heartbeat_leases import BeatViews, HeartbeatSnapshot, LeaseFacts, View
 from hub.https_door.storage.storage import ServiceStorage, already_exists
 from hub.ports import Store, Transaction
-from hub.registry.generic.virtual import DryRun, not_found
+from hub.registry.generic.virtual import DryRun, merged, not_found
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clocksync
 from machinery.apiserver.storage import Actor, Admission, GroupResource, Storage, UpdateFunc
@@ -66,13 +66,7 @@ class LeaseStorage(Storage):
         look = await self._views.look(query)
         after = query.after or Key("", "")
         views = [view.stored for key, view in look.views.items() if key > after and beats.selects(query, key)]
-        items = sorted([*page.items, *views], key=lambda stored: stored.key)
-        chosen = tuple(items[: query.limit])
-        rest = len(items) - len(chosen)
-        if not rest and page.after is None:
-            return Page(chosen, page.revision)
-        remaining = None if page.after is not None and page.remaining is None else rest + (page.remaining or 0)
-        return Page(chosen, page.revision, chosen[-1].key, remaining)
+        return merged(page, views, query.limit)
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False

@@ -94,3 +94,10 @@ def revoke(tx: Transaction, credential: CredentialId, actor: str = HUB, reason: 
     if serials:
         tx.certificates.revoke(serials, tx.now, REVOKED)
     return tx.credentials.by_id(credential) or record
+
+
+def revoke_of_account(tx: Transaction, account: str, actor: str, reason: str) -> None:
+    """Revoke the credentials that TokenRequests of a ServiceAccount have created. `account`: its uid."""
+    for record in tx.credentials.all():
+        if record.bounds.account == account and record.revoked_at is None:
+            revoke(tx, record.id, actor, reason)

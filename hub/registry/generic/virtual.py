@@ -97,6 +97,17 @@ def _computed(tx: Transaction, compute: Compute) -> tuple[Sequence[ComputedObjec
     return compute(tx), tx.changes.newest()
 
 
+def merged(page: Page, computed: Sequence[StoredObject], limit: int | None) -> Page:
+    """Adds computed objects to a page of stored ones. `computed`: those of the query after the key where the page begins."""
+    items = sorted([*page.items, *computed], key=lambda stored: stored.key)
+    chosen = tuple(items[:limit])
+    rest = len(items) - len(chosen)
+    if not rest and page.after is None:
+        return Page(chosen, page.revision)
+    remaining = None if page.after is not None and page.remaining is None else rest + (page.remaining or 0)
+    return Page(chosen, page.revision, chosen[-1].key, remaining)
+
+
 class DryRun(Exception):  # noqa: N818 - carries the result of a transaction that must not commit
     """Rolls back the transaction of a dry run and carries its result."""
 

@@ -183,6 +183,7 @@ def _encoded(bounds: CredentialBounds) -> str | None:
         "clusterSet": bounds.cluster_set,
         "labels": dict(bounds.labels),
         "attestation": bounds.attestation.document() if bounds.attestation else None,
+        "account": bounds.account,
     }
     return _encoder.encode(document).decode()
 
@@ -195,6 +196,7 @@ def _bounds(text: str) -> CredentialBounds:
         document.get("clusterSet"),
         dict(document.get("labels") or {}),
         AttestationRequirement.of(demand) if demand else None,
+        document.get("account") or "",
     )
 
 

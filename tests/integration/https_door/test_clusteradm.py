@@ -1,0 +1,265 @@
+"""OCM's clusteradm against the HTTPS door: its requests in the form of its sources, and what its tokens cannot do.
+
+Source: clusteradm (main, July 2026, client-go 0.35): typed clients of Kubernetes' own kinds send protobuf, OCM's send JSON.
+"""
+
+import json
+from base64 import b64decode
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from google.protobuf.internal import encoder
+from yarl import URL
+
+from hub.api.bootstrapcredentials import token_id
+from hub.registry.approvalrules import approval
+from machinery import pki
+from machinery.apiserver.write.protobuf import MESSAGES, FieldKind, Message
+from machinery.errors import InvalidError
+from machinery.identity import CLUSTER_LABEL, ClusterName
+from tests.integration.https_door.conftest import (
+    CLUSTERS,
+    RBAC,
+    REQUESTS,
+    HubUnderTest,
+    Visitor,
+    admin_of,
+    asked_for,
+    bearer,
+    hub_with,
+    nobody,
+)
+
+ENCODER: Any = encoder
+OWN = "/apis/hub.open-cluster-management.io/v1alpha1"
+GROUP = CLUSTERS.removesuffix("/managedclusters")
+NAMESPACES = "/api/v1/namespaces"
+ACCOUNT = f"{NAMESPACES}/open-cluster-management/serviceaccounts/agent-registration-bootstrap"
+CONFIG_MAPS, INFO = f"{NAMESPACES}/kube-public/configmaps", f"{NAMESPACES}/kube-public/configmaps/cluster-info"
+SECRETS = f"{NAMESPACES}/kube-system/secrets?labelSelector=app+%3D+cluster-manager"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clustermanagers.operator.open-cluster-management.io"
+TYPED = {"Accept": "application/vnd.kubernetes.protobuf,application/json"}
+PROTOBUF = {**TYPED, "Content-Type": "application/vnd.kubernetes.protobuf"}
+PLAIN = {"Accept": "application/json, */*"}
+HOUR = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {"expirationSeconds": 3600}}
+MANAGED = {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster"}
+ACCEPTS = {"spec": {"hubAcceptsClient": True}}
+
+
+def field(number: int, content: Any, *, wire: int = 2) -> bytes:
+    tag: bytes = ENCODER._VarintBytes(number << 3 | wire)
+    length: bytes = ENCODER._VarintBytes(content if wire == 0 else len(content))
+    return tag + length + (b"" if wire == 0 else content)
+
+
+def message(document: Mapping[str, Any], table: Message) -> bytes:
+    """A message of Kubernetes with the fields of a document that the table names."""
+    parts = []
+    for number, each in table.items():
+        values = document.get(each.name)
+        for value in (values if each.repeated else [values]) if values is not None else []:
+            if each.kind in (FieldKind.INTEGER, FieldKind.BOOLEAN):
+                parts.append(field(number, int(value), wire=0))
+            elif each.kind is FieldKind.MESSAGE:
+                parts.append(field(number, message(value, each.message or {})))
+            elif each.kind is FieldKind.MAP and isinstance(value, dict):
+                texts = {key: text for key, text in value.items() if isinstance(text, str)}
+                parts += [field(number, field(1, key.encode()) + field(2, text.encode())) for key, text in texts.items()]
+            elif each.kind in (FieldKind.TEXT, FieldKind.BYTES):
+                parts.append(field(number, b64decode(value) if each.kind is FieldKind.BYTES else value.encode()))
+    return b"".join(parts)
+
+
+def protobuf(document: Mapping[str, Any]) -> bytes:
+    version, kind = document["apiVersion"], document["kind"]
+    table = MESSAGES.get((version, kind)) or MESSAGES["*", kind]
+    named = field(1, version.encode()) + field(2, kind.encode())
+    return b"k8s\x00" + field(1, named) + field(2, message(document, table)) + field(3, b"") + field(4, b"")
+
+
+async def send(
+    who: Visitor, method: str, path: str, document: Any = None, *, typed: bool = True, **headers: str
+) -> tuple[int, Any]:
+    """A request of a typed client, or with `typed` False of OCM's."""
+    body = None if document is None else protobuf(document) if typed else json.dumps(document).encode()
+    chosen = {**(PROTOBUF if typed and body else TYPED if typed else {**PLAIN, "Content-Type": "application/json"}), **headers}
+    url = URL(who.hub.server + path, encoded=True)
+    async with who.session() as session, session.request(method, url, data=body, headers=chosen) as answer:
+        text = await answer.text()
+        return answer.status, json.loads(text) if text.startswith("{") else text
+
+
+async def get_token(operator: Visitor, expected: int = 201) -> str:
+    """`clusteradm get token`."""
+    assert (await send(operator, "GET", GROUP, typed=False))[0] == 200
+    status, answer = await send(operator, "POST", f"{ACCOUNT}/token", HOUR)
+    assert status == expected, answer
+    return str(answer.get("status", {}).get("token", "")) if expected == 201 else ""
+
+
+async def join(hub: HubUnderTest, token: str, name: str) -> str:
+    """`clusteradm join`, and the agent's first requests. Returns the name of its certificate request."""
+    agent = bearer(hub, token)
+    status, info = await send(agent, "GET", INFO)
+    assert (status, set(info["data"])) == (200, {"kubeconfig"})
+    kubeconfig = yaml.safe_load(info["data"]["kubeconfig"])
+    (cluster,) = (each["cluster"] for each in kubeconfig["clusters"])
+    assert cluster.pop("server") == hub.hub.core.certificates.cluster.server
+    assert b64decode(cluster.pop("certificate-authority-data")) == hub.issuer.trust_bundle
+    assert (cluster, kubeconfig["users"], kubeconfig["contexts"]) == ({}, [], [])
+    assert (await send(agent, "GET", "/version", typed=False))[0] == 200
+    assert "managedclusters" in [each["name"] for each in (await send(agent, "GET", GROUP, typed=False))[1]["resources"]]
+    async with agent.watch(f"{CLUSTERS}?fieldSelector=metadata.name%3D{name}&timeoutSeconds=300&watch=true") as watch:
+        status, made = await send(agent, "POST", CLUSTERS, {**MANAGED, "metadata": {"name": name}}, typed=False)
+        assert (status, await watch.type()) == (201, "ADDED"), made
+    status, asked = await send(agent, "POST", REQUESTS, asked_for(name, "bcdfg", name))
+    assert status == 201, asked
+    return str(asked["metadata"]["name"])
+
+
+async def accept(operator: Visitor, name: str) -> None:
+    """`clusteradm accept`."""
+    assert not (await send(operator, "GET", f"{CLUSTERS}/{name}", typed=False))[1]["spec"].get("hubAcceptsClient")
+    selector = f"{CLUSTER_LABEL.replace('/', '%2F')}+%3D+{name}"
+    ((asked,),) = [(await send(operator, "GET", f"{REQUESTS}?labelSelector={selector}"))[1]["items"]]
+    assert asked["spec"]["username"].startswith("system:bootstrap:")
+    assert "system:bootstrappers:managedcluster" in asked["spec"]["groups"]
+    condition = {"type": "Approved", "status": "True", "reason": "clusteradm Approve", "message": "by clusteradm"}
+    kind = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
+    decided = {**asked, **kind, "status": {"conditions": [condition]}}
+    assert (await send(operator, "PUT", f"{REQUESTS}/{asked['metadata']['name']}/approval", decided))[0] == 200
+    merge = {"Content-Type": "application/merge-patch+json"}
+    assert (await send(operator, "PATCH", f"{CLUSTERS}/{name}", ACCEPTS, typed=False, **merge))[0] == 200
+
+
+async def delete_token(operator: Visitor) -> None:
+    """`clusteradm delete token`, which a missing object does not stop."""
+    options = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    bindings = ("open-cluster-management%3Abootstrap%3Aagent-registration", "agent-registration-bootstrap")
+    assert (await send(operator, "GET", DEFINITION))[0] == 200
+    for path, expected in (
+        *((f"{RBAC}/clusterrolebindings/{name}", 404) for name in bindings),
+        (f"{RBAC}/clusterroles/open-cluster-management%3Abootstrap", 200),
+    ):
+        assert (await send(operator, "DELETE", path, options))[0] == expected, path
+    status, answer = await send(operator, "GET", SECRETS)
+    assert (status, answer["reason"], "run `clusteradm get token` without" in answer["message"]) == (404, "NotFound", True)
+    assert (await send(operator, "DELETE", ACCOUNT, options))[0] == 200
+
+
+@asynccontextmanager
+async def serving(folder: Path, **settings: Any) -> AsyncIterator[tuple[HubUnderTest, Visitor]]:
+    async with hub_with(folder, **{"clusteradm": True, **settings}) as hub:
+        yield hub, await admin_of(hub)
+
+
+async def test_clusteradm_gets_a_token_joins_accepts_and_deletes_the_token(tmp_path: Path) -> None:
+    async with serving(tmp_path, leads=True) as (hub, operator):
+        token = await get_token(operator)
+        status, credential = await operator.get(f"{OWN}/bootstrapcredentials/{token_id(token)}")
+        assert credential["spec"] == {"expirationSeconds": 3600, "token": True, "uses": 10}
+        await hub.access.auditor.flush()
+        records = (await operator.get(f"{OWN}/auditrecords?fieldSelector=resource=serviceaccounts"))[1]["items"]
+        credential_id, _, secret = token.partition(".")
+        assert (credential_id in json.dumps(records), secret in json.dumps(records)) == (True, False)
+
+        account = "system:serviceaccount:open-cluster-management:agent-registration-bootstrap"
+        rule = {"decides": ["Accept", "Approve"], "clusterNames": ["*"], "requesters": [{"kind": "User", "name": account}]}
+        document = {"apiVersion": OWN[6:], "kind": "ApprovalRule", "metadata": {"name": "ocm"}, "spec": rule}
+        assert (await operator.ask("POST", f"{OWN}/approvalrules", document))[0] == 201
+        request = await join(hub, token, "edge1")
+        rules = await hub.store.read(approval.rules_in, ())
+        assert await hub.store.run(approval.review, request, rules, "test") is None
+        assert await hub.store.run(approval.accept, ClusterName("edge1"), rules) is None
+
+        await accept(operator, "edge1")
+        certificate = ""
+        while not certificate:
+            certificate = (await operator.get(f"{REQUESTS}/{request}"))[1].get("status", {}).get("certificate", "")
+        assert "edge1" in pki.parse_certificate(b64decode(certificate)).subject.common_name
+
+        await delete_token(operator)
+        status, answer = await bearer(hub, token).get("/version")
+        assert (status, "is revoked" in answer["message"]) == (401, True)
+        await get_token(operator, 404)
+        name = {"metadata": {"name": ACCOUNT.rpartition("/")[2]}}
+        assert (await operator.ask("POST", ACCOUNT.rpartition("/")[0], name))[0] == 201
+        assert (await bearer(hub, await get_token(operator)).get(INFO))[0] == 200
+        # `clusteradm unjoin` deletes the agent in its cluster and sends nothing to the hub; the operator removes the rest
+        assert (await operator.ask("DELETE", f"{CLUSTERS}/edge1"))[0] == 200
+
+
+async def test_token_of_clusteradm_joins_and_does_nothing_else(tmp_path: Path) -> None:
+    async with serving(tmp_path, clusteradm_token_uses=1) as (hub, operator):
+        other = await join(hub, await get_token(operator), "edge9")
+        token = await get_token(operator)
+        own, thief = await join(hub, token, "edge1"), bearer(hub, token)
+        approve = {"status": {"conditions": [{"type": "Approved", "status": "True"}]}}
+        rows: tuple[tuple[str, str, Any], ...] = (
+            *(("GET", path, None) for path in (CLUSTERS, REQUESTS, NAMESPACES, CONFIG_MAPS, f"{CONFIG_MAPS}/other", ACCOUNT)),
+            *(("GET", f"/api/v1/{kind}", None) for kind in ("secrets", "configmaps", "events", "serviceaccounts")),
+            *(("GET", path, None) for path in (f"{OWN}/bootstrapcredentials", DEFINITION, SECRETS, f"{REQUESTS}/{other}")),
+            *((verb, INFO, {"data": {}}) for verb in ("PUT", "DELETE")),
+            ("POST", f"{ACCOUNT}/token", {"spec": {}}),
+            ("POST", f"{OWN}/bootstrapcredentials", {"metadata": {"generateName": "a"}, "spec": {"token": True}}),
+            ("PUT", f"{CLUSTERS}/edge1", ACCEPTS),
+            ("DELETE", f"{CLUSTERS}/edge1", None),
+            ("PUT", f"{REQUESTS}/{own}/approval", approve),
+            ("POST", CLUSTERS, {**MANAGED, "metadata": {"name": "edge2"}}),
+            ("POST", REQUESTS, asked_for("edge1", "other", "edge1")),
+            ("POST", REQUESTS, asked_for("edge2", "bcdfg", "edge1")),
+        )
+        answers = [(method, path, await thief.ask(method, path, body)) for method, path, body in rows]
+        assert [row for row in answers if row[2][0] != 403] == []
+
+        assert (await bearer(hub, f"{token_id(token)}.{'0' * 32}").get(INFO))[0] == 401
+        assert (await thief.get(f"{REQUESTS}/{own}"))[0] == 200
+        assert (await operator.ask("DELETE", f"{OWN}/bootstrapcredentials/{token_id(token)}"))[0] == 200
+        assert (await thief.get(INFO))[0] == 401
+
+        await operator.bind("admin", "ServiceAccount", "reader", namespace="default")
+        status, answer = await bearer(hub, await operator.token("reader")).ask("POST", f"{ACCOUNT}/token", HOUR)
+        assert (status, "cannot create resource" in answer["message"]) == (403, True), answer
+        for spec, code in (({"audiences": ["vault"]}, 400), ({"expirationSeconds": 599}, 422)):
+            assert (await operator.ask("POST", f"{ACCOUNT}/token", {"spec": spec}))[0] == code
+        stored = {"metadata": {"name": "bootstrap-token-abcdef"}, "type": "bootstrap.kubernetes.io/token"}
+        assert (await operator.ask("POST", SECRETS.partition("?")[0], stored))[0] == 422
+
+
+async def test_token_of_clusteradm_expires_with_the_lifetime_of_the_hub(tmp_path: Path) -> None:
+    async with serving(tmp_path, bootstrap_lifetime=timedelta(seconds=1)) as (hub, operator):
+        await bearer(hub, await get_token(operator)).until("/version", 401)
+
+
+async def test_cluster_info_is_public_only_by_its_setting_and_listed_with_the_stored_config_maps(tmp_path: Path) -> None:
+    for public, expected in ((False, 403), (True, 200)):
+        async with serving(tmp_path / str(public), clusteradm_public_cluster_info=public) as (hub, operator):
+            assert (await nobody(hub).get(INFO))[0] == expected
+            others = (CONFIG_MAPS, f"{CONFIG_MAPS}/a", f"{CONFIG_MAPS}?fieldSelector=metadata.name%3Dcluster-info", ACCOUNT)
+            assert {(await nobody(hub).get(path))[0] for path in others} == {403}
+            assert (await operator.ask("POST", CONFIG_MAPS, {"metadata": {"name": "cluster-info"}}))[0] == 405
+    async with serving(tmp_path / "True") as (_hub, operator):
+        for name in ("a", "z"):
+            assert (await operator.ask("POST", CONFIG_MAPS, {"metadata": {"name": name}}))[0] == 201
+        names: list[str] = []
+        left: str | None = ""
+        while left is not None:
+            page = (await operator.get(f"{CONFIG_MAPS}?limit=1{left and f'&continue={left}'}"))[1]
+            names += [item["metadata"]["name"] for item in page["items"]]
+            left = page["metadata"].get("continue")
+        assert names == ["a", "cluster-info", "z"]
+        assert (await operator.get(f"{INFO}?at={page['metadata']['resourceVersion']}"))[0] == 200
+
+
+async def test_without_its_setting_a_hub_serves_nothing_of_clusteradm(hub: HubUnderTest, tmp_path: Path) -> None:
+    operator = await admin_of(hub)
+    assert [(await operator.get(path))[0] for path in (INFO, ACCOUNT, DEFINITION)] == [404] * 3
+    await get_token(operator, 404)
+    with pytest.raises(InvalidError, match="cannot attest"):
+        async with serving(tmp_path / "attested", attestation="required"):
+            pass
