@@ -1,12 +1,15 @@
 """The console in a browser: live, honest about what it does not know, harmless whatever agents report, and accessible."""
 
 import re
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import programs
 from tests.browser.conftest import Desk, Visit
-from tests.integration.https_door.conftest import CLUSTERS, REQUESTS, admin_of
+from tests.integration.https_door.conftest import CLUSTERS, REQUESTS, admin_of, hub_with
 
 expect: Any = pytest.importorskip("playwright.async_api").expect
 expect.set_options(timeout=20_000)  # a machine that runs the whole suite is slow
@@ -59,6 +62,27 @@ async def test_console_shows_joins_live_accepts_from_the_inbox_and_says_when_the
         await expect(visit.at("stale")).to_have_count(0, timeout=30_000)
         await hub.join("edge3")
         await expect(row(visit, "edge3")).to_be_visible()
+
+
+async def test_a_killed_agent_has_no_session_and_in_its_grace_is_unknown(tmp_path: Path, browser: Any) -> None:
+    lease = {"default_lease_duration": timedelta(seconds=1), "beat_interval": timedelta(milliseconds=250)}
+    async with hub_with(tmp_path, console="on", leads=True, auto_approve=("edge-*",), **lease) as hub:
+        file = str(tmp_path / "edge.bootstrap")
+        await hub.output("hubctl create bootstrap-kubeconfig --allow-loopback --cluster-pattern edge-* -o", file)
+        agents = ("--agents", "1", "--name-prefix", "edge", "--state-dir", str(tmp_path / "load"), "--duration", "5m")
+        load = await programs.start(
+            "hollow", "load", "steady", "--bootstrap-kubeconfig", file, *agents, stdout=programs.DEVNULL
+        )
+        desk = Desk(hub, browser)
+        async with desk.visit() as visit:
+            session = row(visit, "edge-0").locator("[data-column=session]")
+            await expect(row(visit, "edge-0")).to_contain_text("Available")
+            await expect(session).to_have_text("here")
+            load.kill()
+            await load.wait()
+            await expect(session).to_have_text("no session")
+            await expect(row(visit, "edge-0")).to_contain_text("Unknown")
+        await desk.close()
 
 
 async def test_a_viewer_sees_grey_buttons_with_the_reason_and_a_forced_request_is_refused(desk: Desk) -> None:
