@@ -14,10 +14,11 @@ from hub.controllers.clusters.deletion import Namespaces
 from hub.registry.kinds import write_paths
 from hubctl.errors import DONE, FAILED
 from machinery.product import GROUP_SUFFIX
+from tests.checks import CASE_FILES
 from tests.integration.https_door.conftest import HubUnderTest, admin_of
 
 pytestmark = pytest.mark.kubectl
-CLUSTER, ADDON = f"cluster.{GROUP_SUFFIX}", f"addon.{GROUP_SUFFIX}"
+ADDON = f"addon.{GROUP_SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,51 +36,12 @@ class Row:
         return f"{self.word}/{self.document['metadata']['name']}"
 
 
-def thing(api_version: str, kind: str, namespace: str = "default", *, name: str = "thing", **parts: Any) -> dict[str, Any]:
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **parts}
-
-
-ABOUT = {"kind": "ManagedCluster", "name": "edge1"}
-NEW_EVENT: dict[str, Any] = {
-    "action": "Try",
-    "eventTime": "2026-01-01T00:00:00.000000Z",
-    "regarding": ABOUT,
-    "reason": "Tried",
-    "reportingController": "test",
-    "reportingInstance": "here",
-    "type": "Normal",
-}
-REGISTRATION = {"type": "kubeClient", "kubeClient": {"driver": "csr"}}
-SELECTOR = {"clusterSelector": {"selectorType": "LabelSelector", "labelSelector": {}}}
-EVENT = thing("v1", "Event", involvedObject=ABOUT, reason="Tried", type="Normal")
-NEWER_EVENT = thing("events.k8s.io/v1", "Event", name="other", **NEW_EVENT)
-SET = thing(f"{CLUSTER}/v1beta2", "ManagedClusterSet", "")
-BINDING = thing(f"{CLUSTER}/v1beta2", "ManagedClusterSetBinding", spec={"clusterSet": "thing"})
-ADD_ON, OLDER_ADD_ON = (
-    thing(f"{ADDON}/{version}", "ManagedClusterAddOn", name=name, spec={})
-    for version, name in (("v1beta1", "thing"), ("v1alpha1", "other"))
+ROWS = tuple(Row(**row) for row in yaml.safe_load((CASE_FILES / "kinds.yaml").read_text()))
+BINDING, SET, NEWER_EVENT, OLDER_ADD_ON = (
+    next(row.document for row in ROWS if row.word == word)
+    for word in ("mclsetbinding", "mclset", "events.v1.events.k8s.io", f"managedclusteraddons.v1alpha1.{ADDON}")
 )
-MANAGEMENT, OLDER_MANAGEMENT = (
-    thing(f"{ADDON}/{version}", "ClusterManagementAddOn", "", name=name, spec={})
-    for version, name in (("v1beta1", "thing"), ("v1alpha1", "other"))
-)
-IN_TOOLS, CONFIGURED = {"spec": {"installNamespace": "tools"}}, {"spec": {"addOnConfiguration": {"crdName": "c"}}}
-OF_ADD_ONS = "NAME AVAILABLE DEGRADED PROGRESSING"
-ROWS = (
-    Row("ns", thing("v1", "Namespace", ""), "NAME STATUS AGE", "Active", {"metadata": {"labels": {"a": "b"}}}),
-    Row("cm", thing("v1", "ConfigMap", data={"a": "1"}), "NAME DATA AGE", "Data", {"data": {"a": "2"}}),
-    Row("secret", thing("v1", "Secret", data={"a": "MQ=="}), "NAME TYPE DATA AGE", "a:  1 bytes", {"data": {"a": "Mg=="}}),
-    Row("sa", thing("v1", "ServiceAccount"), "NAME SECRETS AGE", "Tokens", {"automountServiceAccountToken": False}),
-    Row("events", EVENT, "LAST SEEN TYPE REASON", "Tried", {"message": "x"}),
-    Row("events.v1.events.k8s.io", NEWER_EVENT, "LAST SEEN TYPE REASON", "Tried", {"note": "x"}),
-    Row("mclset", SET, "NAME EMPTY AGE", "Selector Type:  LabelSelector", {"spec": SELECTOR}),
-    Row("mclsetbinding", BINDING, "NAME AGE", "Cluster Set", {"metadata": {"labels": {"a": "b"}}}),
-    Row("mca", ADD_ON, OF_ADD_ONS, "Spec", {"spec": {"configs": [{"group": "", "resource": "r", "name": "conf"}]}}),
-    Row(f"managedclusteraddons.v1alpha1.{ADDON}", OLDER_ADD_ON, OF_ADD_ONS, "Install Namespace:  tools", IN_TOOLS),
-    Row("cma", MANAGEMENT, "NAME DISPLAY NAME", "Manual", {"spec": {"addOnMeta": {"displayName": "Metrics"}}}),
-    Row(f"clustermanagementaddons.v1alpha1.{ADDON}", OLDER_MANAGEMENT, "NAME DISPLAY NAME CRD NAME", "Manual", CONFIGURED),
-)
+REGISTRATION, IN_TOOLS = {"type": "kubeClient", "kubeClient": {"driver": "csr"}}, {"spec": {"installNamespace": "tools"}}
 
 
 def merged(document: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
@@ -160,10 +122,10 @@ async def test_objects_of_two_versions_are_one_and_sets_are_checked(hub: HubUnde
         (f"kubectl create -f {file}", FAILED, "not a valid selector operator"),
         (f"kubectl create -f {file}", FAILED, "must be specified when"),
     )
-    file.write_text(yaml.safe_dump(thing("events.k8s.io/v1", "Event", **NEW_EVENT, note="well")))
+    file.write_text(yaml.safe_dump(merged(NEWER_EVENT, {"metadata": {"name": "thing"}, "note": "well"})))
     await hub.output(f"kubectl create -f {file}")
     core = json.loads(await hub.output("kubectl get events thing -n default -o json"))
-    assert (core["apiVersion"], core["message"], core["involvedObject"]) == ("v1", "well", ABOUT)
+    assert (core["apiVersion"], core["message"], core["involvedObject"]) == ("v1", "well", NEWER_EVENT["regarding"])
     chosen = "kubectl get events.v1.events.k8s.io -A --field-selector regarding.name=edge1 -o name"
     await hub.runs((chosen, DONE, "event.events.k8s.io/thing\n"), ("kubectl events -n default", DONE, "ManagedCluster/edge1"))
     file.write_text(yaml.safe_dump({**OLDER_ADD_ON, **IN_TOOLS}))
