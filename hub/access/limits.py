@@ -14,15 +14,26 @@ A client without a credential counts by its host. So a registration storm fills 
 continue. Registrations, session starts and status reports begin only while the event loop keeps up with the heartbeats.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
 from hub.settings import HubSettings
 from machinery.apiserver.access import OPEN_PATHS, Attributes
-from machinery.apiserver.http.limits import REQUEST_LIMIT, WAIT_DIVISOR, Openings, Pool, PriorityLevel, Rates, origin
+from machinery.apiserver.http.limits import (
+    REQUEST_LIMIT,
+    TOO_MANY,
+    WAIT_DIVISOR,
+    Openings,
+    Pool,
+    PriorityLevel,
+    Pushback,
+    Rates,
+    origin,
+)
 from machinery.apiserver.storage import Actor
+from machinery.errors import TooManyRequestsError
 from machinery.identity import ALL_CLUSTERS_GROUP, BOOTSTRAP_USER_PREFIX, OPERATOR_GROUP, RECOVERY_USER_PREFIX, ClusterName
 from machinery.runtime.clock import Clock
 from machinery.runtime.congestion import Congestion
@@ -41,6 +52,8 @@ REFUSALS, REFUSALS_AT_ONCE = 5, 100
 """Refusals of one address without a valid credential: per second, and as a burst."""
 YIELDING = frozenset((REPORTS, SESSIONS, REGISTRATIONS))
 """Levels whose requests come by the thousand when a fleet joins or returns, and can wait longer than a heartbeat."""
+CALL_WAIT = timedelta(seconds=3)
+"""How long a new call at the gRPC door waits while the event loop is late. Agents wait for an answer for 5 s."""
 QUEUES = {LIFELINES: (10_000, 50), REPORTS: (10_000, 50), SESSIONS: (10_000, 50), REGISTRATIONS: (2_000, 2_000)}
 """Queue length of a level, and of one identity in it, for whole fleets that come at once. Clusters may share a credential."""
 OTHER_QUEUE = (1_000, 50)
@@ -50,7 +63,8 @@ LOGIN_SEATS = 100
 class AccessLimits:
     """The request limits of this process. One instance serves both doors."""
 
-    def __init__(self, clock: Clock, settings: HubSettings) -> None:
+    def __init__(self, clock: Clock, settings: HubSettings, *, write_delay: Callable[[], float] = lambda: 0.0) -> None:
+        """`write_delay`: seconds for which the database's oldest waiting write has waited."""
         seats = {
             LIFELINES: settings.max_lifelines_inflight,
             REPORTS: settings.max_status_reports_inflight,
@@ -60,11 +74,12 @@ class AccessLimits:
             READ_ONLY: settings.max_requests_inflight,
             MUTATING: settings.max_mutating_requests_inflight,
         }
-        congestion = Congestion()
-        self.pools = {EXEMPT: Pool(PriorityLevel(EXEMPT), clock, congestion)}
+        self._congestion = Congestion(write_delay)
+        self._pushback = Pushback(clock)
+        self.pools = {EXEMPT: Pool(PriorityLevel(EXEMPT), clock)}
         for name, count in seats.items():
             level = PriorityLevel(name, count, *QUEUES.get(name, OTHER_QUEUE), yields=name in YIELDING)
-            self.pools[name] = Pool(level, clock, congestion)
+            self.pools[name] = Pool(level, clock, self._congestion)
         limit = settings.max_sessions_per_cluster
         self._sessions = Openings(limit, 0, f"this cluster has {limit} sessions open")
         self.rates = Rates(settings.identity_rate, settings.identity_burst, clock)
@@ -91,6 +106,13 @@ class AccessLimits:
         async with pool.seat(identity, min(time_left or REQUEST_LIMIT, REQUEST_LIMIT) / WAIT_DIVISOR):
             yield
 
+    async def begin(self) -> None:
+        """Waits until a new call may begin, before anything is done for it. Raises TooManyRequestsError."""
+        try:
+            await self._congestion.turn(CALL_WAIT)
+        except TimeoutError:
+            raise TooManyRequestsError(TOO_MANY, retry_after=self._pushback.refused()) from None
+
     def refuse(self, address: str) -> None:
         """Counts a refusal of an unknown caller. Raises TooManyRequestsError above the rate of its address."""
         self.refusals.check(origin(address))
@@ -105,7 +127,7 @@ class AccessLimits:
         sessions["clusters"] = sessions.pop("identities")
         sums = {"rates": self.rates.snapshot(), "refusals": self.refusals.snapshot(), "watches": self.watches.snapshot()}
         levels = {name: pool.snapshot() for name, pool in self.pools.items()}
-        return {**levels, **sums, "sessions per cluster": sessions}
+        return {**levels, **sums, "sessions per cluster": sessions, "calls that wait": len(self._congestion)}
 
 
 def level_of(actor: Actor, attributes: Attributes) -> str:

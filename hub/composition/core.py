@@ -125,7 +125,7 @@ async def _open_access(context: BuildContext, resources: Resources) -> Access:
     peers = Peers(resources.store, clock, signers=lambda: issuer.snapshot.authorities)
     audit = auditing(settings, resources.store, resources.replica, clock, on_end=context.process.shutdown.failed)
     auditor = await context.stack.enter_async_context(audit)
-    limits = AccessLimits(clock, settings)
+    limits = AccessLimits(clock, settings, write_delay=lambda: resources.store.write_delay)
     context.server.flush.add("audit", auditor.flush)
     context.add_task("revocations", peers.run)
     context.inspection.add("audit", lambda: {str(trail["sink"]): trail for trail in auditor.snapshot()})

@@ -194,7 +194,7 @@ class BeatBuffer:
 
         self._in_flight += len(taken)
         try:
-            refused = await self._store.run(store_beats)
+            refused = await self._store.run_first(store_beats)
         except MusterError as error:
             self._failure.warning("heartbeats cannot be stored and are not acknowledged", error.message, held=len(taken))
             self._put_back(taken.values())
@@ -235,7 +235,9 @@ class BeatBuffer:
         """Returns False if the beat was put back."""
         cluster = beat.cluster
         try:
-            is_over = await self._store.run(heartbeats.revive, beat.stored_at(self._clock.monotonic()), ACTOR, beat.entries)
+            is_over = await self._store.run_first(
+                heartbeats.revive, beat.stored_at(self._clock.monotonic()), ACTOR, beat.entries
+            )
         except StaleEpochError as error:
             self.counts.refused += 1
             beat.sink.refuse(error)

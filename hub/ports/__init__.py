@@ -251,6 +251,15 @@ class Store(Protocol):
         Raises UnavailableError when the database cannot be written now.
         """
 
+    async def run_first(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Like `run`, ahead of the writes that wait."""
+        return await self.run(use_case, *args, **kwargs)
+
+    @property
+    def write_delay(self) -> float:
+        """Seconds for which the oldest waiting write has waited."""
+        return 0.0
+
     async def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a query on one consistent snapshot."""
 

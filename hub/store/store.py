@@ -157,11 +157,22 @@ class SqlStore(Store):
         return self._tail.newest if self._tail is not None else 0
 
     async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._write(partial(_call, use_case, args, kwargs), use_case, args)
+
+    async def run_first(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._write(partial(_call, use_case, args, kwargs), use_case, args, is_urgent=True)
+
+    async def _write(
+        self, work: Callable[[SqlTransaction], T], use_case: Callable[..., T], args: tuple[Any, ...], *, is_urgent: bool = False
+    ) -> T:
         if self._writer is None:
             raise UnavailableError(CLOSED)
-        work: Callable[[SqlTransaction], T] = partial(_call, use_case, args, kwargs)
         with self.counts.writing.counted(), traced("store write", use_case, args) as span:
-            return await asyncio.wrap_future(self._writer.submit(timed(span, work), RECORDING.get()))
+            return await asyncio.wrap_future(self._writer.submit(timed(span, work), RECORDING.get(), is_urgent=is_urgent))
+
+    @property
+    def write_delay(self) -> float:
+        return self._writer.delay if self._writer is not None else 0.0
 
     async def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         work: Callable[[SqlTransaction], T] = partial(_call, query, args, kwargs)

@@ -1,27 +1,55 @@
-"""Whether the event loop keeps up, so that work which can wait does not delay work which cannot.
+"""Whether a process keeps up, so that work which can wait does not delay work which cannot.
 
-A turn of the loop runs every callback that is ready, so its length is the time that the next message waits. Work that can wait
-begins only after a short turn, and only little of it in each. Nothing is measured while no such work begins.
+A turn of the event loop runs every callback that is ready, so its length is the time that the next message waits. Work that can
+wait begins only after a short turn, only little of it in each, and not while `delay` says that what has begun waits elsewhere,
+such as for the database. Nothing is measured while no such work begins.
 """
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 
 LONG_TURN = 0.05
 """Seconds. After a longer turn nothing begins that can wait. A beat needs about five turns until it is acknowledged."""
 EACH_TURN = 10
 """How much may begin in one turn, because its cost shows only at the end of the turn."""
+LONG_DELAY = 0.1
+"""Seconds. While something waits longer elsewhere, nothing begins that can wait."""
+RETRY = 0.02
+"""Seconds until `delay` is asked again."""
 
 
 class Congestion:
     """Admits work that can wait. `callbacks` are called once per turn while work asks to begin, so that it can ask again."""
 
-    def __init__(self) -> None:
-        self.callbacks: list[Callable[[], None]] = []
+    def __init__(self, delay: Callable[[], float] = lambda: 0.0) -> None:
+        self._delay = delay
+        self.callbacks: list[Callable[[], None]] = [self._invite]
+        self._waiting: dict[asyncio.Future[None], None] = {}
         self._is_measuring = False
         self._began = 0.0
         self._late = False
         self._admitted = 0
+
+    def __len__(self) -> int:
+        """Number of callers of `turn` that wait."""
+        return len(self._waiting)
+
+    async def turn(self, within: timedelta) -> None:
+        """Return when work may begin. Raises TimeoutError.
+
+        The newest caller is the first, because the others may have given up, and work for those that have given up would
+        leave no time for anybody.
+        """
+        if self.admit():
+            return
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[mine] = None
+        try:
+            async with asyncio.timeout(within.total_seconds()):
+                await mine
+        finally:
+            self._waiting.pop(mine, None)
 
     def admit(self) -> bool:
         """Whether one more piece of work may begin in this turn. If not, the callbacks are called in the next turn."""
@@ -36,7 +64,19 @@ class Congestion:
 
     def _measured(self) -> None:
         """Judge the turn that has passed since the last `admit`."""
-        self._late = asyncio.get_running_loop().time() - self._began > LONG_TURN
+        loop = asyncio.get_running_loop()
+        self._late = loop.time() - self._began > LONG_TURN
+        if self._delay() > LONG_DELAY:
+            self._late = True
+            loop.call_later(RETRY, self._measured)  # not at once, because an idle loop would do nothing else
+            self._began = loop.time() + RETRY
+            return
         self._is_measuring, self._admitted = False, 0
         for callback in self.callbacks:
             callback()
+
+    def _invite(self) -> None:
+        while self._waiting and self.admit():
+            newest, _ = self._waiting.popitem()
+            if not newest.done():
+                newest.set_result(None)

@@ -71,7 +71,11 @@ def at_rest(report: str) -> bool:
     """Whether no controller is in a step, and no write is on its way, by the report of a debug socket."""
     sections = re.split(r"^(?:==|--) ", report, flags=re.MULTILINE)
     steps = [section for section in sections if re.match(r"task .* step$", section, re.MULTILINE)]
-    waits = [section for section in sections if re.match(r"thread store-writer\n(.*\n)*.* WriteQueue\._work\s*\Z", section)]
+    waits = [
+        section
+        for section in sections
+        if re.match(r"thread store-writer\n(.*\n)*.* WriteQueue\._take\n.* Condition\.wait\s*\Z", section)
+    ]
     return len(waits) == 1 and not steps
 
 

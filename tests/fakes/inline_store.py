@@ -90,9 +90,9 @@ class InlineStore(SqlStore):
         if self.failure is not None:
             raise self.failure
 
-    async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _write(self, *args: Any, **kwargs: Any) -> Any:
         self._check_open()
-        return await super().run(use_case, *args, **kwargs)
+        return await super()._write(*args, **kwargs)
 
     async def look(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.read(query, *args, **kwargs)
@@ -139,7 +139,8 @@ class InlineStore(SqlStore):
 class InlineWriter(WriteQueue):
     """Runs each use case when it is submitted."""
 
-    def submit(self, use_case: UseCase, recording: Recording | None = None) -> Future[Any]:
+    def submit(self, use_case: UseCase, recording: Recording | None = None, *, is_urgent: bool = False) -> Future[Any]:
+        del is_urgent
         job = WriteTask(use_case, recording)
         job.future.set_running_or_notify_cancel()
         self._run([job])

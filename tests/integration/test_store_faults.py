@@ -9,9 +9,10 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
+from threading import Event
 from typing import Any
 
 import pytest
@@ -211,6 +212,35 @@ async def test_changes_of_another_process_are_found_by_the_poll(path: Path) -> N
     async with replicas(f"sqlite:///{path}", poll=timedelta(milliseconds=20)) as (ours, theirs):
         await asyncio.gather(*(store.run(put, f"{side}{n}") for n in range(20) for side, store in (("a", ours), ("b", theirs))))
         assert (await followed(ours, 0, 40), await ours.wait_for_change(39, timedelta(hours=1))) == (list(range(1, 41)), 40)
+
+
+async def test_heartbeats_overtake_the_writes_that_wait_and_no_transaction_is_long(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hub.store.writer.write_queue.TOGETHER", -1.0)  # the time of every transaction is over at once
+    begun, released = Event(), Event()
+    done: dict[str, datetime] = {}
+
+    def hold(_: Transaction) -> None:
+        begun.set()
+        assert released.wait(30)
+
+    def note(tx: Transaction, name: str) -> None:
+        done[name] = tx.now
+
+    async with replicas(f"sqlite:///{path}", 1) as (store,):
+        tasks = [asyncio.create_task(store.run(hold))]
+        await asyncio.to_thread(begun.wait)
+        assert store.write_delay == 0
+        tasks += [asyncio.create_task(store.run(note, f"join {number}")) for number in range(5)]
+        tasks += [asyncio.create_task(store.run_first(note, "beat"))]
+        await asyncio.sleep(0)
+        assert store.write_delay > 0
+        released.set()
+        await asyncio.gather(*tasks)
+        assert store.write_delay == 0
+    assert list(done) == ["beat", *(f"join {number}" for number in range(5))]
+    assert len(set(done.values())) == len(done), "each in a transaction of its own"
 
 
 async def test_close_waits_for_what_was_submitted(path: Path) -> None:

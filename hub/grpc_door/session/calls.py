@@ -264,9 +264,11 @@ async def unary(
 async def open_call(parts: DoorContext, context: Context, asked: Attributes) -> AsyncIterator[RpcCall]:
     """Enters the gate, and audits and traces the block. A stream reports its opening with `RpcCall.opened`.
 
-    Raises UnavailableError at a closed gate.
+    Raises UnavailableError at a closed gate; TooManyRequestsError while the hub is overloaded, after a wait.
     """
     skip_pauses()
+    parts.gate.check()
+    await parts.limits.begin()
     with parts.gate.entered():
         call = RpcCall(parts, context, asked, parts.auditor.clock.now())
         logs.also(request_id=call.audit_id)  # bound to this task: a generator may end in another task, which cannot undo it

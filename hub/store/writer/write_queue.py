@@ -1,17 +1,18 @@
 """Runs use cases in transactions on one writer thread.
 
 Use cases that arrive during a commit share the next transaction, each behind its own savepoint, so that they need only one
-flush to the disk. When a shared transaction fails, its use cases run again one by one. A use case that lost a race against
-another transaction runs again. A write whose commit is in doubt never runs again (`hub.store.engine.engine`). The use case of a
-cancelled caller runs completely or not at all.
+flush to the disk. A transaction ends soon after TOGETHER, and urgent use cases (heartbeats) come first in the next one,
+however many others wait. When a shared transaction fails, its use cases run again one by one. A use case that lost a race
+against another transaction runs again. A write whose commit is in doubt never runs again (`hub.store.engine.engine`). The use
+case of a cancelled caller runs completely or not at all.
 """
 
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import Condition, Lock, Thread
+from time import monotonic
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event, text
@@ -34,6 +35,8 @@ Committed = Callable[[Sequence[Change], Collection[Topic]], None]
 """Called on the writer thread with the changes of a transaction and the topics to pass on in this process."""
 
 ATTEMPTS = 3
+TOGETHER = 0.05
+"""Seconds after which no further use case joins a transaction."""
 LOCKED_OUT = 2
 """Consecutive lock time-outs after which the database counts as unwritable."""
 _SAVE, _TAKE_BACK, _RELEASE = (
@@ -49,6 +52,7 @@ class WriteTask:
     use_case: UseCase
     recording: Recording | None = None
     future: Future[Any] = field(default_factory=Future)
+    submitted: float = field(default_factory=monotonic)
     changes: Sequence[Change] = ()
     _result: Any = None
     _entry: AuditEntry | None = None
@@ -74,10 +78,16 @@ class WriteTask:
 
 def _run_apart(
     connection: Connection, view: Callable[[], SqlTransaction], batch: Sequence[WriteTask]
-) -> dict[WriteTask, Exception]:
-    """Run each task behind a savepoint, so that a refusal rolls back only its own writes. Returns the refusals."""
+) -> tuple[dict[WriteTask, Exception], int]:
+    """Run each task behind a savepoint, so that a refusal rolls back only its own writes, until TOGETHER is over.
+
+    Returns the refusals, and how many tasks have run.
+    """
     refusals: dict[WriteTask, Exception] = {}
-    for job in batch:
+    end = monotonic() + TOGETHER
+    for count, job in enumerate(batch):
+        if count and monotonic() > end:
+            return refusals, count
         _SAVE.run(connection, {})
         try:
             job.run(view())
@@ -85,7 +95,7 @@ def _run_apart(
             _TAKE_BACK.run(connection, {})
             refusals[job] = error
         _RELEASE.run(connection, {})
-    return refusals
+    return refusals, len(batch)
 
 
 def _note_write(connection: Connection, _cursor: Any, sql: str, *_: Any) -> None:
@@ -102,7 +112,12 @@ class WriteQueue:
         self._committed = committed
         self._at_most = at_most
         event.listen(engine, "after_cursor_execute", _note_write)
-        self._jobs: SimpleQueue[WriteTask | None] = SimpleQueue()
+        self._jobs: deque[WriteTask] = deque()
+        self._urgent: deque[WriteTask] = deque()
+        self._left: Sequence[WriteTask] = ()
+        """Taken from the queue for a transaction that had no time for them."""
+        self._filled = Condition()
+        """Guards both queues and `_closed`."""
         self._closed = False
         self._fault: Exception | None = None
         self._noting = Lock()
@@ -126,40 +141,58 @@ class WriteQueue:
             if self._fault is fault:
                 self._fault = None
 
-    def submit(self, use_case: UseCase, recording: Recording | None = None) -> Future[Any]:
+    @property
+    def delay(self) -> float:
+        """Seconds for which the oldest waiting use case has waited."""
+        with self._filled:
+            waiting = self._left or self._jobs
+            return monotonic() - waiting[0].submitted if waiting else 0.0
+
+    def submit(self, use_case: UseCase, recording: Recording | None = None, *, is_urgent: bool = False) -> Future[Any]:
         """Queue a use case. The future resolves after the commit. Raises UnavailableError after `close`."""
-        if self._closed:
-            raise UnavailableError(CLOSED)
         job = WriteTask(use_case, recording)
-        self._jobs.put(job)
+        with self._filled:
+            if self._closed:
+                raise UnavailableError(CLOSED)
+            (self._urgent if is_urgent else self._jobs).append(job)
+            self._filled.notify()
         return job.future
 
     def close(self) -> None:
         """Wait for the submitted use cases. Idempotent."""
-        if not self._closed:
+        with self._filled:
             self._closed = True
-            self._jobs.put(None)
+            self._filled.notify()
         self._thread.join()
 
     def _work(self) -> None:
         """Run the queued tasks that are not cancelled, as many together as are there, until `close`."""
-        job = self._jobs.get()
-        while job is not None:
-            batch = [job]
-            with suppress(Empty):
-                while len(batch) < self._at_most and (job := self._jobs.get_nowait()) is not None:
-                    batch.append(job)
-            self._run([each for each in batch if each.future.set_running_or_notify_cancel()])
-            if job is not None:
-                job = self._jobs.get()
+        while (taken := self._take()) is not None:
+            self._left = self._run(taken) if taken else ()
 
-    def _run(self, batch: Sequence[WriteTask], attempts: int = ATTEMPTS) -> None:
-        """Run all tasks in one transaction, and resolve the futures of their callers after it.
+    def _take(self) -> Sequence[WriteTask] | None:
+        """Wait for tasks; return the urgent ones, then those left over, then others; None: the queue is closed and empty."""
+        with self._filled:
+            while not (self._left or self._urgent or self._jobs):
+                if self._closed:
+                    return None
+                self._filled.wait()
+            urgent = self._next_of(self._urgent, self._at_most)
+            room = max(self._at_most - len(urgent) - len(self._left), 0)
+            return *urgent, *self._left, *self._next_of(self._jobs, room)
+
+    def _next_of(self, queue: deque[WriteTask], count: int) -> Sequence[WriteTask]:
+        taken = [queue.popleft() for _ in range(min(count, len(queue)))]
+        return [each for each in taken if each.future.set_running_or_notify_cancel()]
+
+    def _run(self, batch: Sequence[WriteTask], attempts: int = ATTEMPTS) -> Sequence[WriteTask]:
+        """Run tasks in one transaction, and resolve the futures of their callers after it. Returns the tasks that have not run.
 
         Tasks of a failed shared transaction run again one by one, and a task that lost a race again. If a shared transaction
         did not even begin, each task alone would wait as long for the same error.
         """
         begun, shared = False, len(batch) > 1
+        left: Sequence[WriteTask] = ()
         refusals: dict[WriteTask, Exception] = {}
         failure: Exception | None = None
         try:
@@ -167,7 +200,8 @@ class WriteQueue:
                 view = self._begin(connection)
                 begun = True
                 if shared:
-                    refusals = _run_apart(connection, view, batch)
+                    refusals, count = _run_apart(connection, view, batch)
+                    batch, left = batch[:count], batch[count:]
                 else:
                     for job in batch:
                         job.run(view())
@@ -177,10 +211,9 @@ class WriteQueue:
             if shared and begun and not isinstance(error, UnknownOutcomeError) and not is_lost(error):
                 for job in batch:
                     self._run((job,))
-                return
+                return left
             if not shared and is_race(error) and attempts > 1:
-                self._run(batch, attempts - 1)
-                return
+                return self._run(batch, attempts - 1)
             failure = error
         else:
             self._locked_out = 0
@@ -189,6 +222,7 @@ class WriteQueue:
                 self._committed(changes, topics)
         for job in batch:  # a refusal is the outcome also if the transaction fails later: its writes are rolled back already
             job.finish(refusals.get(job, failure))
+        return left
 
     def _note(self, error: Exception) -> None:
         """Remember why the database did not accept a write, and disconnect from a server that has become read-only."""

@@ -20,7 +20,7 @@ from machinery.errors import TooLargeError, TooManyRequestsError
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.congestion import EACH_TURN, LONG_TURN, Congestion
 from tests.checks import within_steps
-from tests.fakes.virtual_time import VirtualLoop, in_virtual_time
+from tests.fakes.virtual_time import VirtualLoop, in_the_loops_time, in_virtual_time
 
 LONG, SHORT = timedelta(seconds=5), timedelta(milliseconds=20)
 
@@ -127,6 +127,38 @@ async def turns(loop: VirtualLoop) -> None:
     await shared.take("a", LONG)
     with pytest.raises(TooManyRequestsError):  # the virtual loop ends with an error if an identity without room keeps it busy
         await shared.take("a", LONG)
+
+
+@in_the_loops_time
+async def test_calls_that_wait_for_a_turn_begin_newest_first_and_give_up_in_time() -> None:
+    loop, congestion, begun = asyncio.get_running_loop(), Congestion(), list[int]()
+    assert isinstance(loop, VirtualLoop)
+
+    async def call(number: int) -> None:
+        await congestion.turn(SHORT)
+        begun.append(number)
+
+    loop.create_task(congestion.turn(SHORT))
+    await asyncio.sleep(0)
+    loop.stand_still(2 * LONG_TURN)
+    async with asyncio.TaskGroup() as group:
+        for number in range(EACH_TURN + 2):
+            group.create_task(call(number))
+    assert sorted(begun[EACH_TURN:]) == [0, 1], "the oldest callers have most likely given up"
+
+    loop.call_later(0, busy := lambda: (loop.stand_still(2 * LONG_TURN), loop.call_soon(busy)) if loop.time() < 1 else None)
+    with pytest.raises(TimeoutError):
+        while loop.time() < 1:
+            await congestion.turn(SHORT)
+    assert len(congestion) == 0
+
+    delays, began = [1.0], loop.time()
+    loop.call_later(0.5, delays.__setitem__, 0, 0.0)
+    patient = Congestion(lambda: delays[0])
+    patient.admit()
+    await asyncio.sleep(0)
+    await patient.turn(LONG)
+    assert 0.5 <= loop.time() - began < 0.6, "what has begun waits elsewhere, and the loop is not kept busy meanwhile"
 
 
 async def test_identity_holds_at_most_half_and_free_seats_go_round() -> None:
