@@ -106,6 +106,41 @@ async def test_a_viewer_sees_grey_buttons_with_the_reason_and_a_forced_request_i
         assert await visit.fetch("GET", f"{CLUSTERS}/edge1") == 401
 
 
+async def test_inbox_refuses_several_requests_shared_credentials_and_requests_that_were_not_seen(desk: Desk) -> None:
+    hub = desk.hub
+    for name in ("edge1", "edge2", "edge3", "edge4"):
+        await hub.join(name)
+    await hub.request("edge1", "edge1-first")
+    await hub.request("edge1", "edge1-second", "edge*")
+    await hub.request("edge2", "edge2-shared", "edge*")
+    await hub.request("edge4", "edge4-first")
+    async with desk.visit() as visit:
+        await visit.go("inbox")
+        await expect(visit.at("entry").filter(has_text="a credential for this cluster alone")).to_have_count(1)
+        await visit.at("select-all").click()
+        await visit.at("accept-chosen").click()
+        await expect(visit.at("accept-refused")).to_have_text(
+            [
+                r"edge1: 2 requests wait. Compare them, and approve one of them.",
+                "edge2: The requester has no bootstrap credential for only this cluster. Check the requester.",
+            ]
+        )
+        await hub.request("edge3", "edge3-late")  # after the preview
+        await visit.at("bulk-run").click()
+        await expect(visit.at("accept-dialog")).to_contain_text("edge3 is accepted, but no certificate request is approved")
+        admin = await admin_of(hub)
+        accepted = {
+            each["metadata"]["name"]: each["spec"]["hubAcceptsClient"] for each in (await admin.get(CLUSTERS))[1]["items"]
+        }
+        assert accepted == {"edge1": False, "edge2": False, "edge3": True, "edge4": True}
+        decided = [
+            each["metadata"]["name"]
+            for each in (await admin.get(REQUESTS))[1]["items"]
+            if each.get("status", {}).get("conditions")
+        ]
+        assert decided == ["edge4-first"]
+
+
 async def test_no_script_runs_whatever_a_cluster_reports_or_a_link_says(desk: Desk) -> None:
     hub, admin = desk.hub, await admin_of(desk.hub)
     await hub.join("edge1")
