@@ -229,6 +229,9 @@ async def test_token_of_clusteradm_joins_and_does_nothing_else(tmp_path: Path) -
             assert (await operator.ask("POST", f"{ACCOUNT}/token", {"spec": spec}))[0] == code
         stored = {"metadata": {"name": "bootstrap-token-abcdef"}, "type": "bootstrap.kubernetes.io/token"}
         assert (await operator.ask("POST", SECRETS.partition("?")[0], stored))[0] == 422
+        own_secret = {"metadata": {"name": "a", "labels": {"app": "cluster-manager"}}}
+        assert (await operator.ask("POST", SECRETS.partition("?")[0], own_secret))[0] == 201
+        assert [item["metadata"]["name"] for item in (await send(operator, "GET", SECRETS))[1]["items"]] == ["a"]
 
 
 async def test_token_of_clusteradm_expires_with_the_lifetime_of_the_hub(tmp_path: Path) -> None:
@@ -250,7 +253,8 @@ async def test_cluster_info_is_public_only_by_its_setting_and_listed_with_the_st
         left: str | None = ""
         while left is not None:
             page = (await operator.get(f"{CONFIG_MAPS}?limit=1{left and f'&continue={left}'}"))[1]
-            names += [item["metadata"]["name"] for item in page["items"]]
+            (name,) = (item["metadata"]["name"] for item in page["items"])
+            names.append(name)
             left = page["metadata"].get("continue")
         assert names == ["a", "cluster-info", "z"]
         assert (await operator.get(f"{INFO}?at={page['metadata']['resourceVersion']}"))[0] == 200
