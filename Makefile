@@ -26,6 +26,9 @@ VERSION  = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # Processes that share the suite. Much of it waits, so four are faster than two on two cores. 0: one, in this terminal.
 WORKERS ?= 4
 
+# The console: its vendored libraries are compared with their hashes, its modules are checked by their JSDoc types.
+CONSOLE := hub/extensions/console
+
 PROTO   := $(shell find proto -name '*.proto' 2>/dev/null)
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -48,7 +51,7 @@ mutations: $(VENV)/.dev ## apply each patch of tests/mutations to a copy and see
 	$(BIN)/python -m tests.mutations $(ARGS)
 
 .PHONY: check
-check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and pages, functions named in docs/explanation, words in names
+check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and pages, functions named in docs/explanation, words in names, types of the console
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -56,7 +59,8 @@ check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and
 	@$(MAKE) --no-print-directory drift
 	@$(BIN)/python -m hubctl.reference --check
 	@$(BIN)/python -m docs.reference_pages --check
-	@cd hub/extensions/console/static/vendor && sha256sum --check --quiet SHA256SUMS
+	@cd $(CONSOLE)/static/vendor && sha256sum --check --quiet SHA256SUMS
+	@$(BIN)/deno check --quiet --no-lock --config $(CONSOLE)/deno.json $(CONSOLE)/static/main.js $(CONSOLE)/static/core/worker.js
 	@$(BIN)/python -m tests.walks
 	@$(BIN)/python -m tests.vocabulary
 

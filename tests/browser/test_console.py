@@ -181,6 +181,57 @@ async def test_no_script_runs_whatever_a_cluster_reports_or_a_link_says(desk: De
         await expect(visit.at("question-problem")).to_be_visible()
 
 
+PURE = r"""async () => {
+  const load = (folder, names) => Promise.all(names.map((name) => import(`/console/${folder}/${name}.js`)));
+  const [text, view, question] = await load("pages/fleet", ["export", "view", "completion"]);
+  const [follow, router, cluster, format] = await load("core", ["follow", "router", "cluster", "format"]);
+  const versions = Object.entries({ a: "v1.9.0", b: "v1.10.0", c: "" });
+  const fleet = new Map(versions.map(([name, version]) => [name, { name, version, labels: {} }]));
+  const types = Object.entries({ version: "version", set: "text", labels: "map of text" });
+  const fields = types.map(([name, type]) => ({ name, type, about: "" }));
+  const values = (_, key) => (key === "*" ? ["env"] : ["edge"]);
+  const first = (asked) => question.complete(asked, asked.length, fields, values)[0]?.text;
+  const state = (status, reason) => ({ conditions: [{ type: "ManagedClusterConditionAvailable", status, reason }] });
+  const stateOf = (each) => cluster.stateOf({ spec: { hubAcceptsClient: true }, status: state(...each) }).state;
+  return {
+    csv: text.csvOf([["=1+1", "-x", -3, "@x", 'a,"b']]),
+    command: text.hubctlCommand({ where: "a || name == 'x'", tile: "revoked", sort: "-memory,since" }),
+    order: ["version", "-version"].map((sort) => view.arrange(fleet, new Map(), { sort, matches: null }).join("")),
+    moves: [["bcda", "abcd"], ["ab", "bc"], ["ab", "ab"]].map(([before, after]) => view.countMoves([...before], [...after])),
+    offers: ["v", "version ", "set == ", 'set == "ed', "labels.", "!(s", "version < 1.30 "].map(first),
+    joined: [question.toggled("a || b", "c"), question.toggled("a && b", "a")],
+    retries: [follow.backoff(0, 1), follow.backoff(60, 1)],
+    route: [router.parseRoute("#/cluster/a%2Fb?at=1h").args[0], router.href("fleet", [], { where: "a&b", sort: "" })],
+    states: [["Unknown", "Revoked"], ["False", ""]].map(stateOf),
+    texts: [format.duration(125000), format.quantity("500m"), format.gibibytes(2 ** 36)],
+  };
+}"""
+ANSWERS = {
+    "csv": '\'=1+1,\'-x,-3,\'@x,"a,""b"\r\n',
+    "command": """hubctl get clusters --where='(a || name == '\\''x'\\'') && reason == "Revoked"' --sort-by=-memory""",
+    "order": ["abc", "bac"],
+    "moves": [1, 2, 0],
+    "offers": ["version", "<", '"edge"', '"edge"', "labels.env", "set", "&&"],
+    "joined": ["(a || b) && c", "b"],
+    "retries": [500, 15000],
+    "route": ["a/b", "#/fleet?where=a%26b"],
+    "states": ["Revoked", "Unavailable"],
+    "texts": ["2m5s", 0.5, "64Gi"],
+}
+
+
+async def test_rows_keep_their_place_under_the_pointer_and_pure_parts_answer_as_hubctl_does(desk: Desk) -> None:
+    await desk.hub.join("edge2")
+    async with desk.visit() as visit:
+        await row(visit, "edge2").hover()
+        await desk.hub.join("edge1")
+        await expect(visit.at("apply")).to_have_text("1 change, apply")
+        await expect(row(visit, "edge1")).to_have_count(0)
+        await visit.at("count").hover()
+        await expect(visit.at("row").first).to_contain_text("edge1")
+        assert await visit.page.evaluate(PURE) == ANSWERS
+
+
 async def test_every_page_is_accessible_in_both_themes_and_on_a_telephone(desk: Desk, axe: str) -> None:
     for name in ("edge1", "edge2", "edge3"):
         await desk.hub.join(name, env="prod")
