@@ -63,8 +63,8 @@ export function VirtualTable({ label, columns, names, current, sort, onSort, Row
     const index = first + offset;
     return html`<${Row} key=${pool ? index % pool : 0} name=${name} index=${index} current=${index === current} />`;
   });
-  return html`<div class="vtable" ref=${place} role="table" aria-label=${label} aria-rowcount=${names.length + 1} aria-colcount=${columns.length + (lead ? 1 : 0)}
-      tabIndex=${0} data-testid="table" style=${{ "--columns": widths.join(" "), "--least": `${least}px` }} onScroll=${schedule}>
+  return html`<div class="vtable" ref=${place} role="region" aria-label=${label} tabIndex=${0} data-testid="table" style=${{ "--columns": widths.join(" "), "--least": `${least}px` }} onScroll=${schedule}>
+    <div role="table" aria-label=${label} aria-rowcount=${names.length + 1} aria-colcount=${columns.length + (lead ? 1 : 0)}>
     <div role="rowgroup" class="vhead"><div role="row" class="vrow" aria-rowindex=${1}>
       ${lead && html`<span role="columnheader" class="vcell">${lead}</span>`}
       ${columns.map((column) => html`<span key=${column.id} role="columnheader" class=${`vcell ${column.numeric ? "numeric" : ""}`} aria-sort=${sorted(column)} data-column=${column.id}>
@@ -72,6 +72,7 @@ export function VirtualTable({ label, columns, names, current, sort, onSort, Row
       </span>`)}
     </div></div>
     <div role="rowgroup" class="vbody" style=${{ height: `${names.length * ROW}px` }} onPointerEnter=${() => onHold(true)} onPointerLeave=${() => onHold(false)}>${rows}</div>
-    ${!names.length && html`<div role="rowgroup"><div role="row"><div role="cell">${empty}</div></div></div>`}
+    </div>
+    ${!names.length && empty}
   </div>`;
 }

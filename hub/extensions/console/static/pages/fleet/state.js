@@ -132,7 +132,7 @@ effect(() => {
   // what the user asks for is shown at once; what happens to the fleet is not shown under the pointer
   const wanted = JSON.stringify([params.tile, params.sort, params.where, names === null]);
   untracked(() => {
-    if (wanted !== chosen) {
+    if (wanted !== chosen || !shown.peek().length) {
       chosen = wanted;
       apply();
     } else timer ??= setTimeout(consider, PACE.arranged);
