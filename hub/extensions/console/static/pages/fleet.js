@@ -131,7 +131,7 @@ function Groups() {
 function Nothing() {
   if (!loaded.value) return html`<${Empty} title="Loading…">${streams.clusters.value.why}<//>`;
   if (clusters.size) return html`<${Empty} title="No cluster matches"><${Button} onClick=${() => setParams({ tile: "", where: "" })}>Show all<//><//>`;
-  return html`<${Empty} title="No clusters yet"><p>A cluster appears here as soon as its agent asks to join.</p><p><${Command} text="hubctl join edge1" /></p><//>`;
+  return html`<${Empty} title="No clusters yet"><p>A cluster appears here as soon as its agent asks to join.</p><p><${Command} text="hubctl join edge1 | kubectl --context edge1 apply -f -" /></p><//>`;
 }
 
 export function FleetPage() {
