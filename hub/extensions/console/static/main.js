@@ -102,8 +102,8 @@ async function boot() {
   try {
     config.value = await get("console/config.json");
     configure(secret, config.value.groupSuffix);
+    await readUser(); // a tab that the hub does not know must not join the worker of the others
     start();
-    await readUser();
   } catch (error) {
     failure.value = error instanceof ApiError ? error : new ApiError(0, "", String(error));
   }

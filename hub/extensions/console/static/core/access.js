@@ -59,7 +59,7 @@ async function review(answer, verb, { group, version, name: plural }, name, subr
   }
 }
 
-/** Reads the user's name; "" if the hub does not say it. */
+/** Reads the user's name; "" if the hub does not say it. Raises ApiError if the hub does not know the caller. */
 export async function readUser() {
   try {
     const found = await post("apis/authentication.k8s.io/v1/selfsubjectreviews", {
@@ -67,7 +67,7 @@ export async function readUser() {
       kind: "SelfSubjectReview",
     });
     user.value = found.status?.userInfo?.username ?? "";
-  } catch {
-    user.value = "";
+  } catch (error) {
+    if (error instanceof ApiError && error.code === 401) throw error;
   }
 }

@@ -76,3 +76,8 @@ export function minorOf(text) {
 export function counted(count, one, many = `${one}s`) {
   return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 }
+
+/** @param {string} name of a replica @returns {string} the beginning of a UUID, else the name */
+export function shortId(name) {
+  return /^[0-9a-f]{8}-[0-9a-f-]{27}$/.test(name) ? name.slice(0, 8) : name;
+}

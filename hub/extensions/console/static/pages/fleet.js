@@ -152,7 +152,6 @@ export function FleetPage() {
   useEffect(() => () => hold(false), []);
   const all = shown.value.length > 0 && shown.value.every((name) => selected.value.has(name));
   const lead = html`<input type="checkbox" aria-label="Select all shown clusters" checked=${all} onChange=${() => select(shown.peek(), !all)} />`;
-  const hasCertificate = columns.value.some((column) => column.id === "certificate");
   return html`<div class="fleet">
     <h1 class="visually-hidden">Fleet</h1>
     <div class="overview"><${Tiles} /><${HubStrip} /></div>
@@ -161,7 +160,7 @@ export function FleetPage() {
     <${Toolbar} />
     ${params.group && result.value.groups
       ? html`<${Groups} />`
-      : html`<${VirtualTable} label="Clusters" columns=${columns.value} names=${shown.value} current=${here} sort=${params.sort || "name"} onSort=${(/** @type {string} */ word) => setParams({ sort: word === "name" ? "" : word })} Row=${Row} lead=${lead} onWindow=${(/** @type {string[]} */ names) => show(names, hasCertificate)} onHold=${hold} empty=${html`<${Nothing} />`} />`}
+      : html`<${VirtualTable} label="Clusters" columns=${columns.value} names=${shown.value} current=${here} sort=${params.sort || "name"} onSort=${(/** @type {string} */ word) => setParams({ sort: word === "name" ? "" : word })} Row=${Row} lead=${lead} onWindow=${show} onHold=${hold} empty=${html`<${Nothing} />`} />`}
     ${dialog.value === "columns" && html`<${ColumnsDialog} />`}
     ${dialog.value === "copy" && html`<${CopyDialog} />`}
   </div>`;

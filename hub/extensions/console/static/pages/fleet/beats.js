@@ -3,6 +3,7 @@
 import { RESOURCES, TABLE, get, pathOf } from "../../core/api.js";
 import { rowOf as storeRow, stale } from "../../core/store.js";
 import { signal } from "../../core/ui.js";
+import { columns } from "./columns.js";
 import { quoted } from "./completion.js";
 
 /** @typedef {{beat: number, flaps: number, agent: string, ends: string}} Extra `beat`: milliseconds, NaN: none */
@@ -20,7 +21,6 @@ const certificates = new Map();
 /** @type {Map<string, number>} */
 const readAt = new Map();
 let visible = /** @type {string[]} */ ([]);
-let withCertificates = false;
 let busy = false;
 
 /** @param {string} name */
@@ -30,10 +30,9 @@ export function extraOf(name) {
   return found;
 }
 
-/** @param {string[]} names rows on the screen @param {boolean} certificate whether their column is shown */
-export function show(names, certificate) {
+/** @param {string[]} names rows on the screen */
+export function show(names) {
   visible = names;
-  withCertificates = certificate;
 }
 
 /** @param {string} text such as `2m5s` @returns {number} milliseconds */
@@ -83,16 +82,18 @@ async function refresh() {
   if (busy || document.visibilityState !== "visible" || stale.peek()) return;
   const now = Date.now();
   const due = visible.filter((name) => now - (readAt.get(name) ?? 0) >= PERIOD && storeRow("clusters", name).peek());
-  if (!due.length) return;
+  const hasCertificates = columns.peek().some((column) => column.id === "certificate");
+  const old = hasCertificates ? visible.filter((name) => now - (certificates.get(name)?.at ?? 0) >= CERTIFICATE_PERIOD) : [];
+  if (!due.length && !old.length) return;
   busy = true;
   try {
     for (let from = 0; from < due.length; from += PORTION) await read(due.slice(from, from + PORTION));
-    const old = visible.filter((name) => now - (certificates.get(name)?.at ?? 0) >= CERTIFICATE_PERIOD);
-    if (withCertificates && old.length) await readCertificates(old);
+    if (old.length) await readCertificates(old);
   } catch {
     // the watch reports a hub that does not answer; the next round reads again
   } finally {
     for (const name of due) readAt.set(name, now);
+    for (const name of old) certificates.set(name, { at: now, ends: certificates.get(name)?.ends ?? "" });
     busy = false;
   }
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /** The columns of the fleet's table, and those that the user has chosen. */
 import { Ago, StateBadge } from "../../components/basics.js";
-import { cores, gibibytes, moment } from "../../core/format.js";
+import { cores, gibibytes, moment, shortId } from "../../core/format.js";
 import { href } from "../../core/router.js";
 import { html, signal } from "../../core/ui.js";
 
@@ -53,8 +53,8 @@ const COLUMNS = [
     id: "session", title: "Session", width: "minmax(96px, .8fr)", sort: "replica", text: sessionText,
     cell: (one, session, extra) => {
       const text = sessionText(one, session, extra);
-      const about = session ? `Agent ${session.agent} since ${moment(session.since)}` : text;
-      return text ? html`<span class=${text === "no session" ? "bad" : ""} title=${about} data-testid="session">${text}</span>` : none;
+      const about = session ? `Agent ${session.agent} at ${session.replica} since ${moment(session.since)}` : text;
+      return text ? html`<span class=${text === "no session" ? "bad" : ""} title=${about} data-testid="session">${shortId(text)}</span>` : none;
     },
   },
   { id: "beat", title: "Last beat", width: "92px", sort: "lastBeat", cell: (_one, _session, extra) => html`<${Ago} at=${extra?.beat ?? NaN} />`, text: (_one, _session, extra) => time(extra?.beat ?? NaN) },

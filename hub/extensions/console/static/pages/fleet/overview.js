@@ -5,7 +5,7 @@ import { Confirm } from "../../components/confirm.js";
 import { can, config } from "../../core/access.js";
 import { ApiError, RESOURCES, get, listAll, patch, pathOf } from "../../core/api.js";
 import { STATES } from "../../core/cluster.js";
-import { timeOf } from "../../core/format.js";
+import { shortId, timeOf } from "../../core/format.js";
 import { route, setParams } from "../../core/router.js";
 import { clusters, revisions } from "../../core/store.js";
 import { computed, html, signal, useEffect, useState } from "../../core/ui.js";
@@ -36,11 +36,6 @@ async function readHub() {
   } catch (error) {
     hub.value = { ...hub.peek(), problem: error instanceof ApiError ? error.message : String(error) };
   }
-}
-
-/** @param {string} name of a replica @returns {string} the beginning of a UUID, else the name */
-function shortId(name) {
-  return /^[0-9a-f]{8}-[0-9a-f-]{27}$/.test(name) ? name.slice(0, 8) : name;
 }
 
 /** Replicas, leader and CAs of the hub. */
