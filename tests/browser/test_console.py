@@ -220,7 +220,7 @@ ANSWERS = {
 }
 
 
-async def test_rows_keep_their_place_under_the_pointer_and_pure_parts_answer_as_hubctl_does(desk: Desk) -> None:
+async def test_rows_keep_their_place_under_the_pointer_and_a_tab_without_the_secret_changes_nothing(desk: Desk) -> None:
     await desk.hub.join("edge2")
     async with desk.visit() as visit:
         await row(visit, "edge2").hover()
@@ -230,6 +230,11 @@ async def test_rows_keep_their_place_under_the_pointer_and_pure_parts_answer_as_
         await visit.at("count").hover()
         await expect(visit.at("row").first).to_contain_text("edge1")
         assert await visit.page.evaluate(PURE) == ANSWERS
+        stranger = await visit.page.context.new_page()
+        await stranger.goto(f"{visit.origin}/console/")
+        await expect(stranger.get_by_test_id("sign-in")).to_be_visible()
+        await desk.hub.join("edge3")
+        await expect(row(visit, "edge3")).to_be_visible()
 
 
 async def test_every_page_is_accessible_in_both_themes_and_on_a_telephone(desk: Desk, axe: str) -> None:
