@@ -384,7 +384,7 @@ class FollowRequestResponse(_message.Message):
     certificate: _builtins.bytes
     """With STATE_ISSUED: PEM chain, leaf first."""
     recovery_certificate: _builtins.bytes
-    """With STATE_ISSUED: PEM chain over the same key that opens only Recover."""
+    """With STATE_ISSUED: PEM chain for the same key that opens only Recover."""
     name: _builtins.str
     """metadata.name of the CertificateSigningRequest."""
     @_builtins.property
