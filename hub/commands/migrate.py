@@ -41,4 +41,4 @@ def run(settings: HubSettings, *, check: bool) -> int:
 def _current(schema: Schema) -> str:
     if schema.is_newer:
         return f'the database has schema "{schema.version}", newer than this release\'s "{HEAD}", which can run on it'
-    return f'the database has schema "{schema.version}", which is this release\'s: nothing is to do'
+    return f'the database has schema "{schema.version}", which is the one of this release: there is nothing to do'

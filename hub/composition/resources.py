@@ -82,10 +82,10 @@ async def open_resources(context: BuildContext) -> Resources:
     async def step(what: str, work: Callable[[], Awaitable[T]]) -> T:
         return await (in_time(what, work(), settings.start_timeout, then=then) if alone else retry(what, work))
 
-    await step("opening the database and bringing its schema up to date", made.open)
+    await step("opening and migrating the database", made.open)
     # the hub's identity
-    await step("comparing the database with earlier starts", partial(check_first_start, made, directory, settings))
-    hub_id = await step("finding out which hub this is", partial(made.run, settle, settings.api_group_suffix))
+    await step("checking that the database is not another one", partial(check_first_start, made, directory, settings))
+    hub_id = await step("reading the identity of the hub", partial(made.run, settle, settings.api_group_suffix))
     # the CAs
     ring = await ring_of(settings, keys, made, seal, stack)
     in_files = settings.ca_key_place == "file"
@@ -94,14 +94,14 @@ async def open_resources(context: BuildContext) -> Resources:
     )
     same_seal = partial(keep_seal, keys, made, seal, is_new=is_new)
     if not in_files:  # the seal must be checked before it opens the CA's key
-        await step("comparing the key of Secrets", same_seal)
-    issuer, follower = await step("finding its CA", found)
+        await step("checking the key for Secrets", same_seal)
+    issuer, follower = await step("loading the CA", found)
     if in_files:
-        await step("comparing the key of Secrets", same_seal)
-    token_keys = await step("comparing the keys of tokens", partial(keep_token_keys, keys, made, clock.now()))
+        await step("checking the key for Secrets", same_seal)
+    token_keys = await step("checking the keys of tokens", partial(keep_token_keys, keys, made, clock.now()))
     # namespaces for objects that belong to no cluster
     await step("creating the predefined namespaces", partial(made.run, namespaces.ensure_predefined))
-    # epochs from an earlier version that would lock out an agent
+    # epochs that were recorded while a clock was ahead, and would lock out an agent
     lowered = await step("lowering epochs", partial(made.run, owners.lower_epochs))
     if lowered:
         log.warning("epochs of agents were too far ahead and are lowered to the present", clusters=lowered)

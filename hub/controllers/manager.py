@@ -56,7 +56,7 @@ class ControllerManager:
             tasks.start(controller.name, controller.run())
         tasks.start("feed", self._builder.informer(self._synced).run())
         then = "is the database overloaded?"
-        await in_time("the controllers' first look at every object", self._synced.wait(), SYNCED_WITHIN, then=then)
+        await in_time("the controllers' first pass over all objects", self._synced.wait(), SYNCED_WITHIN, then=then)
 
     def waiting(self) -> Mapping[str, int]:
         return {controller.name: len(controller.queue) for controller in self.controllers}

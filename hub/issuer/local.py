@@ -54,7 +54,10 @@ class LocalIssuer(Issuer, ListSigner):
         """The CA in `folder`, made if neither file exists. Raises InvalidError, UnavailableError."""
         certificate, key = read_file(folder / CA_CERTIFICATE), read_file(folder / CA_KEY)
         if certificate is None and key is None:
-            return cls(_create(folder, lifetimes, now), created=True)
+            authority, key = make_authority(lifetimes, now)
+            write_new(folder / CA_KEY, key)
+            write_new(folder / CA_CERTIFICATE, authority.certificate)
+            return cls(authority, created=True)
         if certificate is None or key is None:
             missing, there = (CA_CERTIFICATE, CA_KEY) if certificate is None else (CA_KEY, CA_CERTIFICATE)
             raise InvalidError(
@@ -138,16 +141,10 @@ def _serves_until(shown: Material, names: ServingNames) -> datetime:
             return AT_ONCE
     except InvalidError:
         return AT_ONCE
-    if not _same(facts.dns_names, names.dns_names) or not _same(facts.ip_addresses, names.ip_addresses):
+    shown_names = sorted(facts.dns_names), sorted(facts.ip_addresses)
+    if shown_names != (sorted(names.dns_names), sorted(names.ip_addresses)):
         return AT_ONCE
     return facts.not_after - (facts.not_after - facts.not_before) * RENEW_AT
-
-
-def _create(folder: Path, lifetimes: Lifetimes, now: datetime) -> pki.CertificateAuthority:
-    authority, key = make_authority(lifetimes, now)
-    for path, content in ((folder / CA_KEY, key), (folder / CA_CERTIFICATE, authority.certificate)):
-        write_new(path, content)
-    return authority
 
 
 def write_new(path: Path, content: bytes) -> None:
@@ -182,7 +179,3 @@ def _serving_profile(names: ServingNames, key: bytes, lifetimes: Lifetimes, now:
         dns_names=names.dns_names,
         ip_addresses=names.ip_addresses,
     )
-
-
-def _same(one: Sequence[str], other: Sequence[str]) -> bool:
-    return sorted(one) == sorted(other)

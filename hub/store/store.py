@@ -10,13 +10,22 @@ from secrets import token_hex
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Engine, text
 
 from hub.api.meta.change import Change, Kind
 from hub.ports import RECORDING, Store, Transaction
 from hub.store.changelog.tail import Tail
 from hub.store.engine.encoding import RowForm
-from hub.store.engine.engine import READERS, Engines, database_time, is_sqlite, parse_url, store_engines, translated_errors
+from hub.store.engine.engine import (
+    READERS,
+    database_time,
+    follow_writer,
+    is_sqlite,
+    parse_url,
+    reading_engine,
+    translated_errors,
+    writing_engine,
+)
 from hub.store.engine.notify import CHANGES, REVOCATIONS, SESSIONS, Topic, Wake, WakeCallbacks
 from hub.store.engine.timeouts import DEFAULT, SessionLimits
 from hub.store.migrate import migrate_database
@@ -49,7 +58,7 @@ class SqlStore(Store):
     `seal` encrypts Secrets; without it Secrets can be neither read nor written. `clock` replaces the database's time; by
     default that is PostgreSQL's own time, or on SQLite the machine's. `session` limits how long this replica may hold locks.
     `doorbell=False`: changes of other replicas are found by polling only. `alone`: no other process writes to this database.
-    `engines` replace those made from the URL.
+    `engines`: for writing and for reading, in place of those made from the URL.
     """
 
     def __init__(
@@ -63,7 +72,7 @@ class SqlStore(Store):
         session: SessionLimits = DEFAULT,
         doorbell: bool = True,
         alone: bool = False,
-        engines: Engines | None = None,
+        engines: tuple[Engine, Engine] | None = None,
     ) -> None:
         """Raises InvalidError when the URL is malformed."""
         self._url = parse_url(url)
@@ -75,8 +84,10 @@ class SqlStore(Store):
         self._sender = uuid4().hex[:12]
         self._doorbell = doorbell and not self._is_sqlite
         self._notifications_work: Callable[[], bool] = lambda: alone
-        made = engines or store_engines(self._url, self._limits)
-        self._writing, self._reading = made.writing, made.reading
+        if engines is None:
+            engines = writing_engine(self._url, self._limits), reading_engine(self._url)
+            follow_writer(reading=engines[1], writing=engines[0])
+        self._writing, self._reading = engines
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._looks = CoalescedReads(self.read)
         self._checker = ThreadPoolExecutor(1, thread_name_prefix="store-check")

@@ -324,7 +324,7 @@ async def test_a_start_that_hangs_is_ended_and_says_where(bench: Bench) -> None:
         environment = {"HUB_DATABASE_URL": f"postgresql://muster:canary@127.0.0.1:{port}/hub"}
         program = await bench.hub_program("--start-timeout=5s", name="waits", environment=environment).start()
         assert await program.ended() == 1
-    assert "opening the database and bringing its schema up to date did not finish within 5 s" in program.output
+    assert "opening and migrating the database did not finish within 5 s" in program.output
     assert "canary" not in program.output
     program = await hooked(bench, "hangs", HUB_START_TIMEOUT="2s").start()
     assert await program.ended() == 1

@@ -21,7 +21,6 @@ from hub.api.meta.change import Change, Kind
 from hub.ports import LeaderLockConnection, Leaders, Recording, Transaction
 from hub.store import SqlStore, schema
 from hub.store.changelog.tail import Tail
-from hub.store.engine.engine import Engines
 from hub.store.engine.notify import REVOCATIONS, Topic, Wake
 from hub.store.engine.statements import Statement
 from hub.store.migrate import upgrade
@@ -59,7 +58,7 @@ class InlineStore(SqlStore):
     def __init__(self, clock: Clock | None = None) -> None:
         connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
         connection.deserialize(_image())
-        engines = Engines(
+        engines = (
             _engine(connection, "PRAGMA query_only=OFF", "BEGIN IMMEDIATE"),
             _engine(connection, "PRAGMA query_only=ON", "BEGIN"),
         )
@@ -69,7 +68,7 @@ class InlineStore(SqlStore):
         self.revocations = 0
         self._database = connection
         self._tail = self._followed_from(0)
-        self._writer = self._inline = InlineWriter(engines.writing, self._begin, self._pass_on, at_most=1)
+        self._writer = self._inline = InlineWriter(engines[0], self._begin, self._pass_on, at_most=1)
 
     def _pass_on(self, changes: Sequence[Change], topics: Collection[Topic]) -> None:
         if changes:

@@ -163,7 +163,7 @@ def test_what_is_to_be_migrated_is_listed_then_done_then_nothing_is_to_do(tmp_pa
         assert len(copies(tmp_path / "hub.db")) == 1
         for flags in (("--check",), ()):
             answer = migrate(tmp_path, *flags)
-            current = f'"{CONTRACTED}", which is this release\'s: nothing is to do'
+            current = f'"{CONTRACTED}", which is the one of this release: there is nothing to do'
             assert (answer.exit_code, current in answer.output) == (0, True)
 
 

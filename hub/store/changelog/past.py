@@ -89,18 +89,14 @@ class ChangeLogPast(ChangeLogRetention):
         return Page(items, at, items[-1].key if items and len(found) > len(items) else None)
 
     def each_at(self, kind: Kind, query: Query, at: int) -> Iterator[StoredObject]:
-        """The same, one after the other."""
+        """Yields the objects in key order, read in portions, so that the cost of a page depends on its size.
+
+        Portions grow, so that a selective query needs few statements.
+        """
         if query.past:
             self._check_remembered(at)
         else:
             self._check_kept(at)
-        return self._objects(kind, query, at)
-
-    def _objects(self, kind: Kind, query: Query, at: int) -> Iterator[StoredObject]:
-        """The objects in key order, read in portions, so that the cost of a page depends on its size.
-
-        Portions grow, so that a selective query needs few statements.
-        """
         whole, budget = replace(query, limit=None, after=None, at=None), PatternBudget(time.monotonic)
         portion = PORTION if query.limit is None else min(query.limit + 1, PORTION)
         last = query.after or Key(query.namespace or "", "")

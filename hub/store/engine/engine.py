@@ -16,7 +16,6 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -78,19 +77,6 @@ def reading_engine(url: URL, *, connections: int = READERS + 1) -> Engine:
     if is_sqlite(url):
         return _sqlite(url, "BEGIN", connections=connections)
     return _postgres(url, "REPEATABLE READ", DEFAULT, connections=connections).execution_options(postgresql_readonly=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Engines:
-    writing: Engine
-    reading: Engine
-
-
-def store_engines(url: URL, limits: SessionLimits) -> Engines:
-    """Engines of a store. `limits`: of the writing session."""
-    engines = Engines(writing_engine(url, limits), reading_engine(url))
-    follow_writer(engines.reading, engines.writing)
-    return engines
 
 
 def is_sqlite(url: URL) -> bool:
