@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from hub.api.managedclusteraddons.addon import ready_uid
 from hub.api.managedclusteraddons.versions import CUSTOM_SIGNER, KUBE_CLIENT
-from hub.api.managedclusters import agent_annotations as reported, cluster as clusters, duplicates as duplicate
+from hub.api.managedclusters import agent_annotations, cluster as clusters, duplicates
 from hub.api.managedclusters.agent_annotations import AgentHubState, RenewalOrder, ReportedHub, renewal_order
 from hub.api.managedclusters.cluster import ClientConfig, ClusterClaim, StatusReport
 from hub.api.meta import document as doc
@@ -93,9 +93,9 @@ def read_view(tx: Transaction, cluster: ClusterName) -> SessionClusterView:
         silent=last is None or last.at is None or (available is not None and available.status == conditions.UNKNOWN),
         lease_duration=clusters.lease_duration(stored.document),
         uid=doc.annotations(stored.document).get(clusters.CLUSTER_UID, ""),
-        move_to=reported.move_to(stored.document),
+        move_to=agent_annotations.move_to(stored.document),
         renewal=renewal_order(stored.document),
-        hubs=doc.annotations(stored.document).get(reported.HUBS, ""),
+        hubs=doc.annotations(stored.document).get(agent_annotations.HUBS, ""),
         desired=desired.SerializeToString(deterministic=True),
         revision=max([stored.revision, *(addon.revision for addon in addons)]),
     )
@@ -114,7 +114,7 @@ def _desired(cluster: StoredObject, addons: Iterable[StoredObject]) -> wire.Desi
             wire.ManagedNamespace(name=str(entry.get("name", "")), cluster_set=str(entry.get("clusterSet", "")))
             for entry in doc.sequence(cluster.document, "status", "managedNamespaces")
         ],
-        second_agent=duplicate.second_agent(cluster.document),
+        second_agent=duplicates.second_agent(cluster.document),
     )
     desired.lease_duration.FromTimedelta(clusters.lease_duration(cluster.document))
     return desired
@@ -169,7 +169,7 @@ def decode_report(message: wire.StatusReport, agent_version: str = "") -> Status
 
 def hubs_of(message: wire.Hubs) -> str:
     """Returns the agent's hub list in the stored encoding."""
-    return reported.encoded(_hub(hub) for hub in message.hubs)
+    return agent_annotations.encoded(_hub(hub) for hub in message.hubs)
 
 
 def _hub(hub: wire.Hub) -> ReportedHub:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from hub.api.certificates import CertificateRecord, Purpose, own_agent as latest_agent
 from hub.api.liveness import LastBeat
 from hub.api.managed_fields import AGENT_WRITER
-from hub.api.managedclusters import agent_annotations as reported, cluster as cluster_rules, duplicates as duplicate
+from hub.api.managedclusters import agent_annotations, cluster as cluster_rules, duplicates
 from hub.api.managedclusters.availability import Departure, silence_condition
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
@@ -43,7 +43,7 @@ class SecondAgentError(AlreadyExistsError):
     """Another agent of the cluster has its session."""
 
     def __init__(self, cluster: ClusterName, holder: AgentId, other: AgentId) -> None:
-        super().__init__(duplicate.second_agent_error(cluster, holder, other).message)
+        super().__init__(duplicates.second_agent_error(cluster, holder, other).message)
         self.holder = holder
         self.other = other
 
@@ -73,7 +73,7 @@ def check_agent(tx: Transaction, cluster: ClusterName, agent: AgentId, last: Las
             holder = session_agent(tx, cluster, tx.certificates.of_cluster(cluster))
     elif last is not None and last.at is not None and tx.now - last.at < RETURNS_WITHIN:
         stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
-        first = duplicate.holder_of(stored.document) if stored is not None else None
+        first = duplicates.holder_of(stored.document) if stored is not None else None
         if first not in (None, agent):
             standing = (record.agent for record in tx.certificates.of_cluster(cluster) if record.is_open(tx.now))
             holder = first if first in standing else None
@@ -100,8 +100,8 @@ def own_agent(tx: Transaction, cluster: ClusterName) -> AgentId | None:
 def note_second(tx: Transaction, cluster: ClusterName, holder: AgentId, other: AgentId, actor: str) -> None:
     """Record the refusal of a second agent, unless the condition has another reason."""
     stored = clusters.find(tx, cluster)
-    if duplicate.reason(stored.document) in ("", duplicate.TWO_AGENTS):
-        clusters.put_changed(tx, duplicate.with_refusal(stored.document, holder, other, tx.now), stored, actor)
+    if duplicates.reason(stored.document) in ("", duplicates.TWO_AGENTS):
+        clusters.put_changed(tx, duplicates.with_refusal(stored.document, holder, other, tx.now), stored, actor)
 
 
 def is_claimed(tx: Transaction, cluster: ClusterName, epoch: int, agent: AgentId | None = None) -> bool:
@@ -156,7 +156,7 @@ def report_hubs(tx: Transaction, cluster: ClusterName, epoch: int, annotation: s
     """Store the agent's encoded hub list; no write if unchanged. Raises NotFoundError, StaleEpochError."""
     check(tx, cluster, epoch)
     stored = clusters.find(tx, cluster)
-    clusters.put_changed(tx, reported.with_hubs(stored.document, annotation), stored, actor, writer=AGENT_WRITER)
+    clusters.put_changed(tx, agent_annotations.with_hubs(stored.document, annotation), stored, actor, writer=AGENT_WRITER)
 
 
 def lower_epochs(tx: Transaction, cluster: ClusterName | None = None) -> int:
@@ -187,8 +187,8 @@ def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: 
     if cluster_rules.was_ever_accepted(stored.document) and not doc.is_deleting(stored.document):
         condition = silence_condition(departure.owner, heard=last is not None and last.at is not None)
         new = doc.with_status_condition(stored.document, condition, tx.now)
-        if departure.owner and reported.move_to(stored.document) == departure.owner:
-            new = reported.ordered(new, "")
+        if departure.owner and agent_annotations.move_to(stored.document) == departure.owner:
+            new = agent_annotations.ordered(new, "")
         clusters.put_changed(tx, new, stored, actor)
 
 

@@ -12,7 +12,7 @@ from hub.api import certificatesigningrequests as request, revocations as revoca
 from hub.api.certificates import AGENTS_PURPOSES, CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import FAILED, RequestPhase
 from hub.api.managed_fields import HUB_WRITER
-from hub.api.managedclusters import duplicates as duplicate, removal
+from hub.api.managedclusters import duplicates, removal
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS
 from hub.api.revocations import RevocationTarget, RevokedObjects
@@ -63,7 +63,7 @@ def put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject | None, 
     """Like `clusters.put`. A write that gives the cluster to one agent revokes its other agents. Raises InvalidError."""
     if old is not None and doc.is_deleting(new) and not doc.is_deleting(old.document):
         _end_credentials(tx, old, actor)
-    chosen = duplicate.given_to(new)
+    chosen = duplicates.given_to(new)
     if chosen is None:
         return clusters.put(tx, new, old, actor)
     cluster = ClusterName(doc.name(new))
@@ -75,7 +75,7 @@ def put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject | None, 
         why = f"an operator gave the cluster to agent {chosen}"
         spec = {"cluster": cluster, "agent": agent, "reason": revocation_rules.Reason.SUPERSEDED.value, "message": why}
         create(tx, f"{cluster}-{uuid4().hex[:8]}", spec, actor)
-    return clusters.put(tx, duplicate.with_one_agent(new, tx.now), old, actor)
+    return clusters.put(tx, duplicates.with_one_agent(new, tx.now), old, actor)
 
 
 def remove_cluster(tx: Transaction, old: StoredObject, actor: str) -> Written:

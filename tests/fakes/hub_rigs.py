@@ -9,7 +9,7 @@ from typing import Any
 
 from hub.api.managedclusteraddons import addon as addon_rules
 from hub.api.managedclusteraddons.versions import CUSTOM_SIGNER, KUBE_CLIENT
-from hub.api.managedclusters import agent_annotations as reported
+from hub.api.managedclusters import agent_annotations
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS
 from hub.ports import Transaction
@@ -252,8 +252,8 @@ class HubRig:
 
     async def hubs(self) -> Sequence[tuple[str, str, str]]:
         """The agent's list as the hub knows it: id, name and state."""
-        told = reported.hubs_of(await self.stage.cluster(CLUSTER))
-        return [(each["id"], each["name"], reported.AgentHubState(each["state"]).name) for each in told]
+        told = agent_annotations.hubs_of(await self.stage.cluster(CLUSTER))
+        return [(each["id"], each["name"], agent_annotations.AgentHubState(each["state"]).name) for each in told]
 
     async def owner(self) -> tuple[str, int]:
         """Which hub CLUSTER belongs to, and the epoch of that."""

@@ -7,7 +7,7 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import RequestPhase, state
 from hub.api.clusterdiagnoses.facts import ClusterFacts, FindingState, StepResult, duration_text
 from hub.api.liveness import GRACE_FACTOR, grace
-from hub.api.managedclusters import cluster as cluster_rules, duplicates as duplicate
+from hub.api.managedclusters import cluster as cluster_rules, duplicates as duplicate_rules
 from hub.api.managedclusters.removal import DELETING
 from hub.api.meta import document as doc
 from hub.api.revocations import CLUSTER_REBUILT
@@ -69,10 +69,10 @@ def duplicates(facts: ClusterFacts) -> StepResult | None:
     if found is None or found.status != conditions.TRUE:
         return None
     advice = {
-        duplicate.TWO_AGENTS: f"stop all agents of this cluster but one, or: hubctl accept {facts.name} --agent ID",
-        duplicate.ANOTHER_CLUSTER: f"give the other cluster another name, or: hubctl accept {facts.name} --rebuilt",
+        duplicate_rules.TWO_AGENTS: f"stop all agents of this cluster but one, or: hubctl accept {facts.name} --agent ID",
+        duplicate_rules.ANOTHER_CLUSTER: f"give the other cluster another name, or: hubctl accept {facts.name} --rebuilt",
     }
-    state = BROKEN if found.reason == duplicate.TWO_AGENTS else WARNING
+    state = BROKEN if found.reason == duplicate_rules.TWO_AGENTS else WARNING
     return state, found.reason, found.message, advice.get(found.reason, "")
 
 

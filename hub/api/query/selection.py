@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hub.api.certificatesigningrequests import selectable as selectable_of_request
 from hub.api.events import selectable as selectable_of_event
 from hub.api.managedclusteraddons.health import FEATURE_PREFIX as ADDON_PREFIX
-from hub.api.managedclusters import agent_annotations as reported
+from hub.api.managedclusters import agent_annotations
 from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, EVENTS, MANAGED_CLUSTERS, NAMESPACES, REQUESTS, REVOCATIONS, SECRETS, SELECTABLE, Kind
@@ -49,7 +49,7 @@ def of_cluster(cluster: Document) -> dict[str, str]:
         HUB_ACCEPTS: "true" if accepts else "false",
         REASON: next((str(each.get("reason") or "") for each in entries if each.get("type") == conditions.AVAILABLE), ""),
         VERSION: str(doc.mapping(cluster, "status", "version").get("kubernetes") or ""),
-        AGENT_VERSION: reported.agent_version(cluster),
+        AGENT_VERSION: agent_annotations.agent_version(cluster),
         **of_conditions(cluster),
         **{f"{CLAIMS}{claim.get('name')}": str(claim.get("value") or "") for claim in claims},
         **{f"{CAPACITY}{name}": str(value) for name, value in doc.mapping(cluster, "status", "capacity").items()},

@@ -10,7 +10,7 @@ from datetime import timedelta
 import structlog
 
 from hub.api.liveness import BrakeLimits, grace
-from hub.api.managedclusters import availability as stale, cluster as cluster_rules
+from hub.api.managedclusters import availability, cluster as cluster_rules
 from hub.api.managedclusters.availability import StalenessPolicy, StalenessStep
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selection import CONDITIONS
@@ -29,7 +29,7 @@ NAME = "staleness"
 PAGE, WRITTEN = 200, 50
 """Clusters per reading and per writing transaction."""
 PERIOD = timedelta(minutes=1)
-MARKED = Requirement(CONDITIONS + stale.STALE, Operator.EQUALS, (conditions.TRUE,))
+MARKED = Requirement(CONDITIONS + availability.STALE, Operator.EQUALS, (conditions.TRUE,))
 SILENT = Requirement(CONDITIONS + conditions.AVAILABLE, Operator.EQUALS, (conditions.UNKNOWN,))
 
 log = structlog.get_logger(__name__)
@@ -80,7 +80,7 @@ class Staleness(BatchReconciler[str]):
         return self._policy if self._clock_guard.trusts_clock(tx.now) else StalenessPolicy()
 
     def _is_due(self, tx: Transaction, cluster: Document, policy: StalenessPolicy) -> bool:
-        due = stale.staleness_step(cluster, policy, tx.now)
+        due = availability.staleness_step(cluster, policy, tx.now)
         if due in (None, StalenessStep.CLEAR):
             return due is not None
         since = self._since(tx)

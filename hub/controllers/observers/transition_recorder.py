@@ -15,7 +15,7 @@ import structlog
 from hub.api import certificatesigningrequests as request_rules, revocations as revocation_rules
 from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.events import NORMAL, WARNING, EventRecord
-from hub.api.managedclusters import agent_annotations as reported, cluster as cluster_rules
+from hub.api.managedclusters import agent_annotations, cluster as cluster_rules
 from hub.api.managedclusters.agent_annotations import RENEW
 from hub.api.managedclusters.availability import has_parted
 from hub.api.managedclustersets import LABEL
@@ -115,7 +115,7 @@ class TransitionRecorder:
             available=(available.message if has_parted(available) else available.status) if available else "",
             duplicated=duplicated,
             cluster_set=doc.labels(document).get(LABEL, ""),
-            move_to=reported.move_to(document),
+            move_to=agent_annotations.move_to(document),
             renewal=doc.annotations(document).get(RENEW, ""),
             clock=clock.status if clock else "",
             kubernetes=intern(str(doc.mapping(document, "status", "version").get("kubernetes") or "")),

@@ -15,7 +15,7 @@ from hub.access.rules import (
 from hub.api.certificateauthorities.authority import checked_fingerprints
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import AddOnRequest, Submission
-from hub.api.managedclusters import admission as joinlabels
+from hub.api.managedclusters import admission
 from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import Acceptance, ClientConfig, JoinRequest
 from hub.grpc_door.messages import decoded_duration
@@ -80,7 +80,7 @@ class RegistrationService(RegistrationServicer):
                 agent=agent_id(request.agent_id) if request.agent_id else None,
                 client_configs=tuple(ClientConfig(config.url, config.ca_bundle) for config in request.client_configs),
                 annotations=dict(request.annotations),
-                labels=joinlabels.permitted_join_labels(request.labels, parts.join_labels),
+                labels=admission.permitted_join_labels(request.labels, parts.join_labels),
                 credential=record.credential if record.purpose is Purpose.BOOTSTRAP else None,
                 attested=await parts.attestor.attested(record, name, request.attestation),
             )

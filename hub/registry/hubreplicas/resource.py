@@ -11,7 +11,7 @@ from hub.ports import Store, Transaction
 from hub.registry.generic.definition import ResourceDefinition, action, computed, own_resource
 from hub.registry.generic.schemas import FLAG, INT32, INT64, MOMENT, TEXT, age_cell, cell, described, record
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
-from hub.registry.hubreplicas import service as draining
+from hub.registry.hubreplicas import service as replicas
 from machinery.apiserver.resource import AGE, Column, Question, Resource, TableRow
 from machinery.durations import format_duration
 from machinery.meta.objects import Document
@@ -111,10 +111,10 @@ def _bound(shown: Resource, store: Store, own: str) -> Resource:
     async def answer(question: Question) -> Document:
         spec, asked = doc.mapping(question.document, "spec"), (question.name, question.actor.user)
         if spec.get("cancel") is True:
-            replica = await store.run(draining.end_drain, *asked, dry_run=question.dry_run)
+            replica = await store.run(replicas.end_drain, *asked, dry_run=question.dry_run)
         else:
             force = spec.get("force") is True
-            replica = await store.run(draining.order_drain, *asked, force=force, dry_run=question.dry_run)
+            replica = await store.run(replicas.order_drain, *asked, force=force, dry_run=question.dry_run)
         status = {"drained": replica.drained, "sessions": replica.sessions, "version": replica.version}
         return {**question.document, "status": status}
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from hub.api import hubreplicas
 from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.api.hubreplicas import LOST_AFTER, AgentSession, LogLevelOrder, Replica, alive
-from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters import duplicates
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.registry import events, owners
@@ -158,8 +158,8 @@ def _show_agents(tx: Transaction, cluster: ClusterName, *, ended: bool = False) 
     if len(agents) > 1:
         holder, other, *_ = sorted(tx.agent_sessions.of(cluster), key=lambda each: (each.at, each.session))
         owners.note_second(tx, cluster, holder.agent, other.agent, ACTOR)
-    elif duplicate.reason(stored.document) == duplicate.TWO_AGENTS:
-        clusters.put_changed(tx, duplicate.without_refusal(stored.document, tx.now), stored, ACTOR)
+    elif duplicates.reason(stored.document) == duplicates.TWO_AGENTS:
+        clusters.put_changed(tx, duplicates.without_refusal(stored.document, tx.now), stored, ACTOR)
 
 
 def opened_since(tx: Transaction, moment: datetime | None, *, but: str) -> tuple[datetime, Sequence[AgentSession]]:

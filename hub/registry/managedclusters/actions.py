@@ -6,7 +6,7 @@ from typing import Any
 
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.managed_fields import HUB_WRITER
-from hub.api.managedclusters import agent_annotations as reported, availability as parting, cluster as cluster_rules
+from hub.api.managedclusters import agent_annotations, availability, cluster as cluster_rules
 from hub.api.managedclusters.agent_annotations import LONGEST_RENEWAL, RenewalOrder
 from hub.api.meta import document as doc
 from hub.ports import HUB_ID, Store, Transaction
@@ -24,20 +24,20 @@ def order_move(tx: Transaction, cluster: ClusterName, word: str, actor: str, *, 
     """Order the agent to move to one of its reported hubs; return that hub. Raises NotFoundError, InvalidError."""
     stored = clusters.find(tx, cluster)
     available = cluster_rules.availability(stored.document)
-    if available is not None and parting.has_parted(available):
+    if available is not None and availability.has_parted(available):
         raise InvalidError(f'the agent of cluster "{cluster}" uses another hub: {available.message} Order the move there')
-    hub = reported.destination(stored.document, word, tx.facts.get(HUB_ID) or "")
-    if not dry_run and reported.move_to(stored.document) != hub["id"]:
-        clusters.put(tx, reported.ordered(stored.document, hub["id"]), stored, actor, writer=HUB_WRITER)
+    hub = agent_annotations.destination(stored.document, word, tx.facts.get(HUB_ID) or "")
+    if not dry_run and agent_annotations.move_to(stored.document) != hub["id"]:
+        clusters.put(tx, agent_annotations.ordered(stored.document, hub["id"]), stored, actor, writer=HUB_WRITER)
     return hub
 
 
 def cancel_move(tx: Transaction, cluster: ClusterName, actor: str, *, dry_run: bool = False) -> str:
     """Remove the order; return the id of its hub, or "". Raises NotFoundError."""
     stored = clusters.find(tx, cluster)
-    before = reported.move_to(stored.document)
+    before = agent_annotations.move_to(stored.document)
     if before and not dry_run:
-        clusters.put(tx, reported.ordered(stored.document, ""), stored, actor, writer=HUB_WRITER)
+        clusters.put(tx, agent_annotations.ordered(stored.document, ""), stored, actor, writer=HUB_WRITER)
     return before
 
 
@@ -50,20 +50,20 @@ def order_renewal(
 ) -> RenewalProgress:
     """Order the renewal of all certificates issued until now. Raises NotFoundError, InvalidError."""
     stored = clusters.find(tx, cluster)
-    given = RenewalOrder(tx.now, reported.check_renewal_interval(within))
+    given = RenewalOrder(tx.now, agent_annotations.check_renewal_interval(within))
     if not dry_run:
-        clusters.put(tx, reported.with_renewal_order(stored.document, given), stored, actor, writer=HUB_WRITER)
+        clusters.put(tx, agent_annotations.with_renewal_order(stored.document, given), stored, actor, writer=HUB_WRITER)
     return given, _newest(tx, cluster)
 
 
 def renewal_progress(tx: Transaction, cluster: ClusterName) -> RenewalProgress:
     """The state of a cluster's agents for the current order. Raises NotFoundError."""
-    return reported.renewal_order(clusters.find(tx, cluster).document), _newest(tx, cluster)
+    return agent_annotations.renewal_order(clusters.find(tx, cluster).document), _newest(tx, cluster)
 
 
 def wanted_renewal(tx: Transaction, cluster: ClusterName) -> tuple[RenewalOrder | None, datetime]:
     """The current order and the database's time. Raises NotFoundError."""
-    return reported.renewal_order(clusters.find(tx, cluster).document), tx.now
+    return agent_annotations.renewal_order(clusters.find(tx, cluster).document), tx.now
 
 
 def _newest(tx: Transaction, cluster: ClusterName) -> Sequence[CertificateRecord]:

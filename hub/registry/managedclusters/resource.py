@@ -9,7 +9,7 @@ from typing import Any
 
 from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.liveness import DEFAULT_LEASE_DURATION, LastBeat
-from hub.api.managedclusters import admission, agent_annotations as reported
+from hub.api.managedclusters import admission, agent_annotations
 from hub.api.managedclusters.agent_annotations import AgentHubState
 from hub.api.managedclusters.availability import FLAPS_WITHIN
 from hub.api.managedclusters.cluster import NODES
@@ -142,7 +142,7 @@ def _last_beat(row: TableRow) -> str:
 
 
 def _hubs(row: TableRow) -> str:
-    hubs = reported.hubs_of(row.document)
+    hubs = agent_annotations.hubs_of(row.document)
     return f"{sum(hub.get('state') == AgentHubState.READY for hub in hubs)}/{len(hubs)}" if hubs else "<none>"
 
 

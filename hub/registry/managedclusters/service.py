@@ -10,7 +10,7 @@ from hub.api import managedclustersets as sets
 from hub.api.certificatesigningrequests import RequestPhase, phase
 from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.managed_fields import AGENT_WRITER, HUB_WRITER
-from hub.api.managedclusters import admission, availability, cluster as cluster_rules, duplicates as duplicate, removal
+from hub.api.managedclusters import admission, availability, cluster as cluster_rules, duplicates, removal
 from hub.api.managedclusters.agent_annotations import with_agent_version
 from hub.api.managedclusters.availability import transition
 from hub.api.managedclusters.cluster import Joined, JoinRequest, StatusReport
@@ -54,9 +54,9 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
             record, _ = credential_uses.admit(tx, credential, cluster_name(doc.name(new)))
             new = _with_labels(new, credential_uses.labels_of_credential(record))
     document, uid = with_default_set(tx, admission.admitted(new, before, tx.now)), old.uid if old else str(uuid4())
-    if duplicate.is_rebuilt(document, before):
+    if duplicates.is_rebuilt(document, before):
         _end_cluster(tx, ClusterName(doc.name(document)), CLUSTER_REBUILT)
-        document = doc.with_status_condition(duplicate.without_former(document), duplicate.REBUILT, tx.now)
+        document = doc.with_status_condition(duplicates.without_former(document), duplicates.REBUILT, tx.now)
     if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
         if not has_content(tx, old.key.name):
             return remove(tx, old, actor)
@@ -135,7 +135,7 @@ def ensure(tx: Transaction, joining: JoinRequest, actor: str, *, lease_duration:
     the agent presented its own certificate and the cluster was deleted.
     """
     cluster_name(joining.name)
-    duplicate.check_uid(joining.cluster_uid)
+    duplicates.check_uid(joining.cluster_uid)
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", joining.name))
     if stored is not None and not cluster_rules.is_same_cluster(stored.document, joining.cluster_uid):
         if joining.credential is not None:  # without a right to the name the agent gets no information
@@ -183,8 +183,8 @@ def enter(tx: Transaction, joining: JoinRequest, actor: str, lease_duration: tim
 def note_duplicate(tx: Transaction, joining: JoinRequest, actor: str) -> None:
     """Set the condition ManagedClusterDuplicated, so that an operator can give the name to the other cluster."""
     stored = find(tx, joining.name)
-    new = doc.with_status_condition(stored.document, duplicate.duplicate_condition(joining), tx.now)
-    noted = doc.with_annotations(new, {duplicate.WANTED_BY: joining.cluster_uid} if joining.cluster_uid else {})
+    new = doc.with_status_condition(stored.document, duplicates.duplicate_condition(joining), tx.now)
+    noted = doc.with_annotations(new, {duplicates.WANTED_BY: joining.cluster_uid} if joining.cluster_uid else {})
     put_changed(tx, noted, stored, actor)
 
 
@@ -193,7 +193,7 @@ def report_status(tx: Transaction, name: ClusterName, report: StatusReport, acto
     stored = find(tx, name)
     require_accepted(stored)
     new = with_agent_version(cluster_rules.with_report(stored.document, report, tx.now), report.agent_version)
-    new = duplicate.without_refusal(new, tx.now)
+    new = duplicates.without_refusal(new, tx.now)
     if report.namespaces:
         new = with_namespace_conditions(new, report.namespaces, tx.now)
     return put_changed(tx, new, stored, actor, writer=AGENT_WRITER)

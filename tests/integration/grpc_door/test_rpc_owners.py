@@ -11,7 +11,7 @@ import pytest
 from grpc import aio
 from pydantic import SecretStr
 
-from hub.api.managedclusters import agent_annotations as reported, cluster as rules, duplicates as duplicate
+from hub.api.managedclusters import agent_annotations, cluster as rules, duplicates
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
 from hub.api.revocations import RevocationTarget
@@ -307,7 +307,7 @@ async def test_hubs_of_an_agent_are_recorded_and_it_is_asked_to_move_until_it_ha
     stream = await stage.welcomed(credential, epoch=EPOCH, hubs=listing(wire.Hub.STATE_REGISTERING))
     await stream.send(hubs=listing())
     await stream.report()
-    kept = reported.hubs_of(await stage.cluster("edge1"))
+    kept = agent_annotations.hubs_of(await stage.cluster("edge1"))
     assert [(hub["name"], hub["state"]) for hub in kept] == [("here", "Ready"), ("there", "Ready")]
 
     await stage.store.run(actions.order_move, EDGE, "there", ADMIN)
@@ -319,7 +319,7 @@ async def test_hubs_of_an_agent_are_recorded_and_it_is_asked_to_move_until_it_ha
     again = await Stream.open(stage, credential, epoch=EPOCH, hubs=listing())
     assert (await again.expect("drain")).target_hub_id == OTHER
     await farewell(again)
-    assert reported.move_to(await stage.cluster("edge1")) == ""
+    assert agent_annotations.move_to(await stage.cluster("edge1")) == ""
     back = await Stream.open(stage, credential, epoch=EPOCH + 2, hubs=listing())
     assert await kinds_before_ack(back, 1) == ["welcome", "desired"]
 
@@ -329,7 +329,7 @@ async def test_rebuilt_cluster_takes_its_name_with_an_operators_consent_and_the_
     stub, rebuilt = stage.stub(await stage.bootstrap("edge1")), joining("edge1", "uid-2", "another")
     assert "hubctl accept edge1 --rebuilt" in (await refusal(stub.EnsureCluster(rebuilt))).message
     stored = await stage.store.read(clusters.find, EDGE)
-    wanted = doc.annotations(stored.document)[duplicate.WANTED_BY]
+    wanted = doc.annotations(stored.document)[duplicates.WANTED_BY]
     handed = doc.with_annotations(stored.document, {rules.CLUSTER_UID: wanted})
     await stage.store.run(clusters.put, handed, stored, ADMIN)
     assert await stream.status() in (UNAUTHENTICATED, TAKEN)

@@ -14,7 +14,7 @@ from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests import Requester
 from hub.api.hubreplicas import Load, Replica
 from hub.api.liveness import Beat, Brake, encode_brake
-from hub.api.managedclusters import agent_annotations as reported, cluster as rules
+from hub.api.managedclusters import agent_annotations, cluster as rules
 from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
 from hub.ports import HUB_ID
 from hub.registry import owners
@@ -133,7 +133,7 @@ class Typist:
         listed = [ReportedHub(f"{name}-id", name, f"https://{name}:6443", AgentHubState(state), ENDS) for name, state in known]
         listed[0] = replace(listed[0], hub_id=HUB)
         await self.hub.store.run(lambda tx: tx.facts.set(HUB_ID, HUB))
-        await self.hub.store.run(owners.report_hubs, ClusterName(cluster), 0, reported.encoded(listed), "agent")
+        await self.hub.store.run(owners.report_hubs, ClusterName(cluster), 0, agent_annotations.encoded(listed), "agent")
 
     async def lead(self, replica: str) -> None:
         """The replica takes the lock from the leader before."""

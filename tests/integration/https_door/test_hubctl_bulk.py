@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from hub.api.managedclusters import agent_annotations as reported
+from hub.api.managedclusters import agent_annotations
 from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
 from hub.ports import HUB_ID
 from hub.registry import owners
@@ -92,7 +92,7 @@ async def test_every_acting_command_selects_asks_tries_and_names_failures_alike(
     for name, region in zip(ALL, ("eu", "eu", "us"), strict=True):
         await hub.join(name, region=region)
         await hub.agent(name)
-        await hub.store.run(owners.report_hubs, ClusterName(name), 0, reported.encoded((there,)), "agent")
+        await hub.store.run(owners.report_hubs, ClusterName(name), 0, agent_annotations.encoded((there,)), "agent")
     checks = Checks(hub)
     for template, text in TABLES["actions"]:
         before = await state(hub)

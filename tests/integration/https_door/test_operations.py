@@ -13,7 +13,7 @@ import pytest
 from hub.api.certificates import CertificateHolder, Purpose
 from hub.api.events import EventRecord
 from hub.api.hubreplicas import Replica
-from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters import duplicates
 from hub.api.managedclusters.cluster import CLUSTER_UID, JoinRequest
 from hub.api.managedclusters.removal import FINALIZER, FORCED
 from hub.api.meta import document as doc
@@ -115,7 +115,7 @@ async def test_an_operator_gives_a_cluster_to_the_other_of_its_two_agents(hub: H
         (order, DONE, "is accepted already"),
     )
     after = (await hub.store.read(clusters.find, EDGE)).document
-    assert (duplicate.reason(after), duplicate.given_to(after)) == ("", None)
+    assert (duplicates.reason(after), duplicates.given_to(after)) == ("", None)
     for path, code in zip(paths, (FAILED, DONE), strict=True):
         await hub.runs(("hubctl get cluster edge1", code, ""), path=path)
 

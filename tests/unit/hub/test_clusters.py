@@ -14,7 +14,7 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.clusterdiagnoses import Diagnosis, DiagnosisFinding, FindingState, diagnose
 from hub.api.hubreplicas import LOST_AFTER, Replica
 from hub.api.liveness import DEFAULT_LEASE_DURATION, Beat, Brake, encode_brake
-from hub.api.managedclusters import admission as joinlabels, cluster as rules, duplicates as duplicate
+from hub.api.managedclusters import admission, cluster as rules, duplicates
 from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import ClusterClaim, Joined, JoinRequest, StatusReport, joining_document
 from hub.api.meta import document as doc
@@ -187,11 +187,11 @@ def test_a_rebuilt_cluster_takes_the_name_by_an_operators_word(newcomer: Newcome
     stored = store.transact(clusters.find, EDGE)
     store.transact(clusters.put, doc.with_annotations(stored.document, doc.annotations(unnamed.document)), stored, OPERATOR)
     before = store.transact(clusters.find, EDGE)
-    assert doc.annotations(before.document)[duplicate.WANTED_BY] == "uid-2"
+    assert doc.annotations(before.document)[duplicates.WANTED_BY] == "uid-2"
     store.transact(clusters.put, doc.with_annotations(before.document, {rules.CLUSTER_UID: "uid-2"}), before, OPERATOR)
     after = store.transact(clusters.find, EDGE)
     assert (after.uid, rules.is_accepted(after.document)) == (before.uid, True)
-    assert (doc.annotations(after.document), duplicate.reason(after.document)) == ({rules.CLUSTER_UID: "uid-2"}, "")
+    assert (doc.annotations(after.document), duplicates.reason(after.document)) == ({rules.CLUSTER_UID: "uid-2"}, "")
     assert [each.revoked_reason for each in store.state.certificates.values() if each.cluster == EDGE] == ["ClusterRebuilt"]
     assert EDGE not in store.state.beats
     assert store.transact(clusters.ensure, rebuilt, "agent").accepted
@@ -224,8 +224,8 @@ def test_agent_sets_the_listed_labels_once_and_none_that_decide() -> None:
         (("example.com/tier", "env"), {"example.com/tier"}),
         (("*", "example.com", SET, "open-cluster-management.io/*", "cluster.open-cluster-management.io/*"), set()),
     )
-    check_results(lambda patterns: set(joinlabels.permitted_join_labels(asked, patterns)), rows)
-    assert joinlabels.permitted_join_labels({"env": "a b", "example.com/": "x"}, ("env", "example.com/*")) == {}, (
+    check_results(lambda patterns: set(admission.permitted_join_labels(asked, patterns)), rows)
+    assert admission.permitted_join_labels({"env": "a b", "example.com/": "x"}, ("env", "example.com/*")) == {}, (
         "no label of Kubernetes"
     )
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from hub.api.liveness import Beat
-from hub.api.managedclusters import agent_annotations as reported, availability as stale, cluster as rules
+from hub.api.managedclusters import agent_annotations, availability, cluster as rules
 from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
 from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import StatusReport
@@ -118,13 +118,13 @@ def test_who_was_silent_before_it_told_where_it_is_has_moved(living: InlineStore
     clock.advance(2 * GRACE)
     expire(living, clock)
     assert available(living)[1] == "ManagedClusterLeaseUpdateStopped"
-    tainted = stale.tainted(living.transact(clusters.find, EDGE).document)
-    assert stale.UNREACHABLE in str(tainted["spec"]["taints"])
+    tainted = availability.tainted(living.transact(clusters.find, EDGE).document)
+    assert availability.UNREACHABLE in str(tainted["spec"]["taints"])
     stand_by(living, OTHER, 6)
     document = living.transact(clusters.find, EDGE).document
-    assert (available(living)[1], stale.wanted_taint(rules.availability(document))) == ("ManagedClusterMoved", None)
-    assert stale.silent_since(document) is None
-    assert "taints" not in stale.tainted({**tainted, "status": document["status"]})["spec"]
+    assert (available(living)[1], availability.wanted_taint(rules.availability(document))) == ("ManagedClusterMoved", None)
+    assert availability.silent_since(document) is None
+    assert "taints" not in availability.tainted({**tainted, "status": document["status"]})["spec"]
 
 
 def test_only_its_own_accepted_cluster_stands_by_for_a_valid_hub(accepted: InlineStore, newcomer: Newcomer) -> None:
@@ -141,12 +141,12 @@ def hub(accepted: InlineStore) -> InlineStore:
     """With one accepted cluster whose agent reports its hubs in epoch 5."""
     accepted.transact(lambda tx: tx.facts.set(HUB_ID, HERE))
     accepted.transact(owners.claim, EDGE, 5)
-    accepted.transact(owners.report_hubs, EDGE, 5, reported.encoded(LIST), "agent")
+    accepted.transact(owners.report_hubs, EDGE, 5, agent_annotations.encoded(LIST), "agent")
     return accepted
 
 
 def ordered(store: InlineStore) -> str:
-    return reported.move_to(store.transact(clusters.find, EDGE).document)
+    return agent_annotations.move_to(store.transact(clusters.find, EDGE).document)
 
 
 def test_order_names_a_ready_hub_and_stays_until_it_is_canceled(hub: InlineStore) -> None:
@@ -184,11 +184,11 @@ def test_an_order_ends_when_the_agent_has_gone_there_and_not_when_it_went_elsewh
 
 def test_a_list_of_an_outdated_session_is_not_kept_and_the_same_one_is_no_news(hub: InlineStore) -> None:
     before = hub.state.revision
-    hub.transact(owners.report_hubs, EDGE, 5, reported.encoded(LIST), "agent")
-    check_refusal(StaleEpochError, hub.transact, owners.report_hubs, EDGE, 4, reported.encoded(LIST[:1]), "agent")
+    hub.transact(owners.report_hubs, EDGE, 5, agent_annotations.encoded(LIST), "agent")
+    check_refusal(StaleEpochError, hub.transact, owners.report_hubs, EDGE, 4, agent_annotations.encoded(LIST[:1]), "agent")
     assert hub.state.revision == before
     hub.transact(owners.report_hubs, EDGE, 5, "", "agent")
-    assert reported.hubs_of(hub.transact(clusters.find, EDGE).document) == []
+    assert agent_annotations.hubs_of(hub.transact(clusters.find, EDGE).document) == []
 
 
 def test_what_an_agent_lists_is_bounded_and_fit_to_be_shown() -> None:
@@ -196,11 +196,13 @@ def test_what_an_agent_lists_is_bounded_and_fit_to_be_shown() -> None:
         *(ReportedHub("x" * 254), ReportedHub("id", "a\nb"), ReportedHub("id", "\x1b[31m"), ReportedHub("id", "ü")),
         *(ReportedHub("id", "n", "u" * 1025), ReportedHub("", "")),
     ]
-    assert reported.encoded(odd) == ""
-    kept = reported.hubs_of(reported.with_hubs({}, reported.encoded([*odd, *(ReportedHub(f"h{n}") for n in range(99))])))
-    assert [hub["id"] for hub in kept] == [f"h{n}" for n in range(reported.MAX_HUBS)]
+    assert agent_annotations.encoded(odd) == ""
+    kept = agent_annotations.hubs_of(
+        agent_annotations.with_hubs({}, agent_annotations.encoded([*odd, *(ReportedHub(f"h{n}") for n in range(99))]))
+    )
+    assert [hub["id"] for hub in kept] == [f"h{n}" for n in range(agent_annotations.MAX_HUBS)]
     spoilt = ("{", "7", '["a", 1]', '{"a": 1}')
-    assert [reported.hubs_of(reported.with_hubs({}, annotation)) for annotation in spoilt] == [[]] * 4
+    assert [agent_annotations.hubs_of(agent_annotations.with_hubs({}, annotation)) for annotation in spoilt] == [[]] * 4
 
 
 def test_epoch_too_far_ahead_is_refused_and_a_stored_one_is_lowered(accepted: InlineStore, clock: ManualClock) -> None:

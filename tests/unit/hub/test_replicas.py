@@ -9,14 +9,14 @@ import pytest
 from sqlalchemy import delete
 
 from hub.api.hubreplicas import BEAT, FORGOTTEN_AFTER, LOST_AFTER, Replica, alive
-from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters import duplicates
 from hub.api.managedclusters.cluster import DUPLICATED, JoinRequest, StatusReport
 from hub.api.meta import document as doc
 from hub.api.meta.change import EVENTS
 from hub.controllers.hub.replicas import LostReplicas
 from hub.grpc_door.session.drain import RECONNECT_WITHIN, Cordon
 from hub.registry import namespaces, owners
-from hub.registry.hubreplicas import service as draining
+from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
 from hub.registry.managedclusters import service as clusters
 from hub.replica.heartbeat import ReplicaHeartbeat, register_replica
@@ -55,84 +55,84 @@ def session_of(store: InlineStore, cluster: ClusterName = EDGE) -> str | None:
 
 
 def test_name_has_one_owner_at_a_time(store: InlineStore, clock: ManualClock) -> None:
-    store.transact(draining.begin, ONE)
+    store.transact(replicas.begin, ONE)
     clock.set_forward(-timedelta(hours=1))
-    assert store.transact(draining.beat, ONE).known
+    assert store.transact(replicas.beat, ONE).known
     assert store.transact(lambda tx: alive(tx.replicas.all(), tx.now)) == {"one"}, "although the database's clock was set back"
     rival = replica("one", home="another machine", instance="rival")
     with pytest.raises(AlreadyExistsError, match='another replica with the name "one" uses this database'):
-        store.transact(draining.begin, rival)
+        store.transact(replicas.begin, rival)
     clock.advance(LOST_AFTER + TICK)
-    store.transact(draining.begin, rival)
-    check_refusal(AlreadyExistsError, store.transact, draining.beat, ONE, match="another process has taken the name")
+    store.transact(replicas.begin, rival)
+    check_refusal(AlreadyExistsError, store.transact, replicas.beat, ONE, match="another process has taken the name")
 
 
 def test_process_that_begins_in_the_same_data_directory_takes_the_name_without_sessions_or_drain(store: InlineStore) -> None:
-    store.transact(draining.begin, ONE)
-    store.transact(draining.open_session, opened(ONE, "s1"))
-    store.transact(draining.order_drain, "one", "ann", force=True)
+    store.transact(replicas.begin, ONE)
+    store.transact(replicas.open_session, opened(ONE, "s1"))
+    store.transact(replicas.order_drain, "one", "ann", force=True)
     second = replace(ONE, instance="second")
-    store.transact(draining.begin, second)
+    store.transact(replicas.begin, second)
     assert session_of(store) is None
     assert not store.state.replicas["one"].drained
-    store.transact(draining.open_session, opened(ONE, "s2"))
-    store.transact(draining.leave, ONE)
+    store.transact(replicas.open_session, opened(ONE, "s2"))
+    store.transact(replicas.leave, ONE)
     assert session_of(store) == "s2", "not its own row"
-    store.transact(draining.leave, second)
+    store.transact(replicas.leave, second)
     assert (session_of(store), store.state.replicas) == (None, {}), "an end in good order leaves nothing"
 
 
 def test_a_start_ends_no_sessions_but_those_of_its_own_name(store: InlineStore) -> None:
-    store.transact(draining.begin, ONE)
-    store.transact(draining.open_session, opened(ONE, "s1"))
-    store.transact(draining.open_session, opened(ONE, "s2", FAR))
-    store.transact(draining.begin, TWO)
+    store.transact(replicas.begin, ONE)
+    store.transact(replicas.open_session, opened(ONE, "s1"))
+    store.transact(replicas.open_session, opened(ONE, "s2", FAR))
+    store.transact(replicas.begin, TWO)
     assert (session_of(store), session_of(store, FAR)) == ("s1", "s2")
-    store.transact(draining.begin_alone, TWO)
+    store.transact(replicas.begin_alone, TWO)
     assert (session_of(store), session_of(store, FAR)) == (None, None)
     assert store.transact(lambda tx: [each.name for each in tx.replicas.all()]) == ["two"]
 
 
 def test_newest_session_of_the_newest_epoch_is_recorded_and_only_its_end_counts(store: InlineStore, clock: ManualClock) -> None:
     then = clock.now()
-    store.transact(draining.open_session, opened(ONE, "first"))
+    store.transact(replicas.open_session, opened(ONE, "first"))
     clock.advance(TICK)
-    store.transact(draining.open_session, opened(TWO, "second"))
-    store.transact(draining.open_session, replace(opened(ONE, "written late"), at=then))
-    store.transact(draining.close_session, EDGE, AGENT, "first")
+    store.transact(replicas.open_session, opened(TWO, "second"))
+    store.transact(replicas.open_session, replace(opened(ONE, "written late"), at=then))
+    store.transact(replicas.close_session, EDGE, AGENT, "first")
     assert session_of(store) == "second"
-    store.transact(draining.open_session, opened(TWO, "s2", agent=OTHER))
-    _, found = store.transact(draining.opened_since, EPOCH, but="one")
+    store.transact(replicas.open_session, opened(TWO, "s2", agent=OTHER))
+    _, found = store.transact(replicas.opened_since, EPOCH, but="one")
     assert {each.session for each in found} == {"second", "s2"}, "agents of one cluster have sessions of their own"
-    store.transact(draining.close_session, EDGE, OTHER, "s2")
-    store.transact(draining.close_session, EDGE, AGENT, "second")
+    store.transact(replicas.close_session, EDGE, OTHER, "s2")
+    store.transact(replicas.close_session, EDGE, AGENT, "second")
     assert (session_of(store), store.state.beats[EDGE].agent_version) == (None, "v1")
-    store.transact(draining.close_session, ClusterName("nobody"), AGENT, "x")
+    store.transact(replicas.close_session, ClusterName("nobody"), AGENT, "x")
     store.transact(lambda tx: tx.heartbeats.claim(EDGE, 7))
-    store.transact(draining.open_session, replace(opened(ONE, "old"), epoch=6))
+    store.transact(replicas.open_session, replace(opened(ONE, "old"), epoch=6))
     assert session_of(store) is None
-    store.transact(draining.open_session, replace(opened(ONE, "new"), epoch=7))
+    store.transact(replicas.open_session, replace(opened(ONE, "new"), epoch=7))
     assert session_of(store) == "new"
 
 
 def test_sessions_of_a_replica_that_died_are_ended_by_whoever_looks(store: InlineStore, clock: ManualClock) -> None:
-    store.transact(draining.begin, ONE)
-    store.transact(draining.begin, TWO)
-    store.transact(draining.open_session, opened(ONE, "s1"))
-    store.transact(draining.open_session, opened(TWO, "s2", FAR))
+    store.transact(replicas.begin, ONE)
+    store.transact(replicas.begin, TWO)
+    store.transact(replicas.open_session, opened(ONE, "s1"))
+    store.transact(replicas.open_session, opened(TWO, "s2", FAR))
     clock.advance(LOST_AFTER)
-    store.transact(draining.beat, TWO)
-    assert store.transact(draining.is_swept)
+    store.transact(replicas.beat, TWO)
+    assert store.transact(replicas.is_swept)
     clock.advance(TICK)
-    assert not store.transact(draining.is_swept)
-    assert (store.transact(draining.sweep), session_of(store), session_of(store, FAR)) == (1, None, "s2")
+    assert not store.transact(replicas.is_swept)
+    assert (store.transact(replicas.sweep), session_of(store), session_of(store, FAR)) == (1, None, "s2")
     (event,) = [each.document for each in store.transact(lambda tx: tx.objects.find(EVENTS, Query())).items]
     assert (event["reason"], event["type"], event["involvedObject"]["name"]) == ("ReplicaLost", "Warning", "one")
     assert "its 1 agent sessions" in event["message"]
-    assert store.transact(draining.is_swept)
+    assert store.transact(replicas.is_swept)
     clock.advance(FORGOTTEN_AFTER)
-    store.transact(draining.beat, TWO)
-    store.transact(draining.sweep)
+    store.transact(replicas.beat, TWO)
+    store.transact(replicas.sweep)
     assert store.transact(lambda tx: [each.name for each in tx.replicas.all()]) == ["two"]
 
 
@@ -140,8 +140,8 @@ async def test_replicas_that_could_not_write_are_lost_only_later(store: InlineSt
     heard: list[datetime | None] = [clock.now()]  # from when on the hub could write; None: it cannot
     controller = LostReplicas(store, since=lambda _tx: heard[0])
     for each, cluster in ((ONE, EDGE), (TWO, FAR)):
-        store.transact(draining.begin, each)
-        store.transact(draining.open_session, opened(each, f"of {each.name}", cluster))
+        store.transact(replicas.begin, each)
+        store.transact(replicas.open_session, opened(each, f"of {each.name}", cluster))
 
     async def with_sessions() -> set[str]:
         await controller.reconcile("")
@@ -151,10 +151,10 @@ async def test_replicas_that_could_not_write_are_lost_only_later(store: InlineSt
     heard[0] = None
     assert await with_sessions() == {"one", "two"}, "the database is away still"
     heard[0] = clock.now()
-    store.transact(draining.beat, TWO)  # the first of them whose connection came back
+    store.transact(replicas.beat, TWO)  # the first of them whose connection came back
     assert await with_sessions() == {"one", "two"}
     clock.advance(LOST_AFTER)
-    store.transact(draining.beat, TWO)
+    store.transact(replicas.beat, TWO)
     assert await with_sessions() == {"one", "two"}
     clock.advance(TICK)
     assert await with_sessions() == {"two"}, "it was silent while the other spoke"
@@ -212,7 +212,7 @@ async def test_heartbeat_of_a_replica_reports_load_and_returns_a_drain(store: In
     )
     await register_replica(store, ONE, alone=True)
     await presence.beat()
-    await store.run(draining.order_drain, "one", "ann", force=True)
+    await store.run(replicas.order_drain, "one", "ann", force=True)
     await presence.beat()
     told = store.state.replicas["one"]
     assert (heard, told.drained, told.seen) == ([False, True], True, clock.now())
@@ -220,7 +220,7 @@ async def test_heartbeat_of_a_replica_reports_load_and_returns_a_drain(store: In
     store.execute(delete(schema.replicas))
     await presence.beat()
     assert (heard[-1], store.state.replicas["one"].drained) == (True, True), "a row that is lost does not end a drain"
-    await store.run(draining.end_drain, "one", "ann")
+    await store.run(replicas.end_drain, "one", "ann")
     await presence.beat()
     assert heard[-1] is False
 
@@ -250,14 +250,14 @@ async def test_name_of_a_living_replica_is_refused(
     store: InlineStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rival = replica("one", home="another machine")
-    store.transact(draining.begin, ONE)
+    store.transact(replicas.begin, ONE)
     slept: list[float] = []
 
     async def pass_time(seconds: float) -> None:
         slept.append(seconds)
         clock.advance(timedelta(seconds=seconds))
         if len(slept) == 2:
-            store.transact(draining.beat, ONE)
+            store.transact(replicas.beat, ONE)
 
     monkeypatch.setattr("hub.replica.heartbeat.asyncio.sleep", pass_time)
     await check_refusal_of(AlreadyExistsError, register_replica(store, rival, alone=False))
@@ -268,7 +268,7 @@ async def test_name_of_a_living_replica_is_refused(
 
 
 def shown(store: InlineStore) -> str:
-    return duplicate.reason(store.transact(clusters.find, EDGE).document)
+    return duplicates.reason(store.transact(clusters.find, EDGE).document)
 
 
 @pytest.fixture
@@ -276,7 +276,7 @@ def pair(clock: ManualClock) -> InlineStore:
     pair = fresh_store(clock)
     pair.transact(namespaces.ensure_predefined)
     for name in ("one", "two"):
-        pair.transact(draining.begin, Replica(name, f"home of {name}", name, "1", "g", "h", EPOCH, EPOCH, ready=True))
+        pair.transact(replicas.begin, Replica(name, f"home of {name}", name, "1", "g", "h", EPOCH, EPOCH, ready=True))
     return pair
 
 
@@ -285,18 +285,18 @@ def drained(pair: InlineStore) -> list[str]:
 
 
 def test_last_replica_that_takes_sessions_is_drained_only_by_force(pair: InlineStore, clock: ManualClock) -> None:
-    assert pair.transact(draining.order_drain, "one", "ann", dry_run=True).drained
+    assert pair.transact(replicas.order_drain, "one", "ann", dry_run=True).drained
     assert drained(pair) == []
     two = pair.state.replicas["two"]
     for other in ({"ready": False}, {"draining": True}, {"seen": EPOCH}, {"drained": True}):
         changed = replace(two, **other)
         pair.ask(lambda tx: tx.replicas.put(changed))  # noqa: B023 - called at once
         with pytest.raises(ConflictError, match=r'no other replica than "one" takes sessions.*--force'):
-            pair.transact(draining.order_drain, "one", "ann")
-    pair.transact(draining.order_drain, "one", "ann", force=True)
+            pair.transact(replicas.order_drain, "one", "ann")
+    pair.transact(replicas.order_drain, "one", "ann", force=True)
     assert drained(pair) == ["one", "two"]
     clock.advance(LOST_AFTER * 2)
-    check_refusal(ConflictError, pair.transact, draining.order_drain, "one", "ann", force=True, match="is lost")
+    check_refusal(ConflictError, pair.transact, replicas.order_drain, "one", "ann", force=True, match="is lost")
 
 
 @dataclass(eq=False)
@@ -377,31 +377,31 @@ async def test_a_fleet_that_is_told_for_longer_than_half_the_grace_is_told_faste
 
 def test_second_agent_is_shown_until_it_was_not_refused_for_a_while(store: InlineStore, clock: ManualClock) -> None:
     store.transact(clusters.put, {"metadata": {"name": EDGE}}, None, "ann")
-    store.transact(draining.open_session, opened(ONE, "s1"))
+    store.transact(replicas.open_session, opened(ONE, "s1"))
     assert shown(store) == ""
     clock.advance(timedelta(seconds=1))
-    store.transact(draining.open_session, opened(TWO, "s2", agent=OTHER))
+    store.transact(replicas.open_session, opened(TWO, "s2", agent=OTHER))
     condition = present(conditions.find(doc.conditions(store.transact(clusters.find, EDGE).document), DUPLICATED))
     assert (condition.status, condition.reason) == ("True", "TwoAgents")
     assert "Agent xk7pq has the session of this cluster, so the hub refuses agent aaaaa" in condition.message
-    store.transact(draining.close_session, EDGE, AGENT, "s0")
+    store.transact(replicas.close_session, EDGE, AGENT, "s0")
     assert shown(store) == "TwoAgents"
-    store.transact(draining.close_session, EDGE, OTHER, "s2")
+    store.transact(replicas.close_session, EDGE, OTHER, "s2")
     revision = store.state.revision
     for _ in range(60):
         clock.advance(timedelta(minutes=1))
         store.transact(owners.note_second, EDGE, AGENT, OTHER, "hub")
-        store.transact(draining.open_session, opened(ONE, "s1"))
+        store.transact(replicas.open_session, opened(ONE, "s1"))
         assert shown(store) == "TwoAgents", "it does not flip while the other tries"
     assert store.state.revision <= revision + 6, "nor is each refusal news"
     clock.advance(timedelta(minutes=19))
-    store.transact(draining.close_session, EDGE, AGENT, "s1")
+    store.transact(replicas.close_session, EDGE, AGENT, "s1")
     assert shown(store) == "TwoAgents"
     clock.advance(timedelta(minutes=1))
     store.transact(set_accepted, EDGE, True, "ann")  # noqa: FBT003 - the field's value
     store.transact(clusters.report_status, EDGE, StatusReport(), "agent")
     assert shown(store) == ""
     store.transact(clusters.note_duplicate, JoinRequest(EDGE, "uid-2"), "agent")
-    store.transact(draining.open_session, opened(ONE, "s3"))
-    store.transact(draining.close_session, EDGE, AGENT, "s3")
+    store.transact(replicas.open_session, opened(ONE, "s3"))
+    store.transact(replicas.close_session, EDGE, AGENT, "s3")
     assert shown(store) == "AnotherClusterWithThisName"

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from hub.api.events import EventRecord
 from hub.api.liveness import Brake, BrakeLimits
-from hub.api.managedclusters import availability as parting, availability as taint, cluster as rules
+from hub.api.managedclusters import availability, availability as taint, cluster as rules
 from hub.api.managedclusters.availability import STALE, Damping, StalenessPolicy, TaintDelays
 from hub.api.meta.change import EVENTS
 from hub.controllers.builder import PERIODIC
@@ -444,7 +444,12 @@ async def test_a_mark_names_the_end_and_goes_when_the_cluster_is_heard_again_wha
 
 
 async def test_only_silence_without_a_word_is_stale(hub: Hub) -> None:
-    conditions = {"moved": parting.MOVED, "standby": parting.STANDBY, "never": rules.NEVER_JOINED, "ill": rules.UNAVAILABLE}
+    conditions = {
+        "moved": availability.MOVED,
+        "standby": availability.STANDBY,
+        "never": rules.NEVER_JOINED,
+        "ill": rules.UNAVAILABLE,
+    }
     for name, condition in conditions.items():
         silent(hub, name, condition)
     hub.clock.advance(8 * DAY)
