@@ -120,7 +120,7 @@ class Attestor:
         for known in listed:
             if known.demand.issuer == issuer and matches_names(cluster, known.patterns):
                 return known.demand
-        raise AttestationError(f'no issuer that the hub knows for cluster "{cluster}" is {str(issuer)[:200]!r}')
+        raise AttestationError(f'the hub knows no issuer {str(issuer)[:200]!r} for cluster "{cluster}"')
 
     async def _verified(self, demand: AttestationRequirement, token: str) -> Mapping[str, Any]:
         if demand.keys:

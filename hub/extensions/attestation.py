@@ -71,5 +71,5 @@ def _content(file: Path, name: Any) -> str:
     try:
         return (file.parent / str(name)).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", "") or "it is no text"
+        why = getattr(error, "strerror", "") or "it is not UTF-8 text"
         raise InvalidError(f"--attestation-issuers {file}: {name} cannot be read: {why}") from None

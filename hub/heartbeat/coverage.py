@@ -54,7 +54,7 @@ class HeartbeatCoverage:
             self._offset = await self._store.run(self._mark, asked)
             self._marked = asked
         except MusterError as error:
-            self._failure.warning("silences are not counted: beats cannot be stored", error.message)
+            self._failure.warning("clusters are not declared silent: heartbeats cannot be stored", error.message)
         else:
             self._began = False
             self._failure.reset()
@@ -74,7 +74,7 @@ class HeartbeatCoverage:
         was_away = asked - self._marked > FRESH.total_seconds()
         jumped = self._offset is not None and not was_away and offset.is_apart(self._offset)
         if jumped:
-            log.warning("silences are counted from now: the database's clock has jumped")
+            log.warning("silence is measured from now on: the database's clock has jumped")
         heartbeats.mark_coverage(tx, self._replica, began=self._began or was_away, jumped=jumped)
         return offset
 

@@ -246,7 +246,7 @@ async def test_backup_has_every_table_and_is_neither_overwritten_nor_left_half_m
     def unable(*_arguments: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    check_refusal(InvalidError, backed_up, url, file, match="no database of a hub")
+    check_refusal(InvalidError, backed_up, url, file, match="no tables of a hub")
     assert found(tmp_path, "*.zip*") + found(tmp_path, ".*.new") == []
     async with lived(databases["sqlite"]) as store:
         manifest = backed_up(url, file)

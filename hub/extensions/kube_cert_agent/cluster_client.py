@@ -215,7 +215,7 @@ def parse_printed(output: bytes, pod: str) -> tuple[bytes, bytes]:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise InvalidError(f'agent pod "{pod}" printed no JSON object')
+        raise InvalidError(f'agent pod "{pod}" did not print a JSON object')
     certificate, key = (
         _decoded(str(document.get(name) or "\0"), f'agent pod "{pod}" printed a {what} ({name}) that is not base64')
         for name, what in ((CERTIFICATE, "certificate"), (KEY, "key"))

@@ -80,7 +80,7 @@ def _snapshot(connection: Connection) -> Snapshot:
     found = schema_of(connection)
     found.check()
     if found.version is None:
-        raise InvalidError("there is no database of a hub: there is nothing to back up")
+        raise InvalidError("there is nothing to back up: this database has no tables of a hub")
     if found.is_newer:
         raise InvalidError(f'the database has schema "{found.version}" of a newer release: back it up with that one')
     facts = {row.name: row.value for row in connection.execute(select(schema.facts))}

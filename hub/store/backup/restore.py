@@ -152,7 +152,9 @@ def _check_left(connection: Connection) -> None:
 
 def _drop(connection: Connection) -> None:
     if schema_of(connection).is_newer:
-        raise InvalidError("the database there is of a newer release: restore with that one, or into an empty database")
+        raise InvalidError(
+            "the existing database belongs to a newer release: restore with that release, or into an empty database"
+        )
     for table in reversed(tables_of(connection)):
         table.drop(connection)
     inventory.drop(connection, checkfirst=True)

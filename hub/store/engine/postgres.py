@@ -98,7 +98,7 @@ def make_postgres_url(text: str) -> URL:
         if "," in hosts:
             names, ports = zip(*(_split(host) for host in hosts.split(",")), strict=True)
             if not all(port.isdigit() for port in ports):
-                raise ArgumentError("a port is no number")
+                raise ArgumentError("a port is not a number")
             rest, mark, query = rest.partition("?")
             several = f"host={quote(','.join(names), safe=',')}&port={','.join(ports)}"
             text = f"postgresql://{user}{at}/{rest}?{several}{'&' if mark else ''}{query}"

@@ -164,7 +164,7 @@ def controllers_of(store: InlineStore) -> Informer[Change]:
 
 
 OTHERS = ("sessions of other replicas cannot be read", "sessions of other replicas are read again")
-SILENCES = "silences are not counted: beats cannot be stored"
+SILENCES = "clusters are not declared silent: heartbeats cannot be stored"
 EVERYBODY: tuple[Callable[[InlineStore, ManualClock], Case], ...] = (
     lambda store, clock: Case(Peers(store, clock).run(), "revocations cannot be read", "revocations are read again"),
     lambda store, _: Case(BootstrapTokens(store).run(), "revoked bootstrap credentials cannot be read"),

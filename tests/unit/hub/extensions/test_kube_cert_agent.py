@@ -151,7 +151,7 @@ def failing_hosts() -> Iterator[tuple[Row, HostInMemory]]:
     yield Row("cluster-info invalid", "holds no kubeconfig", reason=INFO), having(info=info("'not: yaml'"))
     yield Row("cluster-info without clusters", "has no clusters", reason=INFO), having(info=info("kind: Config\nclusters: []"))
     yield Row("exec fails", "load the key from agent pod muster/agent: away"), having(failures={"printed": AWAY})
-    yield Row("invalid JSON", "printed no JSON object"), having(output=b"no")
+    yield Row("invalid JSON", "did not print a JSON object"), having(output=b"no")
     certificate, key = r"certificate \(tls.crt\) that is not base64", r"key \(tls.key\) that is not base64"
     yield Row("invalid base64 of the certificate", certificate), having(output=b'{"tls.crt": "%"}')
     yield Row("no certificate", certificate), having(output=b"{}")
