@@ -128,13 +128,13 @@ async def test_what_is_being_stored_is_not_stored_yet(world: World) -> None:
     world.store.failure = AWAY
     await world.beats.flush()
     world.store.failure, seen = None, list[bool]()
-    run = world.store.run
+    run_first = world.store.run_first
 
     async def looked_at(*asked: Any, **more: Any) -> Any:
         seen.append(world.beats.storing)
-        return await run(*asked, **more)
+        return await run_first(*asked, **more)
 
-    world.store.run = looked_at  # type: ignore[method-assign]
+    world.store.run_first = looked_at  # type: ignore[method-assign]
     await world.beats.flush()
     assert (seen, world.beats.storing) == ([False], True)
 
@@ -205,7 +205,7 @@ class SlowStore(InlineStore):
         self._turn, self._takes = asyncio.Lock(), takes
         self.revived: list[ClusterName] = []
 
-    async def run(self, use_case: Any, *args: Any, **_: Any) -> Any:
+    async def run_first(self, use_case: Any, *args: Any, **_: Any) -> Any:
         async with self._turn:
             await asyncio.sleep(self._takes)
         if use_case is not heartbeats.revive:
