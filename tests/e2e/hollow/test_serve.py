@@ -82,7 +82,7 @@ async def test_many_clusters_are_served_by_one_process_and_their_faults_switched
 REFUSED = (
     (("serve", "--kubeconfig-out", "/proc/nowhere/c"), "Error: /proc/nowhere"),
     (("serve", "--kubeconfig-out", "c", "--host", "192.0.2.1"), "cannot listen on 192.0.2.1:0"),
-    (("serve", "--kubeconfig-out", "c", "--host", "0.0.0.0"), "name one with --advertise"),  # noqa: S104 - refused
+    (("serve", "--kubeconfig-out", "c", "--host", "0.0.0.0"), "set one with --advertise"),  # noqa: S104 - refused
     (("serve", "--kubeconfig-out", "c", "--count", "2"), "put {name} into the file's name"),
     (("serve", "--kubeconfig-out", "c", "--name", "No Name"), 'cluster name "No Name" is not valid'),
     (("serve", "--kubeconfig-out", "c", "--fault", "tired"), 'no fault is called "tired"'),
