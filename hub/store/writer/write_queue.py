@@ -178,8 +178,9 @@ class WriteQueue:
                     return None
                 self._filled.wait()
             urgent = self._next_of(self._urgent, self._at_most)
-            room = max(self._at_most - len(urgent) - len(self._left), 0)
-            return *urgent, *self._left, *self._next_of(self._jobs, room)
+            left, self._left = self._left, ()
+            room = max(self._at_most - len(urgent) - len(left), 0)
+            return *urgent, *left, *self._next_of(self._jobs, room)
 
     def _next_of(self, queue: deque[WriteTask], count: int) -> Sequence[WriteTask]:
         taken = [queue.popleft() for _ in range(min(count, len(queue)))]
