@@ -43,6 +43,22 @@ async def one_waits(stage: RpcStage, level: str) -> None:
     await until(lambda: stage.parts.limits.snapshot()[level]["waiting"])
 
 
+async def test_new_calls_are_refused_while_writes_wait_and_heartbeats_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hub.access.limits.CALL_WAIT", timedelta(milliseconds=50))
+    async with rpc_stage(tmp_path) as stage:
+        credential = await stage.enrol("edge")
+        stream, congestion = await stage.welcomed(credential), stage.parts.limits._congestion
+        monkeypatch.setattr(congestion, "_delay", lambda: 1.0)
+        congestion.admit()  # measures from now on
+        await asyncio.sleep(0)
+        refused = await refusal(stage.stub(credential).GetHub(registration.GetHubRequest(), timeout=8))
+        assert refused.reason == (EXHAUSTED, "TooManyRequests")
+        assert int(refused.trailing["grpc-retry-pushback-ms"]) >= 1000
+        await stream.beat(1)
+
+
 async def test_full_registration_level_refuses_with_a_pushback_and_leaves_agents_alone(tmp_path: Path) -> None:
     async with rpc_stage(tmp_path, max_registrations_inflight=1) as stage:
         credential, bootstrap = await stage.enrol("edge"), await stage.bootstrap("new")
