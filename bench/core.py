@@ -58,7 +58,7 @@ MEASUREMENTS: dict[str, Callable[[], Coroutine[Any, Any, Mapping[str, Any]]]] = 
     "sessions": lambda: sessions.measure_sessions(200, 3),
     "door": lambda: door.measure(5_000, 50, 20, ""),
     "heartbeats": lambda: heartbeats.measure_heartbeats(1_000, 60, 120),
-    "failover": lambda: failover.measure(5, 10, 3),
+    "failover": lambda: failover.measure(5, 10, 8),
 }
 
 FIGURES = (

@@ -163,7 +163,8 @@ async def in_flight(debug: Path, *, calls: int = 0, requests: int = 1) -> None:
 @soaked(CALLS)
 async def test_what_is_in_flight_ends_well_and_once_while_everything_new_is_told_to_try_again(bench: Bench) -> None:
     debug = bench.folder / "debug"
-    hub = await bench.hub(f"--debug-socket={debug}")
+    hub = await hooked(bench, "patient", HUB_DEBUG_SOCKET=str(debug)).start()
+    await bench.ready(hub)
     names = [cluster_name(f"edge{number}") for number in range(CALLS)]
     way = await entrance(bench.admin, CALLS)
     async with operator(bench) as old, operator(bench, fresh=True) as fresh, channel(way.address, way.identity) as agent:
@@ -177,8 +178,9 @@ async def test_what_is_in_flight_ends_well_and_once_while_everything_new_is_told
             await in_flight(debug, calls=CALLS)
             hub.send(signal.SIGTERM)
             await hub.signaled("NotAcceptingNewRequest")
-            refused = [await old.ask("GET", CLUSTERS), await fresh.ask("GET", CLUSTERS)]
-            probes = [await fresh.ask("GET", path) for path in ("/livez", "/readyz", "/healthz")]
+            asked = ("/livez", "/readyz", "/healthz", CLUSTERS)
+            *probes, newer = await asyncio.gather(*(fresh.ask("GET", path) for path in asked))
+            refused = [await old.ask("GET", CLUSTERS), newer]
             late = await outcome(stub.GetHub(registration.GetHubRequest()))
         codes = Counter([await call.code() for call in calls])
         written = await writing
@@ -219,6 +221,7 @@ async def test_without_retry_after_the_listener_closes_first_and_what_is_in_flig
         async with held(bench.data / "hub.db", debug):
             request = registration.EnsureClusterRequest(cluster_name="edge1", cluster_uid="1")
             call = RegistrationStub(agent).EnsureCluster(request)
+            await in_flight(debug, calls=1, requests=0)  # while a write waits, a hub that is busy lets no call begin
             writing = asyncio.create_task(old.ask("POST", CLUSTERS, new_cluster("made-by-hand")))
             await in_flight(debug, calls=1)
             hub.send(signal.SIGTERM)

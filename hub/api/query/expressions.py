@@ -139,7 +139,10 @@ class Where:
 
 
 class PatternBudget:
-    """Bounds the regular expressions of one query: their texts, and their time by `clock`, in seconds."""
+    """Bounds the regular expressions of one query: the number of texts, and the time by `clock`, in seconds.
+
+    The store measures the processor time of its thread: a wait, such as on a busy machine, does not count.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -156,7 +159,11 @@ class PatternBudget:
         for text in texts:
             self._left -= 1
             if self._left < 0 or self._clock() > self._end:
-                bound = f"more than {PATTERN_TEXTS} different values" if self._left < 0 else f"more than {PATTERN_SECONDS} s"
+                bound = (
+                    f"more than {PATTERN_TEXTS} different values"
+                    if self._left < 0
+                    else f"more than {PATTERN_SECONDS} s of processor time"
+                )
                 raise BadRequestError(
                     f"where: column {each.column}: the regular expression needs {bound}: select fewer clusters with &&"
                 )

@@ -267,9 +267,8 @@ async def open_call(parts: DoorContext, context: Context, asked: Attributes) -> 
     Raises UnavailableError at a closed gate; TooManyRequestsError while the hub is overloaded, after a wait.
     """
     skip_pauses()
-    parts.gate.check()
-    await parts.limits.begin()
-    with parts.gate.entered():
+    with parts.gate.entered():  # also while it waits: a stop ends no call that has arrived
+        await parts.limits.begin()
         call = RpcCall(parts, context, asked, parts.auditor.clock.now())
         logs.also(request_id=call.audit_id)  # bound to this task: a generator may end in another task, which cannot undo it
         try:

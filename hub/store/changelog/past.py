@@ -97,7 +97,7 @@ class ChangeLogPast(ChangeLogRetention):
             self._check_remembered(at)
         else:
             self._check_kept(at)
-        whole, budget = replace(query, limit=None, after=None, at=None), PatternBudget(time.monotonic)
+        whole, budget = replace(query, limit=None, after=None, at=None), PatternBudget(time.thread_time)
         portion = PORTION if query.limit is None else min(query.limit + 1, PORTION)
         last = query.after or Key(query.namespace or "", "")
         while places := self._places(kind, query.namespace, last, at, portion):

@@ -100,7 +100,7 @@ def resolve_patterns(connection: Connection, query: Query, since: int) -> Query:
         statement = compiled.chosen(column).distinct().limit(PATTERN_TEXTS + 1)
         return list(connection.execute(statement, {"since": since}).scalars())
 
-    return replace(query, where=PatternBudget(time.monotonic).resolve(where, texts))
+    return replace(query, where=PatternBudget(time.thread_time).resolve(where, texts))
 
 
 class _ClusterQuery:
