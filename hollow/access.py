@@ -42,7 +42,6 @@ _HOSTS = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kuberne
 
 
 def is_address(host: str) -> bool:
-    """Whether `host` is an IP address and not a name."""
     try:
         ip_address(host)
     except ValueError:
@@ -184,8 +183,6 @@ class TokenIssuer(TokenAuthenticator):
         )
 
     def pages(self) -> Mapping[str, Page]:
-        """Discovery and keys."""
-
         async def discovery(_incoming: Incoming) -> web.Response:
             configuration = {
                 "issuer": self._url(),

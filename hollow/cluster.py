@@ -174,7 +174,6 @@ class HollowCluster:
         await self._injection.stalled()
 
     def cut_watches(self) -> None:
-        """Abort the connections of all open watches."""
         self._injection.cut_watches()
 
     async def forget_history(self) -> None:

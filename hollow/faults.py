@@ -54,7 +54,6 @@ class Faults:
         return cls(**{known[word]: _read(word, value) for word, value in document.items()})
 
     def document(self) -> dict[str, Any]:
-        """The active faults as a JSON document."""
         on = {field.name.replace("_", "-"): getattr(self, field.name) for field in fields(self)}
         on["slow"] = f"{self.slow.total_seconds():g}s" if self.slow else False
         return {word: value for word, value in on.items() if value}
@@ -97,12 +96,10 @@ class FaultInjection:
             self.cut_watches()
 
     def release(self) -> None:
-        """Let the hanging requests continue."""
         self._switched.set()
         self._switched = asyncio.Event()
 
     async def stalled(self) -> None:
-        """Wait until a write of a secret stalls."""
         await self._stalled.wait()
 
     def cut_watches(self) -> None:

@@ -116,7 +116,6 @@ def claims(shape: ClusterShape) -> Iterator[Document]:
 
 
 def version(shape: ClusterShape) -> Document:
-    """Response of /version."""
     major, minor, *_ = shape.version.removeprefix("v").split(".")
     return {
         "major": major,

@@ -195,7 +195,6 @@ def run(arguments: Sequence[str] | None = None, name: str = "hubctl") -> int:
 
 
 def main(name: str = "hubctl") -> None:
-    """The program."""
     ignore_closed_pipe()
     try:
         sys.exit(run(name=name))

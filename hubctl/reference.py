@@ -135,7 +135,6 @@ def _described(command: click.Command) -> Iterator[str]:
 
 
 def _options(command: click.Command, context: click.Context) -> Iterator[str]:
-    """The options of one command without the common ones."""
     left_out = COMMON_OPTIONS if command is not hubctl else ()
     own = (each for each in command.get_params(context) if each.name not in left_out)
     records = [found for each in own if (found := each.get_help_record(context)) and found[1]]

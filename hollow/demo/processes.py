@@ -37,7 +37,6 @@ class Child:
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
     def last_words(self, lines: int = 5) -> list[str]:
-        """The last lines of its log."""
         with contextlib.suppress(OSError), self.log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             return file.read().decode(errors="replace").splitlines()[-lines:]

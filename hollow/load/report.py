@@ -183,7 +183,6 @@ class LoadResult:
 
 
 def write_report(found: Measures, settings: LoadSettings, seconds: float) -> LoadResult:
-    """The result of a measurement that lasted so many seconds."""
     verdict, reasons = judge(found, settings)
     document = {
         "verdict": verdict.name.lower().replace("_", "-"),
@@ -205,7 +204,6 @@ def write_report(found: Measures, settings: LoadSettings, seconds: float) -> Loa
 
 
 def summary_lines(result: LoadResult) -> Iterable[str]:
-    """The report for people."""
     document = result.document
     yield "counts: " + ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in document["counts"].items())
     for name, each in (*document["latencies"].items(), ("generator lag", document["generator"]["lag"])):

@@ -61,7 +61,6 @@ class Workers(LoadDriver):
         return Measures.merged(self._snapshots.values()).document()
 
     async def follow(self, index: int) -> None:
-        """Read the reports of one worker until it ends."""
         output = self._processes[index].stdout
         while output is not None and (line := await output.readline()):
             self._snapshots[index] = json.loads(line)

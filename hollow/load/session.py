@@ -279,7 +279,6 @@ class LoadSession:
         return await self._succeed()
 
     async def _renew(self) -> "LoadSession":
-        """Renew the certificate when it is due, and continue with it."""
         pauses = Pauses().denied.backoff(self._parts.random)
         while True:
             left = self._renewal.due - self._hub_clock.now()

@@ -76,6 +76,5 @@ class LoadSettings:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> "LoadSettings":
-        """The settings of a `document`."""
         profile, limits = Profile(document["profile"]), Limits(**document["limits"])
         return cls(**{**document, "profile": profile, "limits": limits})

@@ -122,7 +122,6 @@ class AccessLimits:
         return self._sessions.one(cluster)
 
     def snapshot(self) -> dict[str, Any]:
-        """Returns the counters for the debug socket."""
         sessions = self._sessions.snapshot()
         sessions["clusters"] = sessions.pop("identities")
         sums = {"rates": self.rates.snapshot(), "refusals": self.refusals.snapshot(), "watches": self.watches.snapshot()}

@@ -62,7 +62,6 @@ class Peers:
         self._listeners: set[Callable[[SerialNumber | None], None]] = set()
 
     def __len__(self) -> int:
-        """Number of cached certificates."""
         return len(self._known)
 
     async def identify(self, certificate: bytes) -> CertificateRecord:
@@ -100,7 +99,6 @@ class Peers:
         return lambda: self._listeners.discard(listener)
 
     async def run(self) -> None:
-        """Reads revocations until cancelled."""
         self._read_at = self._clock.monotonic()
         await self._poller.run(self.poll, self._notify_if_blind)
 

@@ -49,7 +49,6 @@ class BootstrapTokens:
         return lambda: self._listeners.discard(listener)
 
     async def run(self) -> None:
-        """Reads revocations until cancelled."""
         await self._poller.run(self.poll)
 
     async def poll(self, *, far: bool = False) -> None:

@@ -62,7 +62,6 @@ class Auditor:
             await trail.sink.open()
 
     async def run(self) -> None:
-        """Delivers records until cancelled."""
         async with asyncio.TaskGroup() as group:
             for trail in self._trails:
                 group.create_task(trail.run(), name="audit trail")
@@ -159,7 +158,6 @@ def body_of(content: bytes | None, notes: dict[str, str]) -> msgspec.Raw:
 
 
 def token_hash(token: str) -> str:
-    """Returns the hash of a bearer token, as it is in a record."""
     return f"SHA256={sha256(token.encode(errors='surrogateescape')).hexdigest()}"
 
 

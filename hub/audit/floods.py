@@ -32,8 +32,6 @@ OTHERS = ("others",)
 
 @dataclass(slots=True)
 class _Count:
-    """The repetitions of a record in this period."""
-
     first: AuditRecord
     last: datetime
     repeated: int
@@ -75,7 +73,6 @@ class Floods:
         return None if key == OTHERS else record
 
     def summaries(self, *, strangers: bool) -> Sequence[AuditRecord]:
-        """Ends the period and returns a record per repeated kind."""
         counts = self._strangers if strangers else self._others
         found = [_summary(key, each) for key, each in counts.items() if each.repeated]
         counts.clear()

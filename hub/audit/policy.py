@@ -150,8 +150,6 @@ class AuditRule(_PolicyPart):
 
 @dataclass(frozen=True, slots=True)
 class RequestAuditConfig:
-    """The level and stages at which a request is recorded."""
-
     level: AuditLevel
     omit_stages: frozenset[Stage] = frozenset()
 

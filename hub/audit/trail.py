@@ -103,7 +103,6 @@ class Trail:
         self._queue.append(_Gap(1, now, now))
 
     async def run(self) -> None:
-        """Delivers records until cancelled."""
         while True:
             await self._some.wait()
             if len(self._queue) < self._batch and not self._hurried:
@@ -207,7 +206,6 @@ class Trail:
                 log.info("audit records flushed", dropped=self._dropped, sink=self.sink.name)
 
     def snapshot(self) -> dict[str, Any]:
-        """Returns the counters for the debug socket."""
         return {
             "sink": self.sink.name,
             "waiting": self._waiting,
@@ -220,7 +218,6 @@ class Trail:
 
 
 def left_out(stage: Stage, at: datetime) -> AuditRecord:
-    """Returns the replacement of a record that no sink accepts."""
     return AuditRecord(level=AuditLevel.METADATA, stage=stage, at=at, annotations={LEFT_OUT: "it could not be stored"})
 
 

@@ -61,7 +61,6 @@ def collect(folder: DataDirectory, seal_file: Path | None) -> dict[str, bytes]:
 
 
 def _further(folder: DataDirectory) -> list[str]:
-    """File names of later CAs."""
     try:
         return sorted(path.name for ending in ("crt", "key") for path in folder.path.glob(f"ca-*.{ending}"))
     except OSError as error:

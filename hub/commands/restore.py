@@ -105,7 +105,6 @@ def _restored(manifest: Manifest, done: Restored, outcome: RestoreOutcome) -> It
 
 
 def _lost(manifest: Manifest, order: RestoreOrder, outcome: RestoreOutcome) -> Iterator[str]:
-    """Decisions after the backup that may be lost."""
     yield f"decisions made after {manifest.made} are lost; check them:"
     until = max((each.at for each in outcome.lists), default=order.made)
     yield (

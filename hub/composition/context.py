@@ -34,7 +34,6 @@ class ShutdownReason:
         self._failure: BaseException | None = None
 
     def failed(self, error: BaseException) -> None:
-        """Record the first failure and request the stop."""
         self._failure = self._failure or error
         self.requested.set()
 

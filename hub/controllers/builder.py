@@ -156,8 +156,6 @@ class TransactionReconciler(BatchReconciler[str]):
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[K]):
-    """A reconciler that is one function."""
-
     reconcile: Callable[[K], Coroutine[Any, Any, timedelta | None]]
 
 
@@ -196,7 +194,6 @@ class ControllerBuilder:
         return BrakeLimits(share=settings.brake_share, at_least=settings.brake_clusters, window=settings.brake_window)
 
     def record_event(self, record: EventRecord) -> None:
-        """Record an Event soon, without blocking."""
         self._recorder.add(record)
         self._events.queue.add_after(PERIODIC, event_recorder.GATHER)
 
@@ -240,11 +237,9 @@ class ControllerBuilder:
         deleted: bool = False,
         delay: timedelta = timedelta(),
     ) -> None:
-        """Enqueue the name of each object, after `delay`."""
         self.watch(kind, lambda key: controller.queue.add_after(key.name, delay), wanted, deleted=deleted)
 
     def every(self, period: timedelta, controller: Controller[str], *, jitter: float = 0.25, at_once: bool = False) -> None:
-        """Enqueue PERIODIC once per period."""
         self._periodic.append((controller, period, jitter, at_once))
 
     def start_periodic(self, scheduler: Scheduler) -> None:

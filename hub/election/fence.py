@@ -29,7 +29,6 @@ class FencedStore(Store):
 
     @property
     def leads(self) -> bool:
-        """Whether this replica leads in this term now."""
         return self._leadership.term == self._term
 
     async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -65,7 +65,6 @@ def _issuer(file: Path, entry: Any) -> KnownIssuer:
 
 
 def _content(file: Path, name: Any) -> str:
-    """Content of a file in the list, relative to the list's folder."""
     if not name:
         return ""
     try:

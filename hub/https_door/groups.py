@@ -63,7 +63,6 @@ _DEFINITION = "CustomResourceDefinition is a kind that users add. This server ta
 
 
 def _empty(group: str, kind: str, description: str, **others: Any) -> Resource:
-    """Returns a readable resource that is always empty."""
     schema = record(description, spec=OPEN)
     name, verbs, storage = f"{kind.lower()}s", ("get", "list", "watch"), MemoryStorage()
     return builtin(group=group, name=name, kind=kind, verbs=verbs, schema=schema, storage=storage, **others)

@@ -120,8 +120,6 @@ LOG_LEVEL_PATH = "/debug/flags/v"
 
 
 class LogLevelRequest(msgspec.Struct):
-    """The body of a PUT."""
-
     level: str
     lasts: str = msgspec.field(default="", name="for")
 

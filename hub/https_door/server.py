@@ -91,8 +91,6 @@ class HttpsServer:
 
 @dataclass(frozen=True, slots=True)
 class HttpsDoorConfig:
-    """Settings of the door's resources."""
-
     group_suffix: str = GROUP_SUFFIX
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
     clock_skew_limit: timedelta = timedelta()

@@ -73,7 +73,6 @@ class RotatingIssuer(Issuer, ListSigner):
             self._notify()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after each change."""
         self._listeners = (*self._listeners, listener)
 
     def _notify(self) -> None:

@@ -51,7 +51,6 @@ class AdminKubeconfig:
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def look(self) -> None:
-        """Trigger a check."""
         self._changed.set()
 
     async def keep(self) -> Path:
@@ -91,7 +90,6 @@ class AdminKubeconfig:
         return credential is not None and found == self._current
 
     async def run(self) -> None:
-        """Check after `look` and periodically, until cancelled."""
         await _repeat(self.keep, self._changed, LOOK_EVERY, "admin kubeconfig cannot be updated now")
 
 
@@ -109,7 +107,6 @@ class AdminSecret:
         self._changed.set()
 
     def wake(self) -> None:
-        """Trigger a check."""
         self._changed.set()
 
     async def look(self) -> bool:

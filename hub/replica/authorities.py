@@ -63,7 +63,6 @@ class KeyRing(KeyPlace):
         await self._chosen.keep(authority, pair)
 
     async def forget(self, authority: AuthorityId) -> None:
-        """Remove the key from all places."""
         for place in (self._chosen, *self._others):
             await place.forget(authority)
 
@@ -110,7 +109,6 @@ class AuthorityFollower:
         self._recorded: Sequence[Follower] | None = None
 
     async def run(self) -> None:
-        """Check soon after every change and periodically, until cancelled."""
         await RevocationPoller(self._store, "the hub's CAs cannot be followed", poll=LOOK_EVERY).run(self.look)
 
     async def look(self, *, far: bool = False) -> None:

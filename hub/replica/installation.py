@@ -103,7 +103,6 @@ def settle(tx: Transaction, group_suffix: str = GROUP_SUFFIX) -> HubId:
 
 
 def entry(hub: HubId, addresses: Addresses, trust: bytes, group_suffix: str = GROUP_SUFFIX) -> ClusterEntry:
-    """The hub's entry for kubeconfigs."""
     return ClusterEntry(
         name=NAME,
         server=f"https://{addresses.https}",

@@ -170,7 +170,6 @@ class DoorsCertificate:
             raise UnavailableError("the serving certificate has expired")
 
     async def run(self) -> None:
-        """Poll until cancelled."""
         while True:
             await asyncio.sleep(until_tick(LOOK_EVERY))
             self.renew()

@@ -49,8 +49,6 @@ def target_words(context: click.Context, parameter: click.Parameter, incomplete:
 
 
 def names_of(kind: str) -> Completion:
-    """Completion of names of one kind."""
-
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         given = context.params.get(parameter.name or "") or ()
         return [item for item in _names(context, kind, incomplete) if item.value not in given]

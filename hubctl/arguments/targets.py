@@ -21,8 +21,6 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class TargetScope:
-    """The namespace and selectors of a command."""
-
     namespace: str = ""
     selector: str = ""
     fields: str = ""

@@ -137,7 +137,6 @@ def has_kubeconfig(context: click.Context) -> bool:
 
 
 def has_content(path: Path) -> bool:
-    """Whether a kubeconfig file exists and is not empty."""
     return path.exists() and path.stat().st_size > 0
 
 

@@ -81,7 +81,6 @@ class LoginCache:
 
 
 def forget_all() -> int:
-    """Delete the files of all logins; return their number."""
     found = list(login_folder().glob("*.json"))
     for path in found:
         path.unlink(missing_ok=True)

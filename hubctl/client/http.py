@@ -234,7 +234,6 @@ class ApiClient:
         return found
 
     def _print_warnings(self, headers: Iterable[str]) -> None:
-        """Print the hub's warnings to stderr, each once, as kubectl does."""
         for header in headers:
             found = WARNING.fullmatch(header)
             text = re.sub(r"\\(.)", r"\1", found[1]) if found else ""

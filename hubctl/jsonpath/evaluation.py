@@ -182,7 +182,6 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 
 def _with_integers(value: Any) -> Any:
-    """Convert floats with integer values to integers."""
     if isinstance(value, Mapping):
         return {name: _with_integers(each) for name, each in value.items()}
     if isinstance(value, list):

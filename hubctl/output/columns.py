@@ -26,8 +26,6 @@ NONE = "<none>"
 
 @dataclass(frozen=True, slots=True)
 class CustomColumn:
-    """A column: title and path of its cells."""
-
     title: str
     path: Path
 

@@ -221,8 +221,6 @@ class TemplatePrinter(Printer):
 
 
 class NamePrinter(Printer):
-    """Prints KIND/NAME."""
-
     def __init__(self, options: PrintOptions) -> None:
         self._kind = options.resource.singular
 
@@ -240,8 +238,6 @@ class NamePrinter(Printer):
 
 
 class DocumentPrinter(Printer):
-    """Prints documents as JSON or YAML."""
-
     def __init__(self, options: PrintOptions) -> None:
         self._options = options
 
@@ -277,7 +273,6 @@ def print_document(document: Mapping[str, Any], form: str, *, apart: bool = Fals
 
 
 def items_of(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The objects of a list, or the single object."""
     items = answer.get("items")
     yield from [answer] if items is None else items
 

@@ -19,7 +19,6 @@ def printable(text: str) -> str:
 
 
 def cell_text(cell: Any) -> str:
-    """A cell's value as text."""
     if cell is None:
         return ""
     if isinstance(cell, bool):

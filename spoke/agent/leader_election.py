@@ -47,7 +47,6 @@ _ADVICE = (
 
 
 def candidate_of(environment: Mapping[str, str], proc: Path = PROC) -> Candidate:
-    """This process as a candidate."""
     one = str(uuid4())
     if pod := environment.get(POD_NAME):
         return Candidate(pod, one)

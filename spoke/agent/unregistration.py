@@ -43,7 +43,6 @@ class LeftMark:
         return json.dumps({"at": self.at, "known": sorted(self.known)}).encode()
 
     def covers(self, present: Collection[str]) -> bool:
-        """Whether no bootstrap credential in `present` is new."""
         return self.known.issuperset(present)
 
 

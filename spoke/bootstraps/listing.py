@@ -173,7 +173,6 @@ class BootstrapListing:
 
     @property
     def error(self) -> InvalidError | None:
-        """Why the list is empty or incomplete."""
         if not self.errors:
             return None
         return InvalidError("; ".join(error.message for error in self.errors))
@@ -190,7 +189,6 @@ class Bootstraps:
 
     @property
     def source(self) -> str:
-        """The origins of the list, for messages."""
         return ", ".join(each.source for each in self.sources)
 
     def signature(self) -> Hashable:

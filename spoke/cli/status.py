@@ -61,7 +61,6 @@ async def status(source: StatusSource) -> tuple[Document, StatusExitCode]:
 
 
 async def _stored(source: StatusSource) -> Document:
-    """Names, owner and hubs from the secrets."""
     owner = (await source.secrets.read(OWNER_SECRET)).contents
     kept = [owner, *[(await source.secrets.read(name)).contents for name in await source.remains.slots()]]
     names = [stored_texts(contents) for contents in kept]

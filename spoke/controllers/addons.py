@@ -45,7 +45,6 @@ class AddOnLeaseController(Reconciler[AddOnName]):
         self._reported: dict[AddOnName, Condition] = {}
 
     def set_addons(self, addons: Iterable[AddOn]) -> None:
-        """Set the add-ons that the hub has for this cluster."""
         self._addons = {addon.name: addon for addon in addons}
         self._reported = {name: condition for name, condition in self._reported.items() if name in self._addons}
 

@@ -74,7 +74,6 @@ class AtomicDirectory(CredentialDirectory):
             self._path.chmod(0o700)
 
     def _publish(self, contents: Mapping[str, bytes]) -> None:
-        """Write a new folder, sync it, and make it visible."""
         folder = Path(tempfile.mkdtemp(prefix="..", dir=self._path))
         try:
             for key, value in contents.items():
@@ -139,7 +138,6 @@ class PatientDirectory(CredentialDirectory):
         return self._inner.read()
 
     def again(self) -> None:
-        """Retry the failed write, if there is one."""
         if self._owed is None:
             return
         try:

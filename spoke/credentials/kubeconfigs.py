@@ -45,8 +45,6 @@ ANY_REACH = Reach()
 
 @dataclass(frozen=True, slots=True)
 class HubConnection:
-    """A hub and the agent's identity there."""
-
     hub: HubEntry
     address: HubAddress
     identity: ClientIdentity

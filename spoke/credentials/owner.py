@@ -70,8 +70,6 @@ def _begun(contents: Contents) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The content of the owner's secret."""
-
     contents: Contents = field(default_factory=dict, repr=False)
     hub_id: HubId | None = None
     epoch: int = 0

@@ -109,7 +109,6 @@ class OwnedSlot(Slot):
 
 
 def hub_slot(secrets: Secrets, hub: HubId) -> Slot:
-    """The slot with a hub's credential and a pending request to it."""
     return slot_at(secrets, OWNER_SECRET, hub)
 
 

@@ -32,8 +32,6 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class HubState(Enum):
-    """State of the agent's registration at a hub of its list."""
-
     READY = "ready"
     """The agent has a credential, and the hub has accepted the cluster."""
     NOT_ACCEPTED = "not accepted"
@@ -113,8 +111,6 @@ class HubDecision:
 
 @dataclass(frozen=True, slots=True)
 class HubsStatus:
-    """Owner, hubs and last decision, for the agent's status output."""
-
     owner: HubId | None = None
     epoch: int = 0
     hubs: tuple[ListedHub, ...] = ()

@@ -26,7 +26,6 @@ class AgentNames:
 
     @property
     def subject(self) -> CertificateSubject:
-        """The subject of every credential of this agent."""
         return agent_subject(self.cluster, self.agent)
 
 

@@ -109,5 +109,4 @@ _DECISIONS: tuple[tuple[Callable[[AgentState], bool], Action], ...] = (
 
 
 def decide(state: AgentState) -> Action:
-    """The action after an observation."""
     return next(action for holds, action in _DECISIONS if holds(state))

@@ -223,12 +223,10 @@ def unavailable_condition(status_code: int | None, detail: str) -> Condition:
 
 
 def capacity_of(nodes: Iterable[NodeResources]) -> dict[str, str]:
-    """Capacity summed over all nodes."""
     return _sum(node.capacity for node in nodes)
 
 
 def allocatable_of(nodes: Iterable[NodeResources]) -> dict[str, str]:
-    """Allocatable resources summed over the schedulable nodes."""
     return _sum(node.allocatable for node in nodes if node.schedulable)
 
 

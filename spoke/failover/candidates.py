@@ -139,17 +139,14 @@ class HubList:
 
     @property
     def several(self) -> bool:
-        """Whether the list has more than one hub."""
         return len(self._listing.hubs) > 1
 
     @property
     def reported_epoch(self) -> int:
-        """The highest epoch that a standby hub has claimed."""
         return self._standby.epoch
 
     @property
     def is_lost(self) -> bool:
-        """Whether the owner has failed since a session was last open."""
         return self._lost_since is not None
 
     def update(self, listing: BootstrapListing, owner: Owner) -> None:
@@ -163,7 +160,6 @@ class HubList:
         self._standby.attend(StandbyContext(listing, agent, busy, owner.hub_id, owner.epoch))
 
     def record_state(self, hub: HubId, state: HubState, ends_at: datetime | None = None) -> None:
-        """Record the agent's own state at a hub."""
         before = self._met.get(hub)
         self._met[hub] = state, ends_at or (before[1] if before else None)
         if self._met[hub] != before:
@@ -172,7 +168,6 @@ class HubList:
                 self._wake_up()
 
     def met(self, hub: HubId) -> bool:
-        """Whether any state of the hub is known."""
         return hub in self._met or hub in self._standby.hubs
 
     def fail(self, hub: HubId, why: str) -> None:

@@ -64,12 +64,10 @@ class Standby:
 
     @property
     def hubs(self) -> Mapping[HubId, ListedHub]:
-        """The present state of each standby hub."""
         return self._hubs
 
     @property
     def epoch(self) -> int:
-        """The highest epoch that any standby hub has claimed."""
         return max(self._claims.values(), default=0)
 
     def answered_at(self, hub: HubId) -> float | None:
@@ -91,7 +89,6 @@ class Standby:
         return lambda: self._listeners.remove(changed)
 
     async def run(self) -> None:
-        """Maintain the registrations until cancelled."""
         sweeping: tuple[asyncio.Task[None], ...] = ()
         swept: object = None
         try:

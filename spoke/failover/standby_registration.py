@@ -75,8 +75,6 @@ class StandbyIdentity:
 
 @dataclass(frozen=True, slots=True)
 class StandbyRecord:
-    """The state of the registration at a hub."""
-
     hub: ListedHub
     trouble: str = ""
     """The last failure; empty: none."""
@@ -129,13 +127,11 @@ class StandbyRegistration:
         )
 
     def update(self, identity: StandbyIdentity) -> None:
-        """Record a new owner or epoch and notify the hub at once."""
         if identity != self.identity:
             self.identity = identity
             self._updated.set()
 
     async def run(self) -> None:
-        """Run until cancelled."""
         bind_contextvars(hub=self.bootstrap.name)
         while True:
             self._updated.clear()
@@ -145,7 +141,6 @@ class StandbyRegistration:
                     await self._updated.wait()
 
     async def _attempt(self) -> timedelta:
-        """Run one round; return the time until the next."""
         try:
             delay = await self._round()
         except MusterError as error:
@@ -162,7 +157,6 @@ class StandbyRegistration:
         return delay
 
     def _failed(self, error: MusterError) -> timedelta:
-        """Record the failure; return the time until the next round."""
         state, backoff = self._state_after(error)
         delay = backoff.next()
         delay = max(delay, error.retry_after or delay)

@@ -66,7 +66,6 @@ class Announcements:
             self._some.set()
 
     async def run(self) -> None:
-        """Record Events until cancelled."""
         while True:
             await self._some.wait()
             self._some.clear()

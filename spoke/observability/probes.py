@@ -55,7 +55,6 @@ METRICS = (
 
 
 def registry_of(progress: AgentProgress) -> Registry:
-    """A registry of all metrics over the agent's progress."""
     registry, counts = Registry(), progress.counts
     registry.bind(BUILD, lambda: {version(): 1})
     registry.bind(READY, lambda: int(progress.ready().ok))
@@ -186,7 +185,6 @@ async def _answer(
 
 
 async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
-    """Method and path; the headers are discarded."""
     first = (await reader.readuntil(b"\n")).decode("latin-1").split()
     for _ in range(_MOST_HEADERS):
         if not (await reader.readuntil(b"\n")).strip():

@@ -64,8 +64,6 @@ class Decided:
 
 @dataclass(slots=True)
 class Counts:
-    """Counts since the start of the process."""
-
     beats: int = 0
     """Acknowledged beats."""
     acknowledgement: Distribution = field(default_factory=Distribution)
@@ -135,7 +133,6 @@ class AgentProgress:
         return self._clock.now() - timedelta(seconds=self._clock.monotonic() - self._beat_at)
 
     def enter(self, step: str) -> None:
-        """Record that the agent begins with `step`."""
         if step != self.step:
             log.debug("agent.step", step=step)
         self.step = step

@@ -32,7 +32,6 @@ _DATABASE = "check that the database runs, that HUB_DATABASE_URL is right, and t
 
 
 def run(settings: HubSettings) -> int:
-    """Print the findings and return the exit code."""
     return asyncio.run(_printed(settings))
 
 

@@ -48,8 +48,6 @@ _PROXY = (
 
 
 class HandshakeProblem(Enum):
-    """Why the server is not the hub."""
-
     NAME = auto()
     """The host name cannot be resolved."""
     CONNECTION = auto()

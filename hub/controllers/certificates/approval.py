@@ -73,13 +73,11 @@ class RuleReconciler(TransactionReconciler):
         return approving.rules_in(tx, self._globs) if self.has_rules else ()
 
     def decide(self, tx: Transaction, name: str, known: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
-        """Decide about one name by the known rules."""
         raise NotImplementedError
 
 
 class AcceptanceReconciler(RuleReconciler):
     def wanted(self, cluster: Document) -> bool:
-        """Whether a step on this cluster may write."""
         return _acceptance_condition(cluster) is not None or (self.has_rules and approving.is_open(cluster))
 
     def read_ahead(self, tx: Transaction, names: Sequence[str]) -> Sequence[ApprovalRule]:
@@ -114,7 +112,6 @@ def _acceptance_condition(cluster: Document) -> Condition | None:
 class ApprovalReconciler(RuleReconciler):
     @staticmethod
     def wanted(request: Document) -> bool:
-        """Whether the request is undecided."""
         return requests.phase(request) is RequestPhase.PENDING
 
     def read_ahead(self, tx: Transaction, names: Sequence[str]) -> Sequence[ApprovalRule]:

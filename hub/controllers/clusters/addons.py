@@ -37,7 +37,6 @@ def register(builder: ControllerBuilder) -> None:
     tokens = builder.add_step("addon-tokens", update_token)
 
     def needs_tokens(addon: Document) -> bool:
-        """Whether a ManagedClusterAddOn has or needs token infrastructure."""
         return addon_rules.wants_token(addon) or addon_rules.has_token_condition(addon)
 
     def is_token_part(part: Document) -> bool:

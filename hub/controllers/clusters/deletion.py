@@ -86,7 +86,6 @@ class Namespaces(Reconciler[str]):
         self.waiting = Waiting(NAMESPACE_CHECKS)
 
     def relisting(self) -> None:
-        """Forget the known namespaces before all are listed again."""
         self._present.clear()
 
     def wanted(self, namespace: Document) -> bool:

@@ -52,7 +52,6 @@ class TaintReconciler(BatchReconciler[str]):
         self._holds = True  # until the first check
 
     def wanted(self, cluster: Document) -> bool:
-        """Whether the cluster's taints are wrong."""
         return not availability_rules.has_right_taints(cluster)
 
     async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:

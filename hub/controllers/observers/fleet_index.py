@@ -56,16 +56,13 @@ class FleetIndex:
         return self._sets.values()
 
     def features(self, cluster: str) -> Mapping[str, str]:
-        """The states of a cluster's add-ons."""
         return {name: addon.state for name, addon in self._addons.get(cluster, {}).items() if addon.state}
 
     def needs_health(self, cluster: Document) -> bool:
-        """Whether an add-on's health does not match its cluster."""
         silence = addon_health.reason_of(availability(cluster))
         return any(addon.silence != silence for addon in self._addons.get(doc.name(cluster), {}).values())
 
     def addon_needs_health(self, addon: Document) -> bool:
-        """Whether this add-on's health does not match its cluster."""
         return addon_health.silence_of(addon) != self._silent.get(doc.key(addon).namespace)
 
     def relisting(self) -> None:

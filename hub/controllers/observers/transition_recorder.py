@@ -31,8 +31,6 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """The recorded aspects of a cluster."""
-
     accepted: bool = False
     deleting: bool = False
     available: str = ""
@@ -60,7 +58,6 @@ class TransitionRecorder:
         """Clusters that became True, False or Unknown since the start."""
 
     def by_phase(self) -> Mapping[str, int]:
-        """The current number of requests per phase."""
         return Counter(phase.value for phase in tuple(self._requests.values()))
 
     def relisting(self) -> None:

@@ -85,14 +85,12 @@ class ClusterClient:
         await self._client.delete(self._path, _only(deployment))
 
     async def agents(self) -> Sequence[Document]:
-        """The pods of the Deployment's current form."""
         return await self._client.list(*self._watched["agents"])
 
     async def cluster_info(self) -> Document:
         return await self._client.get(CONFIG_MAPS.path(INFO_NAME, namespace=INFO_NAMESPACE))
 
     async def printed(self, pod: str) -> bytes:
-        """The output of `print` in a pod."""
         container = Container(self._namespace, pod, CONTAINER)
         return await execute(self._client, container, (*PROGRAM, "print"), within=PRINT_WITHIN, limit=MAX_PRINTED)
 

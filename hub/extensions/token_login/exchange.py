@@ -79,7 +79,6 @@ class Exchange:
         return token_credential_request(self._group, self.answers)
 
     def snapshot(self) -> dict[str, Any]:
-        """Returns the counters for the debug socket."""
         return {**self.outcomes, "rates": self._terms.rates.snapshot()}
 
     async def answers(self, question: Question) -> Document:

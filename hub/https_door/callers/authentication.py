@@ -207,7 +207,6 @@ class AuthenticatorChain:
             each.bind(self.presence)
 
     async def run(self) -> None:
-        """Follows revoked and deleted credentials until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._bootstrap.run(), name="revoked-tokens")
             tasks.create_task(self._follow_accounts(), name="deleted-accounts")

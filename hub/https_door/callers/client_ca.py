@@ -48,7 +48,6 @@ class ClientAuthorityFile(ExternalAuthenticator):
         self._presence = presence
 
     async def run(self) -> None:
-        """Reads the file periodically until cancelled."""
         while True:
             await asyncio.sleep(RELOAD_PERIOD.total_seconds())
             await self.look()

@@ -149,7 +149,6 @@ def _describe_no_request(cluster: Mapping[str, Any], requests: list[dict[str, An
 
 
 def _agents_requests(client: ApiClient, cluster: str) -> list[dict[str, Any]]:
-    """The requests with the cluster's label, without those of add-ons."""
     return [one for one in requests_of(client, cluster) if ADDON_LABEL not in (one["metadata"].get("labels") or {})]
 
 

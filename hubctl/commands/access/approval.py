@@ -67,7 +67,6 @@ def deny_requests(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> N
 
 
 def requests_of(client: ApiClient, cluster: str) -> list[dict[str, Any]]:
-    """The requests with the label of the cluster."""
     return list(client.get(REQUESTS.path, labelSelector=f"{CLUSTER_LABEL}={cluster}").get("items") or [])
 
 

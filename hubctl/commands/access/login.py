@@ -199,7 +199,6 @@ def login(context: click.Context, /, authenticator: str, output: str | None, **c
 
 
 def _entries(entry: ClusterEntry, plugin: ExecUser, user: str) -> dict[str, Document]:
-    """The entries of a login in a kubeconfig, by section."""
     name = f"{user}@{entry.name}"
     written = parse_document(write_kubeconfig(entry, plugin, user=name), "of this login")
     return {**{section: written[section][0] for section in KINDS}, "contexts": {**written["contexts"][0], "name": name}}

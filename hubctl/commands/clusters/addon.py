@@ -26,8 +26,6 @@ _CHOICE = with_options(
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddon:
-    """An add-on of one cluster."""
-
     name: str
     cluster: str
 

@@ -211,7 +211,6 @@ USE_TITLES = {
 
 
 def credential_lines(document: Mapping[str, Any]) -> list[str]:
-    """The description."""
     spec, status = document.get("spec") or {}, document.get("status") or {}
     names = f"clusters {', '.join(spec['clusterNames'])}" if spec.get("clusterNames") else "clusters of any name"
     attestation = spec.get("attestation") or {}
@@ -306,7 +305,6 @@ def _decode_request(request: str) -> dict[str, str]:
 
 
 def _events(client: ApiClient, one: ObjectReference) -> list[str]:
-    """The Events about the object, the newest last."""
     selector = f"involvedObject.kind={one.resource.kind},involvedObject.name={one.name}"
     try:
         found = client.get(EVENTS, fieldSelector=selector).get("items") or ()

@@ -104,8 +104,6 @@ class EventRows(Printer):
 
 
 class EventDocuments(Printer):
-    """Prints each Event as a document."""
-
     def __init__(self, form: str) -> None:
         self._form = form
 

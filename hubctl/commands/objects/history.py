@@ -235,7 +235,6 @@ class ObjectPair:
 
 
 def _show_differences(client: ApiClient, kind: str, name: str | None, chosen: Mapping[str, Any]) -> bool:
-    """Print the differences; return whether there are any."""
     resource = Catalogue(client).named(kind)
     times = moment(chosen["since"]), moment(chosen["until"])
     if name and (chosen["selector"] or chosen["where"]):

@@ -142,7 +142,6 @@ class ClusterRow:
 
 
 def _amounts(clusters: Sequence[ClusterRow]) -> list[str]:
-    """Nodes, CPU and memory of all of them."""
     cells = [_number(sum((each.capacity("nodes") for each in clusters), Fraction()), 1)]
     for resource, unit in (("cpu", 1), ("memory", GIBIBYTE)):
         left = sum((each.amount(resource) for each in clusters), Fraction())

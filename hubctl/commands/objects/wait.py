@@ -34,8 +34,6 @@ TimeLeft = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class WaitCondition:
-    """The condition to wait for."""
-
     words: str
     """The text after a name in messages, as in `is gone`."""
     met: Callable[[Mapping[str, Any] | None], bool]

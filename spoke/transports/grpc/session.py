@@ -235,7 +235,6 @@ class GrpcSession(OpenSession):
 
 
 async def _wait_for_answer(waiting: dict[int, asyncio.Future[T]], sequence: int) -> T:
-    """Wait for the acknowledgement of the message with this number."""
     answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     waiting[sequence] = answer
     try:

@@ -44,7 +44,6 @@ class ApiDoor:
         return RestResource(f"addon.{self.address.group_suffix}", version, "managedclusteraddons")
 
     def now(self) -> datetime:
-        """The hub's time, as far as it is known."""
         return self._time.now()
 
     @property

@@ -69,13 +69,11 @@ class HubMirror:
             self._update()
 
     def show(self, document: Object) -> None:
-        """Record a ManagedCluster that was read outside of the mirror."""
         if self._hidden:
             self._hidden, self._document = False, document
             self._update()
 
     async def run(self) -> None:
-        """Mirror until cancelled."""
         kube = await self._door.kube()
         clusters = Reflector(
             kube,
