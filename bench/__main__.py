@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from bench import bodies, core, door, failover, heartbeats, processes, queries, sessions
+from bench.stage import benchmark
 
 BYTECODE = Path(__file__).parents[1] / ".cache" / "pycache"
 
@@ -20,11 +21,13 @@ def bench(context: click.Context) -> None:
         context.invoke(core.core)
 
 
-for command in (
-    *(core.core, processes.start, processes.hubctl, processes.join, processes.rest, sessions.sessions, sessions.issuance),
-    *(heartbeats.heartbeats, heartbeats.availability, door.door, queries.queries, bodies.bodies, failover.failover),
-):
+for command in (core.core, processes.hubctl, bodies.bodies):
     bench.add_command(command)
+for measure in (
+    *(processes.start, processes.join, processes.rest, sessions.sessions, sessions.issuance, heartbeats.heartbeats),
+    *(heartbeats.availability, door.door, queries.queries, failover.failover),
+):
+    bench.add_command(benchmark(measure))
 
 
 if __name__ == "__main__":

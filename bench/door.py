@@ -9,20 +9,21 @@ arrive, still encrypted, so that the time is the hub's and not that of a thousan
 
 import asyncio
 import json
+import os
 import selectors
 import socket
 import ssl
 import time
 from base64 import b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from http.client import HTTPSConnection
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import click
 import yaml
 
-from bench.stage import CLUSTERS, Stage, cpu_seconds, memory_mib, report, staged
+from bench.stage import CLUSTERS, Stage, cpu_seconds, memory_mib, staged
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.store import SqlStore
@@ -33,16 +34,7 @@ BYTES = 3_300
 BATCH = 100
 CALM = 0.1
 """Processor seconds within two seconds below which the hub counts as idle."""
-
-
-@click.command()
-@click.option("--clusters", default=5_000, show_default=True)
-@click.option("--watchers", default=1_000, show_default=True)
-@click.option("--rounds", default=20, show_default=True)
-@click.option("--database", default="", help="An empty PostgreSQL database; without it SQLite.")
-def door(clusters: int, watchers: int, rounds: int, database: str) -> None:
-    """Lists, pages and watches over the HTTPS door."""
-    report(measure(clusters, watchers, rounds, database))
+Database = Annotated[str, "An empty PostgreSQL database; without it SQLite."]
 
 
 def document(number: int) -> dict[str, Any]:
@@ -219,11 +211,20 @@ def _all_requests(stage: Stage, hub: int, watchers: int, rounds: int) -> dict[st
     return found
 
 
-async def measure(clusters: int, watchers: int, rounds: int, database: str) -> dict[str, Any]:
+@asynccontextmanager
+async def filled(database: str, fill_in: Callable[[str], Awaitable[None]]) -> AsyncIterator[tuple[Stage, int]]:
+    """A stage and the pid of its hub, which starts on the database that `fill_in` has filled by its URL; empty: SQLite."""
     async with staged() as stage:
         folder = stage.folder / "hub"
         folder.mkdir(mode=0o700)
-        await fill(database or f"sqlite:///{folder / 'hub.db'}", [document(number) for number in range(clusters)], put_new)
-        flags = [f"--database-url={database}"] if database else []
-        hub = await stage.start_hub(*flags)
-        return await asyncio.to_thread(_all_requests, stage, hub.pid, watchers, rounds)
+        await fill_in(database or f"sqlite:///{folder / 'hub.db'}")
+        if database:
+            os.environ["HUB_DATABASE_URL"] = database  # it may hold a password, so that there is no flag for it
+        yield stage, (await stage.start_hub()).pid
+
+
+async def door(clusters: int = 5_000, watchers: int = 1_000, rounds: int = 20, database: Database = "") -> dict[str, Any]:
+    """Lists, pages and watches over the HTTPS door."""
+    documents = [document(number) for number in range(clusters)]
+    async with filled(database, lambda url: fill(url, documents, put_new)) as (stage, hub):
+        return await asyncio.to_thread(_all_requests, stage, hub, watchers, rounds)

@@ -14,14 +14,14 @@ import signal
 import sqlite3
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
-from bench.stage import CLUSTERS, Stage, cpu_seconds, free_port, memory_mib, report, staged
+from bench.stage import CLUSTERS, Stage, cpu_seconds, free_port, memory_mib, staged
 from hollow.demo.processes import Child
 from machinery.errors import MusterError
 from tests.fakes.forwarder import Forwarder
@@ -44,6 +44,15 @@ class Hub:
 
     async def start(self) -> None:
         await self.stage.start_hub("--auto-approve=*", f"--grpc-advertised=127.0.0.1:{self.path.port}")
+
+    async def restart(self) -> None:
+        if self.stage.hub is not None:
+            await self.stage.hub.ended()
+        await self.start()
+
+    def kill(self) -> None:
+        if self.stage.hub is not None:
+            self.stage.hub.send(signal.SIGKILL)
 
     def beats(self) -> dict[str, int]:
         """The newest beat of each cluster, in microseconds since 1970."""
@@ -76,11 +85,11 @@ class TwoHubs:
 
         await hub.stage.until(all_have, f"every cluster is {' or '.join(reasons)}", within=WITHIN, every=0.2)
 
-    async def arrivals(self, fault: "Fault") -> list[float]:
+    async def arrivals(self, fault: Callable[[Hub], None]) -> list[float]:
         """Seconds from the owner's fault until each agent's first beat at the other hub."""
         left, other = self.hubs[self.owner], self.hubs[1 - self.owner]
         began, clock = time.time(), time.monotonic()
-        await fault(left)
+        fault(left)
         took: dict[str, float] = {}
         while len(took) < len(self.agents):
             for name, beat in other.beats().items():
@@ -91,9 +100,6 @@ class TwoHubs:
             await asyncio.sleep(POLL_SECONDS)
         self.owner = 1 - self.owner
         return list(took.values())
-
-
-Fault = Callable[[Hub], Awaitable[None]]
 
 
 def _reason(cluster: Mapping[str, Any]) -> str:
@@ -122,32 +128,16 @@ async def _built(stage: Stage, stack: AsyncExitStack, agents: int) -> TwoHubs:
     return pair
 
 
-async def _kill(hub: Hub) -> None:
-    if hub.stage.hub is not None:
-        hub.stage.hub.send(signal.SIGKILL)
-
-
-async def _restart(hub: Hub) -> None:
-    if hub.stage.hub is not None:
-        await hub.stage.hub.ended()
-    await hub.start()
-
-
-async def _silence(hub: Hub) -> None:
-    hub.path.silence()
-
-
-async def _resume(hub: Hub) -> None:
-    hub.path.resume()
-
-
-async def _trials(pair: TwoHubs, count: int, fault: Fault, end: Fault) -> list[float]:
+async def _trials(pair: TwoHubs, count: int, *, crash: bool) -> list[float]:
     took = []
     for number in range(count):
         left = pair.hubs[pair.owner]
         await asyncio.sleep(PERIOD_SECONDS * number / count)
-        took += await pair.arrivals(fault)
-        await end(left)
+        took += await pair.arrivals(Hub.kill if crash else lambda hub: hub.path.silence())
+        if crash:
+            await left.restart()
+        else:
+            left.path.resume()
         await pair.settled()
         click.echo(f"{number + 1:3d}: {max(took[-len(pair.agents) :]):.2f} s at most", err=True)
     return took
@@ -174,21 +164,17 @@ def _summary(name: str, took: Sequence[float]) -> dict[str, float]:
     }
 
 
-async def measure(agents: int, trials: int, silent: int) -> dict[str, float]:
+async def failover(
+    agents: int = 5,
+    trials: Annotated[int, "Trials that kill a hub."] = 10,
+    silent: Annotated[int, "Trials that drop all packets."] = 8,
+) -> dict[str, float]:
+    """Fail-over of agents to another hub; memory and processor time of an agent with two hubs."""
     async with staged() as stage, AsyncExitStack() as stack:
         pair = await _built(stage, stack, agents)
         found: dict[str, float] = {"cores": os.cpu_count() or 0, "load": round(os.getloadavg()[0], 1), **await _rest(pair)}
         if trials:
-            found |= _summary("crash", await _trials(pair, trials, _kill, _restart))
+            found |= _summary("crash", await _trials(pair, trials, crash=True))
         if silent:
-            found |= _summary("silent_link", await _trials(pair, silent, _silence, _resume))
+            found |= _summary("silent_link", await _trials(pair, silent, crash=False))
         return found
-
-
-@click.command()
-@click.option("--agents", default=5, show_default=True)
-@click.option("--trials", default=10, show_default=True, help="Trials that kill a hub.")
-@click.option("--silent", default=8, show_default=True, help="Trials that drop all packets.")
-def failover(agents: int, trials: int, silent: int) -> None:
-    """Fail-over of agents to another hub; memory and processor time of an agent with two hubs."""
-    report(measure(agents, trials, silent))

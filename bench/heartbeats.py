@@ -10,17 +10,16 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any
+from typing import Annotated, Any
 
-import click
 from grpc import aio
 
 from bench.agents import Agent, Target, bootstrap, open_session, register_many
-from bench.stage import Stage, cpu_seconds, memory_mib, postgres_cpu_seconds, postgres_for_hubs, report, staged
+from bench.stage import Stage, cpu_seconds, memory_mib, postgres_cpu_seconds, postgres_for_hubs, staged
 from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.domain.schedule import pause
 
@@ -106,19 +105,15 @@ async def beating(stage: Stage, clusters: int, warm_up: float, interval: float |
         await asyncio.wait({running})
 
 
-@click.command()
-@click.option("--sessions", default=1_000, show_default=True)
-@click.option("--seconds", default=60.0, show_default=True)
-@click.option("--warm-up", default=120.0, show_default=True, help="Events of so many joins are written for a while.")
-def heartbeats(sessions: int, seconds: float, warm_up: float) -> None:
+async def heartbeats(
+    sessions: int = 1_000,
+    seconds: float = 60.0,
+    warm_up: Annotated[float, "Events of so many joins are written for a while."] = 120.0,
+) -> dict[str, float]:
     """Processor time of the hub on SQLite per heartbeat; every session beats once a second.
 
     It includes gRPC and TLS, flush and acknowledgement of every beat, and everything else that the hub does meanwhile.
     """
-    report(measure_heartbeats(sessions, seconds, warm_up))
-
-
-async def measure_heartbeats(sessions: int, seconds: float, warm_up: float) -> dict[str, float]:
     async with staged() as stage:
         hub = await stage.start_hub("--auto-approve=*", "--beat-interval=1s", "--beats-per-second=0")
         async with beating(stage, sessions, warm_up, interval=1.0) as fleet:
@@ -137,26 +132,20 @@ async def measure_heartbeats(sessions: int, seconds: float, warm_up: float) -> d
     }
 
 
-@click.command()
-@click.option("--clusters", default=1_000, show_default=True)
-@click.option("--seconds", default=120.0, show_default=True)
-@click.option("--postgres", is_flag=True, help="On a PostgreSQL of the tests. Without it: SQLite.")
-def availability(clusters: int, seconds: float, *, postgres: bool) -> None:
+async def availability(
+    clusters: int = 1_000,
+    seconds: float = 120.0,
+    *,
+    postgres: Annotated[bool, "On a PostgreSQL of the tests. Without it: SQLite."] = False,
+) -> dict[str, float]:
     """Processor time of the hub per healthy cluster and minute, with default settings.
 
     Everything the hub does is counted, its cost without clusters included, which is measured before and listed as well. With
     --postgres the processor time of all processes of the database is listed too.
     """
-    if not postgres:
-        report(_measure_availability(clusters, seconds, None))
-        return
-    with postgres_for_hubs() as (_, postmaster):
-        report(_measure_availability(clusters, seconds, postmaster))
-
-
-async def _measure_availability(clusters: int, seconds: float, postmaster: int | None) -> dict[str, float]:
-    """`postmaster`: pid of the database's first process; None: SQLite."""
-    async with staged() as stage:
+    async with AsyncExitStack() as stack:
+        postmaster = stack.enter_context(postgres_for_hubs())[1] if postgres else None
+        stage = await stack.enter_async_context(staged())
         hub = await stage.start_hub("--auto-approve=*", *([stage.shared_keys()] if postmaster is not None else []))
         await asyncio.sleep(5)
         idle_seconds, before = min(seconds, IDLE_SECONDS), cpu_seconds(hub.pid)

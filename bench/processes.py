@@ -16,10 +16,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Annotated
 
 import click
 
-from bench.stage import Stage, cpu_seconds, memory_mib, report, staged
+from bench.stage import Stage, cpu_seconds, memory_mib, staged
 from hollow.demo.processes import Child
 from hubctl.__main__ import hubctl as program
 from hubctl.reference import commands
@@ -28,18 +29,14 @@ from machinery.client.rest import KubeClient
 JOIN_SETTLE_SECONDS, REST_SETTLE_SECONDS = 5.0, 15.0
 POLL_SECONDS = 0.01
 
-_driver = click.option("--driver", default="auto", show_default=True, type=click.Choice(["auto", "grpc", "csr"]))
+Driver = Annotated[str, click.Choice(["auto", "grpc", "csr"])]
 
 
-@click.command()
-@click.option("--trials", default=5, show_default=True)
-def start(trials: int) -> None:
-    """Start of a hub on an existing data directory until it is ready, and its processor time until then."""
-    report(measure_start(trials))
+async def start(trials: int = 5) -> dict[str, float]:
+    """Start of a hub on an existing data directory until it is ready, and its processor time until then.
 
-
-async def measure_start(trials: int) -> dict[str, float]:
-    """The first start, which migrates and creates the CA, is not counted."""
+    The first start, which migrates and creates the CA, is not counted.
+    """
     times, spent = [], []
     async with staged() as stage:
         for _ in range(trials + 1):
@@ -76,19 +73,12 @@ def _run_hubctl(*arguments: str) -> tuple[float, float]:
     return wall, cpu
 
 
-@click.command()
-@click.option("--trials", default=7, show_default=True)
-@_driver
-def join(trials: int, driver: str) -> None:
+async def join(trials: int = 7, driver: Driver = "auto") -> dict[str, float]:
     """Agent start to Available, and the memory of agent and hub.
 
     Each trial has its own hollow cluster, and ends its agent before the next. The time runs from the agent's exec to the first
     answer of the hub in which the cluster is Available, polled every 10 ms. Memory is read five seconds later.
     """
-    report(measure_join(trials, driver))
-
-
-async def measure_join(trials: int, driver: str) -> dict[str, float]:
     times, agent_pss, agent_rss = [], [], []
     async with staged() as stage:
         hub = await stage.start_hub("--auto-approve=*")
@@ -128,20 +118,14 @@ async def _join_one(stage: Stage, client: KubeClient, name: str, driver: str) ->
     return took, pss, rss
 
 
-@click.command()
-@click.option("--seconds", default=60.0, show_default=True)
-@click.option("--leader-elect", default=True, show_default=True, type=bool)
-@_driver
-def rest(seconds: float, *, leader_elect: bool, driver: str) -> None:
+async def rest(
+    seconds: float = 60.0, *, leader_elect: Annotated[bool, click.BOOL] = True, driver: Driver = "auto"
+) -> dict[str, dict[str, float]]:
     """Processor time, wake-ups and memory of an agent at rest: its active process and its standby process.
 
     All settings are the defaults. With `--leader-elect false` there is no standby process. Processor time is the kernel's, in
     nanoseconds; wake-ups are the voluntary context switches of all threads.
     """
-    report(_measure_rest(seconds, driver, leader_elect=leader_elect))
-
-
-async def _measure_rest(seconds: float, driver: str, *, leader_elect: bool) -> dict[str, dict[str, float]]:
     async with staged() as stage:
         await stage.start_hub("--auto-approve=*")
         arguments = (

@@ -7,7 +7,6 @@ client's, until it has the last byte. Processor time is the hub's, user and syst
 """
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,10 +14,8 @@ from random import Random
 from typing import Any
 from urllib.parse import urlencode
 
-import click
-
 from bench import door
-from bench.stage import CLUSTERS, Stage, report, staged
+from bench.stage import CLUSTERS, Stage
 from hub.api.liveness import Beat
 from hub.api.managedclusters.agent_annotations import AGENT_VERSION
 from hub.api.query.expressions import FieldReference
@@ -142,27 +139,13 @@ async def fill(url: str, clusters: int) -> None:
     await door.fill(url, fleet(clusters), door.put_new, beat)
 
 
-@click.command()
-@click.option("--clusters", default=10_000, show_default=True)
-@click.option("--rounds", default=100, show_default=True)
-@click.option("--database", default="", help="An empty PostgreSQL database; without it SQLite.")
-def queries(clusters: int, rounds: int, database: str) -> None:
-    """Ten queries over a fleet, at the HTTPS door."""
-    report(_measure(clusters, rounds, database))
-
-
 def _all_queries(stage: Stage, hub: int, rounds: int) -> dict[str, Any]:
     door.settle(hub)
     client = door.Client(stage.admin, stage.https_port)
     return {each.name: door.repeated(hub, rounds, client, f"{CLUSTERS}?{each.parameters}") for each in QUESTIONS}
 
 
-async def _measure(clusters: int, rounds: int, database: str) -> dict[str, Any]:
-    async with staged() as stage:
-        folder = stage.folder / "hub"
-        folder.mkdir(mode=0o700)
-        await fill(database or f"sqlite:///{folder / 'hub.db'}", clusters)
-        if database:
-            os.environ["HUB_DATABASE_URL"] = database  # it may hold a password, so that there is no flag for it
-        hub = await stage.start_hub()
-        return await asyncio.to_thread(_all_queries, stage, hub.pid, rounds)
+async def queries(clusters: int = 10_000, rounds: int = 100, database: door.Database = "") -> dict[str, Any]:
+    """Ten queries over a fleet, at the HTTPS door."""
+    async with door.filled(database, lambda url: fill(url, clusters)) as (stage, hub):
+        return await asyncio.to_thread(_all_queries, stage, hub, rounds)

@@ -6,29 +6,22 @@ python -m bench sessions [--agents 200] [--rounds 3] processor time of the hub p
 
 import asyncio
 import time
-
-import click
+from typing import Annotated
 
 from bench.agents import Agent, Target, bootstrap, open_session, register, register_many, request_for
-from bench.stage import cpu_seconds, report, staged
+from bench.stage import cpu_seconds, staged
 from machinery.wire.session.v1 import session_pb2 as wire
 
 AT_ONCE = 16
 
 
-@click.command()
-@click.option("--requests", default=300, show_default=True)
-def issuance(requests: int) -> None:
+async def issuance(requests: int = 300) -> dict[str, float]:
     """Time until many certificates are issued whose CSRs arrive at once.
 
     Each request has its own connection; keys and requests are made before. The time runs from the first dial to the last
     certificate: TLS handshakes, registration of the cluster, the request, its approval by rule, the signatures (agent and
     recovery certificate each) and the answer.
     """
-    report(measure_issuance(requests))
-
-
-async def measure_issuance(requests: int) -> dict[str, float]:
     async with staged() as stage:
         hub = await stage.start_hub("--auto-approve=*")
         target, credential = await bootstrap(stage)
@@ -47,16 +40,11 @@ async def measure_issuance(requests: int) -> dict[str, float]:
     }
 
 
-@click.command()
-@click.option("--agents", default=200, show_default=True)
-@click.option("--rounds", default=3, show_default=True, help="How often each agent opens a session.")
-def sessions(agents: int, rounds: int) -> None:
-    """Processor time of the hub per session: TLS handshake, welcome, first acknowledged heartbeat, end."""
-    report(measure_sessions(agents, rounds))
+async def sessions(agents: int = 200, rounds: Annotated[int, "How often each agent opens a session."] = 3) -> dict[str, float]:
+    """Processor time of the hub per session: TLS handshake, welcome, first acknowledged heartbeat, end.
 
-
-async def measure_sessions(agents: int, rounds: int) -> dict[str, float]:
-    """Open `agents` sessions `rounds` times, each on its own connection. All agents have their certificates before."""
+    Each session has its own connection. All agents have their certificates before.
+    """
     async with staged() as stage:
         hub = await stage.start_hub("--auto-approve=*")
         target, credential = await bootstrap(stage)

@@ -1,6 +1,7 @@
 """Hubs, hollow clusters and agents as processes, PostgreSQL, and the counters that the kernel keeps of processes."""
 
 import asyncio
+import inspect
 import json
 import os
 import socket
@@ -10,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import click
 from sqlalchemy import make_url
@@ -27,9 +28,29 @@ AVAILABLE = "ManagedClusterConditionAvailable"
 KIB_PER_MIB = 1024.0
 
 
-def report(measurement: Coroutine[Any, Any, Any]) -> None:
-    """Run a measurement and print what it returns as JSON."""
-    click.echo(json.dumps(asyncio.run(measurement), indent=2))
+def benchmark(measure: Callable[..., Coroutine[Any, Any, Any]]) -> click.Command:
+    """The command of a measurement, whose result it prints as JSON. Its options are the parameters, all with defaults.
+
+    `Annotated` gives an option its help, or its click type.
+    """
+    hints = get_type_hints(measure, include_extras=True)
+
+    def run(**options: Any) -> None:
+        click.echo(json.dumps(asyncio.run(measure(**options)), indent=2))
+
+    command = click.command(measure.__name__, help=measure.__doc__)(run)
+    for name, parameter in inspect.signature(measure).parameters.items():
+        notes = getattr(hints[name], "__metadata__", ())
+        option = click.Option(
+            [f"--{name.replace('_', '-')}"],
+            type=next((note for note in notes if not isinstance(note, str)), None),
+            help=next((note for note in notes if isinstance(note, str)), None),
+            default=parameter.default,
+            show_default=True,
+            is_flag=parameter.default is False,
+        )
+        command.params.append(option)
+    return command
 
 
 def free_port() -> int:
