@@ -88,7 +88,6 @@ def put_new(tx: Transaction, documents: Sequence[dict[str, Any]]) -> None:
 async def fill(
     url: str, documents: Sequence[dict[str, Any]], *writes: Callable[[Transaction, Sequence[dict[str, Any]]], None]
 ) -> None:
-    """Write the clusters through the hub's own store, in few transactions."""
     store = SqlStore(url)
     await store.open()
     for first in range(0, len(documents), BATCH):
@@ -98,8 +97,6 @@ async def fill(
 
 
 class Client:
-    """One connection with the administrator's certificate."""
-
     def __init__(self, kubeconfig: Path, port: int) -> None:
         user = yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]
         file = kubeconfig.parent / "bench.pem"

@@ -140,7 +140,6 @@ def _typed(
 
 @contextmanager
 def session_of(path: Path) -> Iterator[tuple[str, requests.Session]]:
-    """The server of a kubeconfig, and a session with its certificate."""
     read = kubeconfig.read_kubeconfig(path)
     credential = read.require_credential()
     with TemporaryDirectory() as folder, requests.Session() as session:
@@ -155,7 +154,6 @@ def session_of(path: Path) -> Iterator[tuple[str, requests.Session]]:
 
 
 def written(findings: Part, parts: Sequence[Part], examples: int, number: int, began: datetime) -> str:
-    """The result of one run as Markdown."""
     failures = [name for part in (findings, *parts) for name in part.failures]
     rows = [
         f"| {part.name} | {part.outcomes.total()} | {part.seconds:.0f} s | "

@@ -135,7 +135,6 @@ def beat(tx: Transaction, documents: Sequence[dict[str, Any]]) -> None:
 
 
 async def fill(url: str, clusters: int) -> None:
-    """Write the fleet through the hub's own store, in few transactions."""
     await door.fill(url, fleet(clusters), door.put_new, beat)
 
 

@@ -69,7 +69,6 @@ class Tally:
 
 
 def written(outcomes: Mapping[str, Outcome], began: datetime, seconds: float) -> str:
-    """The result of one run as Markdown."""
     failed, trials = (sum(getattr(outcome, name) for outcome in outcomes.values()) for name in ("failed", "trials"))
     names = [(name.partition("::"), outcome) for name, outcome in sorted(outcomes.items())]
     lines = [

@@ -129,7 +129,6 @@ class Stage:
         return await self.children.start(name, [sys.executable, "-m", *arguments])
 
     async def start_hub(self, *flags: str) -> Child:
-        """Start the hub; return when it is ready."""
         doors = (f"--grpc-listen=127.0.0.1:{self.grpc_port}", f"--https-listen=127.0.0.1:{self.https_port}")
         self.hub = await self.start("hub", "hub", "serve", f"--data-dir={self.folder / 'hub'}", *doors, *flags)
         await self.until(lambda: is_ready(self.admin), "the hub is ready")

@@ -213,8 +213,6 @@ def token(random: Random) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """Requests to the HTTPS door."""
-
     server: str
     admin: aiohttp.ClientSession
     stranger: aiohttp.ClientSession

@@ -96,8 +96,6 @@ OnDecision = Callable[[Actor, Attributes, Decision], None]
 
 
 class CertificateUsers(RequestAuthenticator):
-    """Authenticates the client certificates that TLS has verified, by their subject."""
-
     async def identify(self, request: web.Request) -> Identity | None:
         certificate = peer_certificate(request)
         if certificate is None:

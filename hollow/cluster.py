@@ -109,7 +109,6 @@ class HollowCluster:
         self._injection.switch(faults)
 
     def kubeconfig(self, *, token: bool = False) -> dict[str, Any]:
-        """The administrator's kubeconfig, with a client certificate or with the bearer token."""
         name, (chain, key) = self.shape.name, self._administrator
         certificate = {"client-certificate-data": _encoded(chain), "client-key-data": _encoded(key)}
         cluster = {"server": self.url, "certificate-authority-data": _encoded(self._authority)}

@@ -82,7 +82,6 @@ def on_host(path: str, pod: Document, container: Document) -> str:
 
 
 def _status(code: int) -> Document:
-    """The Status that ends a channel."""
     if code == 0:
         return {"metadata": {}, "status": "Success"}
     return {

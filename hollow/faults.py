@@ -103,7 +103,6 @@ class FaultInjection:
         await self._stalled.wait()
 
     def cut_watches(self) -> None:
-        """Abort the connections of all open watches, as when a server crashes."""
         for connection in self._watches:
             connection.abort()
 

@@ -188,7 +188,6 @@ def manager_pod(shape: ClusterShape) -> Document:
 
 
 def _container_status(container: Mapping[str, Any]) -> Document:
-    """Status of a running container, with the fields that Kubernetes requires."""
     return {"name": container["name"], "image": container.get("image", ""), "imageID": "", "ready": True, "restartCount": 0}
 
 

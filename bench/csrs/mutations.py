@@ -107,7 +107,6 @@ def mutate_extensions(draft: Draft) -> None:
 
 
 def mutate_attributes(draft: Draft) -> None:
-    """Attributes that are malformed or very large."""
     random = draft.random
     large = Node(OCTETS, b"\0" * random.choice((1000, 12_000, 16_000, 70_000)))
     content = sets(random.choice((large, large, text("secret"), nested(20))))

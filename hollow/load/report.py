@@ -55,7 +55,6 @@ class Latencies:
         return 0.0
 
     def merge(self, other: "Latencies") -> None:
-        """Add the observations of `other`."""
         self.buckets += other.buckets
         self.longest = max(self.longest, other.longest)
 

@@ -43,8 +43,6 @@ FEWEST_NODES, MOST_NODES = 3, 100
 
 @dataclass(slots=True)
 class AgentParts:
-    """What the agents of a process share."""
-
     hub: HubConnection
     """Of the bootstrap kubeconfig."""
     dial: Dial
@@ -326,7 +324,6 @@ class LoadSession:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for the event, at most so long; return whether it came."""
     try:
         async with asyncio.timeout(max(seconds, 0.0)):
             await event.wait()

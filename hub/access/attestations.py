@@ -140,7 +140,6 @@ class Attestor:
 
 
 def _remember(kept: dict[K, V], key: K, value: V) -> None:
-    """Adds an entry, and drops the oldest above MAX_KEPT."""
     if len(kept) >= MAX_KEPT:
         del kept[next(iter(kept))]
     kept[key] = value

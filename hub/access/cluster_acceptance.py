@@ -75,7 +75,6 @@ class ClusterAcceptanceCache:
         return view
 
     def apply(self, change: Change) -> None:
-        """Drops the entries that a change may have made out of date."""
         if change.kind == MANAGED_CLUSTERS:
             cluster = change.key.name
             if change.type is ChangeType.DELETED or (cluster in self._granted and not clusters.is_accepted(change.document)):

@@ -174,7 +174,6 @@ class Peers:
 
 
 def refusal_of(reason: str | None) -> UnauthorizedError:
-    """Returns the error for the holder of a certificate that was revoked for this reason."""
     cause, message = denial_of(reason)
     return UnauthorizedError(message, causes=cause.because(message))
 

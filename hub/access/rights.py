@@ -100,7 +100,6 @@ class Rights:
         return caller is not None and (requester == caller.user or (caller.cluster is not None and cluster == caller.cluster))
 
     def held(self, namespace: str) -> tuple[PolicyRule, ...]:
-        """Returns all rules in a namespace, for SelfSubjectRulesReviews."""
         return (*self.rules, *(self.namespaced if namespace == self.namespace else ()))
 
     def _selects_own(self, attributes: Attributes) -> bool:

@@ -80,7 +80,6 @@ class DecisionAudit:
         self._auditor = auditor
 
     def write(self, tx: Transaction, outcome: ApprovalOutcome) -> ApprovalOutcome:
-        """Writes the records of an outcome's decisions to the database and returns the outcome with them."""
         if not outcome.decisions:
             return outcome
         records = tuple(record_of(decision, self._auditor.clock.now()) for decision in outcome.decisions)
@@ -89,7 +88,6 @@ class DecisionAudit:
         return replace(outcome, records=records)
 
     def committed(self, outcome: ApprovalOutcome) -> None:
-        """Offers the records to the other trails."""
         for record in outcome.records:
             self._auditor.offer(record, stored=self._auditor.numbering is not None)
 

@@ -119,7 +119,6 @@ def _with_ports(settings: HubSettings, stack: AsyncExitStack) -> HubSettings:
 
 
 async def _flush_log(progress: LoopProgress) -> None:
-    """Flush the log periodically, until cancelled, and report progress."""
     while True:
         await asyncio.to_thread(logs.flush)
         progress.beat()

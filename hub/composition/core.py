@@ -64,8 +64,6 @@ async def _open_certificates(context: BuildContext, resources: Resources) -> Cer
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Authentication, limits and audit of both doors."""
-
     peers: Peers
     auditor: Auditor
     limits: AccessLimits

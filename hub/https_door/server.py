@@ -268,7 +268,6 @@ def _shown(host: str, port: int) -> str:
 
 
 async def named(incoming: Incoming, inner: Inner) -> web.StreamResponse:
-    """Filter that adds the cluster of the request to log lines."""
     cluster = cluster_of(incoming.attributes)
     if not cluster:
         return await inner(incoming)

@@ -39,7 +39,6 @@ class KeyPairs(KeyPlace):
         return max(unknown, key=lambda pair: pki.parse_certificate(pair.certificate).not_before, default=None)
 
     async def _files_of(self, authority: AuthorityId) -> list[str]:
-        """The names of the CA's key and certificate."""
         keys = [name for name, pair in (await self._pairs()).items() if authority_id(pair.certificate) == authority]
         return [name for key in keys for name in (key, _beside(key))]
 

@@ -144,7 +144,6 @@ class DoorsCertificate:
         self._warn()
 
     def _warn(self) -> None:
-        """Warn of ends that only an operator can prevent."""
         ending = self.ending()
         if ending != self._warned and ending:
             log.warning(ending)

@@ -41,7 +41,6 @@ class TargetScope:
 
     @property
     def selects(self) -> bool:
-        """Whether it selects objects without their names."""
         return self.everything or any(self.query.values())
 
     def check(self, target: Target) -> None:
@@ -127,7 +126,6 @@ def located(catalogue: Catalogue, manifest: Mapping[str, Any], namespace: str) -
 
 
 def _sources(name: str, *, recursive: bool) -> list[str]:
-    """The file, or the manifests in the directory."""
     if name == "-" or not Path(name).is_dir():
         return [name]
     inside = Path(name).rglob("*") if recursive else Path(name).glob("*")

@@ -185,7 +185,6 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def context_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Contexts of the kubeconfig in use."""
     del parameter
 
     return complete_words(lambda: KubeconfigFiles.chosen(option_of(context, "kubeconfig")).contexts, incomplete)

@@ -82,7 +82,6 @@ class RowPrinter(Printer):
         self._layout: Layout | None = None
 
     def _put(self, titles: Sequence[str], rows: Sequence[Sequence[str]], *, upper: bool = True) -> None:
-        """Print rows; before the first ones, the titles."""
         has_header = self._layout is None and self._options.headers
         if self._layout is None:
             self._layout = Layout(titles, rows, color=wants_color(), upper=upper, heads=self._options.headers)

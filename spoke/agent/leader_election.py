@@ -234,7 +234,6 @@ class ElectedAgent:
         raise self._unusable.result()
 
     async def _work(self, term: Term) -> None:
-        """Run the agent of one term until it is cancelled."""
         self._idle.clear()
         self._working.set()
         try:

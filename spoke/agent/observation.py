@@ -87,7 +87,6 @@ class Observer:
             seen.rest = max(decision.not_before - self._agent.ports.clock.now(), timedelta())
 
     async def _read_credential(self, seen: Observation, hub: HubId, uid: str) -> None:
-        """Read and judge the hub's credential, and find the names and the way to a new one."""
         slot, owner, listing = hub_slot(self._agent.ports.secrets, hub), seen.owner, seen.listing
         seen.kept = await slot.read()
         if hub == owner.hub_id:

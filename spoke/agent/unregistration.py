@@ -110,7 +110,6 @@ class ResidentAgent:
             await cancel_and_wait(following)
 
     async def _at_home(self) -> None:
-        """Run the agent until the mark appears."""
         working = asyncio.create_task(self._make().run(), name="resident")
         try:
             while self._mark is None and not working.done():
@@ -128,7 +127,6 @@ class ResidentAgent:
             working.result()
 
     async def _away(self, mark: LeftMark) -> None:
-        """Stay inactive until the mark is lifted."""
         since = f" since {mark.at}" if mark.at else ""
         said = f"this cluster has left its hubs{since}: hand in a new bootstrap kubeconfig, or start the agent with --rejoin"
         log.warning("departure.away", because=said)

@@ -30,8 +30,6 @@ class MissingBootstrapError(InvalidError):
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """One hub of the list with the credential for registration."""
-
     name: str
     """The agent's name for the hub, from the file or the secret."""
     source: str

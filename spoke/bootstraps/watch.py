@@ -36,7 +36,6 @@ class BootstrapWatch:
 
     @property
     def replaced(self) -> bool:
-        """Whether the list itself has changed since the last `read`."""
         return self._bootstraps.signature() != self._signature
 
     def wake_up(self) -> None:

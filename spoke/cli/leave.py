@@ -44,8 +44,6 @@ LEASE_DURATION = timedelta(seconds=15)
 
 @dataclass(slots=True)
 class _Hub:
-    """A hub that has issued a credential."""
-
     credential: Contents = field(repr=False)
     connection: HubConnection
     owed: bool = True

@@ -220,7 +220,6 @@ async def _delete(slot: Slot) -> None:
 
 
 def _fingerprint(addon: AddOn, entry: AddOnRegistration, shared: AddOnContext) -> str:
-    """Changes with everything that requires another credential."""
     parts = (
         entry.driver,
         entry.signer_name,

@@ -73,7 +73,6 @@ class AvailabilityWatch:
         return lambda: self._listeners.remove(changed)
 
     async def run(self) -> None:
-        """Probe until cancelled, more often while the API server fails."""
         while True:
             began = self._clock.monotonic()
             _, answers = await self.probe()

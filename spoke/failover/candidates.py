@@ -69,7 +69,6 @@ class ReconnectTimeout:
         self._opened_at = self._clock.monotonic()
 
     def moved(self) -> None:
-        """Record that the session is with another hub, which has not failed."""
         self._lost_at = None
 
     def lost(self) -> bool:
@@ -189,7 +188,6 @@ class HubList:
         self._show()
 
     def be_open(self) -> None:
-        """Record that the owner has accepted a session."""
         self._lost_since = None
         self._opened_at = self._clock.monotonic()
 
@@ -264,7 +262,6 @@ class HubList:
                 memory.until = min(memory.until, memory.answered_until)
 
     def _when(self, moment: float | None, now: datetime) -> datetime | None:
-        """Convert a monotonic time to the present wall clock."""
         return now + timedelta(seconds=moment - self._clock.monotonic()) if moment is not None else None
 
     def _wake_for_the_way_back(self, candidates: tuple[HubCandidate, ...], now: datetime) -> None:

@@ -144,7 +144,6 @@ class Standby:
                 changed()
 
     async def _sweep(self) -> None:
-        """Delete the slots of hubs that have left the list."""
         await asyncio.sleep(SWEEP_DELAY.total_seconds())
         post = self._post
         if post is None or not post.listing.hubs or not post.listing.whole:

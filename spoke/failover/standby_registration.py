@@ -316,7 +316,6 @@ class StandbyRegistration:
 
     @property
     def _holds(self) -> bool:
-        """Whether there is a credential that may be valid."""
         return self.record.hub.credential_ends_at is not None
 
     def _hold(self, ends_at: datetime | None) -> None:

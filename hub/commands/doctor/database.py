@@ -62,7 +62,6 @@ def judged(state: DatabaseState, settings: HubSettings, clock: Clock, took: time
 
 
 def _identity(state: DatabaseState, settings: HubSettings) -> list[DoctorFinding]:
-    """Whether the keys and settings match the database's hub."""
     found = []
     suffix = state.facts[SUFFIX]
     if suffix is not None and suffix != settings.api_group_suffix:

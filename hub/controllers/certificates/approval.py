@@ -137,7 +137,6 @@ class RuleStatusReconciler(BatchReconciler[str]):
         self.wanted = GenerationFilter()
 
     def count(self, decision: RuleDecision) -> None:
-        """Add a decision to the next write of COUNTS."""
         self._decisions.append((decision, self._now()))
 
     async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
@@ -149,7 +148,6 @@ class RuleStatusReconciler(BatchReconciler[str]):
         return batch
 
     async def _enqueue_requests_of(self, keys: Sequence[str]) -> Mapping[str, timedelta | None]:
-        """Enqueue the requests that waited for the acceptance of their clusters."""
         names = tuple(key.removeprefix(ACCEPTED) for key in keys)
         for request in await self._store.read(approval_rules.undecided_of, names):
             self._enqueue_request(request)

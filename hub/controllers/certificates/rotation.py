@@ -115,7 +115,6 @@ class Rotation(Reconciler[str]):
         return changed
 
     async def _remove_keys(self, retired: Collection[AuthorityId]) -> None:
-        """Remove the keys of retired CAs, each once, with retries."""
         try:
             for one in retired:
                 if one not in self._removed:

@@ -69,7 +69,6 @@ class Staleness(BatchReconciler[str]):
         return dict.fromkeys(names)
 
     def _due(self, tx: Transaction, chosen: Requirement, after: Key | None) -> tuple[Sequence[str], Key | None]:
-        """The due clusters of one page, and the start of the next page."""
         page = tx.objects.find(MANAGED_CLUSTERS, Query(fields=(chosen,), limit=PAGE, after=after))
         policy = self._policy_at(tx)
         due = [stored.key.name for stored in page.items if self._is_due(tx, stored.document, policy)]

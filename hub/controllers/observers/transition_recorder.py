@@ -187,7 +187,6 @@ class TransitionRecorder:
             )
 
     def _revocation(self, key: Key, document: Document) -> None:
-        """Record a revocation on the cluster that it concerns, if there is one."""
         status, message = doc.mapping(document, "status"), revocation_rules.describe(document)
         cluster = str(status.get("cluster") or "")
         log.warning("revoked", revocation=key.name, detail=message, by=status.get("revokedBy"))
@@ -220,7 +219,6 @@ class TransitionRecorder:
 
 
 def _ordered(now: _Cluster, before: _Cluster, available: Condition | None) -> Iterator[tuple[str, str]]:
-    """Orders of an operator to the agent: reason and message."""
     if now.move_to and now.move_to != before.move_to:
         yield "MoveRequested", f"to move to the hub {now.move_to}"
     elif now.move_to != before.move_to:

@@ -71,7 +71,6 @@ class HubAuthorizer(Authorizer):
         return decision if decision.allowed else await self._refusal(decision, standing)
 
     async def _refusal(self, decision: Decision, standing: CallerRecord) -> Decision:
-        """Adds to the refusal of an agent or add-on that its cluster is denied."""
         if standing.cluster is None or not await self._is_denied(standing.cluster):
             return decision
         return replace(decision, reason=str(denied_error(standing.cluster)), denial_cause=DenialCause.CLUSTER_DENIED)
@@ -98,7 +97,6 @@ class HubAuthorizer(Authorizer):
         return (await self._standings.of(cluster)).denied
 
     async def _of(self, actor: Actor, standing: CallerRecord) -> tuple[Rights, Actor]:
-        """Returns the rights, and the actor with the groups that count."""
         if standing.purpose is Purpose.BOOTSTRAP or standing.cluster is None:
             return rights_of(standing, None, self._groups), actor
         view = await self._standings.of(standing.cluster)

@@ -53,7 +53,6 @@ class ClientAuthorityFile(ExternalAuthenticator):
             await self.look()
 
     async def look(self) -> None:
-        """Applies the file if it has changed and is valid."""
         try:
             content = await asyncio.to_thread(self._path.read_bytes)
             if content == self.authorities.bundle:

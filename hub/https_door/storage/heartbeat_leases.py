@@ -133,7 +133,6 @@ class BeatViews:
         self._last = HeartbeatSnapshot({}, -1)
 
     async def look(self, query: Query) -> HeartbeatSnapshot:
-        """Returns the heartbeats of the selection's namespace, or all."""
         if query.namespace is not None:
             return await self._store.read(_look_at_one, Key(query.namespace, LEASE_NAME))
         async with self._looking:

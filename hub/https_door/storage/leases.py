@@ -155,7 +155,6 @@ def _start(tx: Transaction, query: Query, after: int) -> tuple[int, list[WatchEv
 
 
 def _departed(tx: Transaction, query: Query, after: int) -> list[WatchEvent]:
-    """Returns DELETED events of heartbeats whose clusters were deleted."""
     gone: dict[Key, WatchEvent] = {}
     for change in _since(tx, MANAGED_CLUSTERS, after):
         key = Key(change.key.name, LEASE_NAME)

@@ -142,7 +142,6 @@ def _update(
 
 
 def _placed(document: Document, key: Key) -> dict[str, Any]:
-    """Returns the document with the key of the URL."""
     return doc.with_metadata(document, name=key.name, namespace=key.namespace or None)
 
 

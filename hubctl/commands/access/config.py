@@ -239,7 +239,6 @@ def view(files: KubeconfigFiles, output: OutputFormat, *, minify: bool, raw: boo
 
 
 def _redacted(entry: Document) -> Document:
-    """A cluster or user without secrets."""
     redacted = dict(entry)
     for key, value in entry.items():
         if key in SECRET or key == "auth-provider":

@@ -288,7 +288,6 @@ def object_lines(one: ObjectReference, document: Mapping[str, Any]) -> Iterator[
 
 
 def _decode_request(request: str) -> dict[str, str]:
-    """Subject, key and alternative names of a PEM certificate request in base64."""
     from machinery import pki  # noqa: PLC0415 - slow to load
 
     try:

@@ -91,7 +91,6 @@ def _is_pair(word: str) -> bool:
 
 
 def _change(client: ApiClient, words: tuple[str, ...], part: str, chosen: dict[str, Any]) -> None:
-    """Change the metadata's `part`, or list it."""
     targets, pairs = split(words)
     changes = read_changes(pairs)
     if not pairs and not chosen["lists"]:
