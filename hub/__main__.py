@@ -3,9 +3,11 @@
 import machinery.startup_imports  # isort: skip
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from hub.settings import ENVIRONMENT_PREFIX  # noqa: E402 - the same
 
 NO_FLAGS = frozenset({"database_url"})
 """Settings without a flag: they may hold a password, and every user can read a process's command line."""
+METAVARS = {"timedelta": "DURATION", "Address": "HOST:PORT", "PosixPath": "DIRECTORY"}
+"""Placeholders of values, by the type of the default."""
 
 EPILOG = f"""
 Every flag is also an environment variable ({ENVIRONMENT_PREFIX}GRPC_LISTEN for --grpc-listen) and a key of the YAML file of
@@ -43,7 +47,8 @@ def main() -> None:
 
 
 _PATH = click.Path(path_type=Path)
-_config = click.option("--config", type=_PATH, metavar="FILE", help="YAML file with the hub's settings.")
+_file = partial(click.option, type=_PATH, metavar="FILE")
+_config = _file("--config", help="YAML file with the hub's settings.")
 _data_dir = click.option("--data-dir", type=_PATH, metavar="DIRECTORY", help="The hub's data directory.")
 
 
@@ -67,14 +72,10 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
             f"--{name.replace('_', '-')}",
             name,
             multiple=multiple,
-            metavar="TEXT" if multiple else _metavar(default),
+            metavar=METAVARS.get(type(default).__name__, "TEXT"),
             help=f"{field.description}{' May be repeated.' if multiple else _default(default)}",
         )(command)
     return command
-
-
-def _metavar(default: object) -> str:
-    return {"timedelta": "DURATION", "Address": "HOST:PORT", "PosixPath": "DIRECTORY"}.get(type(default).__name__, "TEXT")
 
 
 def _default(default: Any) -> str:
@@ -85,9 +86,9 @@ def _default(default: Any) -> str:
 
     if default is None:
         return ""
-    if isinstance(default, bool):
-        return f"  [default: {str(default).lower()}]"
-    return f"  [default: {format_duration(default) if isinstance(default, timedelta) else default}]"
+    if isinstance(default, timedelta):
+        default = format_duration(default)
+    return f"  [default: {str(default).lower() if isinstance(default, bool) else default}]"
 
 
 @main.command(epilog=EPILOG)
@@ -126,12 +127,7 @@ def doctor(config: Path | None, **flags: Any) -> None:
 @click.argument("file", type=_PATH)
 @_config
 @_data_dir
-@click.option(
-    "--passphrase-file",
-    type=_PATH,
-    metavar="FILE",
-    help="Include the hub's keys in the backup, encrypted with the first line of this file.",
-)
+@_file("--passphrase-file", help="Include the hub's keys in the backup, encrypted with the first line of this file.")
 @click.option("--without-keys", is_flag=True, help="Exclude the hub's keys; keep a copy of them elsewhere.")
 @click.option(
     "--record",
@@ -140,15 +136,7 @@ def doctor(config: Path | None, **flags: Any) -> None:
     show_default=True,
     help="When the hub's metric shows this backup: now; later, when FILE is safe; only: FILE is made and safe, so record it.",
 )
-def backup(
-    file: Path,
-    *,
-    config: Path | None,
-    data_dir: Path | None,
-    passphrase_file: Path | None,
-    without_keys: bool,
-    record: str,
-) -> None:
+def backup(file: Path, *, config: Path | None, data_dir: Path | None, record: str, **chosen: Any) -> None:
     """Write a consistent backup of the hub to FILE while the hub is running.
 
     The backup can be restored into SQLite or PostgreSQL. Secrets in it stay encrypted as in the database. It contains the
@@ -166,55 +154,39 @@ def backup(
         if record == "only":
             command.record(settings, file)
         else:
-            command.run(settings, file, passphrase_file, without_keys=without_keys, records=record == "now")
+            command.run(settings, file, **chosen, records=record == "now")
 
 
 @main.command()
 @click.argument("file", type=_PATH)
 @_config
 @_data_dir
-@click.option(
-    "--passphrase-file",
-    type=_PATH,
-    metavar="FILE",
-    help="File with the passphrase that decrypts the keys in the backup.",
-)
-@click.option(
+@_file("--passphrase-file", help="File with the passphrase that decrypts the keys in the backup.")
+@_file(
     "--crl",
     "lists",
     multiple=True,
-    type=_PATH,
-    metavar="FILE",
     help="Certificate revocation list (PEM or DER) that the hub published after the backup. May be repeated, once per CA.",
 )
 @click.option(
     "--readopt",
+    "readopts",
     type=click.Choice(["automatic", "approval", "never"]),
     default="automatic",
     show_default=True,
     help="How agents are readmitted whose certificates were issued after the backup.",
 )
-@click.option("--replace", is_flag=True, help="Replace the hub that exists in the database.")
+@click.option("--replace", "replaces", is_flag=True, help="Replace the hub that exists in the database.")
 @click.option("--unverified", is_flag=True, help="Restore a backup without keys even if its integrity cannot be verified.")
 @click.option(
     "--revision-above",
+    "above",
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
     help="Lower bound for new resourceVersions: a revision that the lost hub served.",
 )
-def restore(
-    file: Path,
-    *,
-    config: Path | None,
-    data_dir: Path | None,
-    passphrase_file: Path | None,
-    lists: tuple[Path, ...],
-    readopt: str,
-    replace: bool,
-    unverified: bool,
-    revision_above: int,
-) -> None:
+def restore(config: Path | None, data_dir: Path | None, readopts: str, **chosen: Any) -> None:
     """Restore a hub from the backup in FILE. Stop all hubs on its database first.
 
     The hub keeps its id, its CAs and its agents. Watchers must list again. Agents whose certificates were signed after the
@@ -229,9 +201,8 @@ def restore(
     from hub.api.restorations import Readopts  # noqa: PLC0415 - the same
     from hub.commands.restore import RestoreOptions, run  # noqa: PLC0415 - help comes at once
 
-    options = RestoreOptions(file, passphrase_file, lists, Readopts(readopt), replace, revision_above, unverified)
     with _errors_exit_with(1):
-        run(options, load({"data_dir": data_dir}, config))
+        run(RestoreOptions(readopts=Readopts(readopts), **chosen), load({"data_dir": data_dir}, config))
 
 
 @main.command(name="version")
@@ -298,9 +269,7 @@ def ca(data_dir: Path | None, arguments: tuple[str, ...]) -> None:
       hub ca rotate --wait
       hub ca rotate --compromised
     """
-    import os  # noqa: PLC0415 - help comes at once
-
-    from machinery.runtime.directory import default_data_dir  # noqa: PLC0415 - the same
+    from machinery.runtime.directory import default_data_dir  # noqa: PLC0415 - help comes at once
 
     place = data_dir or Path(os.environ.get(f"{ENVIRONMENT_PREFIX}DATA_DIR") or default_data_dir())
     program = [sys.executable, "-m", "hubctl", "--kubeconfig", str(place / "admin.kubeconfig"), "ca"]

@@ -24,21 +24,21 @@ CHOICE = (
 log = structlog.get_logger(__name__)
 
 
-def run(settings: HubSettings, file: Path, passphrase: Path | None, *, without_keys: bool, records: bool = True) -> None:
+def run(settings: HubSettings, file: Path, *, passphrase_file: Path | None, without_keys: bool, records: bool) -> None:
     """Make the backup and print the result. `records`: the hub's metric then shows its time. Raises MusterError."""
-    if (passphrase is None) is not without_keys:
+    if (passphrase_file is None) is not without_keys:
         raise InvalidError(CHOICE)
     folder = DataDirectory(settings.keys_dir or settings.data_dir, "hub")
     found: dict[str, bytes] = {}
-    if passphrase is None:
+    if passphrase_file is None:
         kept = keys.read_seal(folder, settings.secrets_key_file)
         seal, place = None if kept is None else partial(keys.proof, kept), PROOF
     else:
         found |= keys.collect(folder, settings.secrets_key_file)
-        seal, place = partial(keys.sealed, found, keys.read_passphrase(passphrase)), SEALED
+        seal, place = partial(keys.sealed, found, keys.read_passphrase(passphrase_file)), SEALED
     with ArchiveWriter(file) as writer:
         snapshot = write_tables(settings.store_url, writer)
-        if passphrase is not None:
+        if passphrase_file is not None:
             found |= keys.collect(folder, settings.secrets_key_file)  # a CA may have been added or removed in the meantime
         manifest = Manifest(
             format=FORMAT,

@@ -30,12 +30,12 @@ SHOWN = 20
 @dataclass(frozen=True, slots=True)
 class RestoreOptions:
     file: Path
-    passphrase: Path | None = None
-    lists: tuple[Path, ...] = ()
-    readopts: Readopts = Readopts.AUTOMATIC
-    replaces: bool = False
-    above: int = 0
-    unverified: bool = False
+    passphrase_file: Path | None
+    lists: tuple[Path, ...]
+    readopts: Readopts
+    replaces: bool
+    above: int
+    unverified: bool
 
 
 def run(options: RestoreOptions, settings: HubSettings) -> None:
@@ -76,12 +76,12 @@ def run(options: RestoreOptions, settings: HubSettings) -> None:
 def _keys(archive: Archive, options: RestoreOptions) -> dict[str, bytes]:
     content = archive.sealed
     if content is None:
-        if options.passphrase is not None:
+        if options.passphrase_file is not None:
             raise InvalidError("the backup has no keys: restore it without --passphrase-file, and copy the keys yourself")
         return {}
-    if options.passphrase is None:
+    if options.passphrase_file is None:
         raise InvalidError("the backup has the hub's keys: give the passphrase that encrypts them (--passphrase-file)")
-    return keys.opened(content, keys.read_passphrase(options.passphrase), archive.digest)
+    return keys.opened(content, keys.read_passphrase(options.passphrase_file), archive.digest)
 
 
 def _read(file: Path) -> bytes:
