@@ -6,17 +6,15 @@ certificate, has another certificate, or does not support HTTP/2, is not the hub
 """
 
 import asyncio
-import http.client
 import json
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
-from urllib.parse import urlsplit
 
 from hub.commands.doctor.findings import DoctorFinding, broken, warning, well
 from hub.issuer.local import CA_CERTIFICATE
@@ -25,7 +23,8 @@ from hub.replica.installation import Addresses
 from hub.settings import HubSettings
 from hub.settings.fields import Address
 from machinery import pki
-from machinery.client.kubeconfig import Kubeconfig, read_kubeconfig
+from machinery.client.kubeconfig_documents import read_document
+from machinery.client.rest import KubeClient
 from machinery.errors import InvalidError
 from machinery.runtime.clock import Clock
 from machinery.runtime.tls import client_context, shown_certificate
@@ -196,45 +195,34 @@ def _finding(door: DoorAt, dialled: Dialled, within: Dialled) -> DoctorFinding:
 async def query_door(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorFinding]:
     """Ask the HTTPS door, as the administrator, for the user name, its time and its readiness.
 
-    Raises MusterError, OSError, HTTPException.
+    Raises MusterError.
     """
     path = settings.data_dir / ADMIN_FILE
     if not path.exists():
         message = f"{path} does not exist: the door cannot be queried as an operator"
         yield warning("operators", message, "the next start creates it")
         return
-    kubeconfig = read_kubeconfig(path)
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    status, date, content = await asyncio.to_thread(_request, kubeconfig, "POST", REVIEW, json.dumps(review).encode())
-    if status == CREATED:
-        user = json.loads(content)["status"]["userInfo"]["username"]
+    async with await KubeClient.from_document(
+        read_document(path), origin=str(path), within=REQUEST_TIMEOUT, environment_proxies=False
+    ) as client:
+        answer, ready = await client.raw("POST", REVIEW, body=review), await client.raw("GET", "/readyz", {"verbose": True})
+    if answer.status == CREATED:
+        user = json.loads(answer.body)["status"]["userInfo"]["username"]
         yield well("operators", f"the certificate in {path} is accepted: {user}")
     else:
-        message = f"the certificate in {path} is not accepted (HTTP status {status})"
+        message = f"the certificate in {path} is not accepted (HTTP status {answer.status})"
         yield broken(
             "operators", message, f"{_PROXY}. If the door is reachable: the hub writes a new {path.name} when it starts"
         )
-    if date is not None and abs(ahead := date - clock.now()) > APART:
+    date = answer.headers.get("Date")
+    if date and abs(ahead := parsedate_to_datetime(date) - clock.now()) > APART:
         side = "ahead of" if ahead > timedelta() else "behind"
         message = f"that of the replica that answered is {abs(ahead).total_seconds():.0f} s {side} this machine's"
         yield broken("clock", message, "set both clocks by NTP")
-    status, _, content = await asyncio.to_thread(_request, kubeconfig, "GET", "/readyz?verbose")
-    if status == OK:
+    if ready.status == OK:
         yield well("readiness", "all checks of /readyz pass")
         return
-    failing = [line.removeprefix("[-]") for line in content.decode("utf-8", "replace").splitlines() if line.startswith("[-]")]
-    for each in failing or [f"HTTP status {status}"]:
+    lines = ready.body.decode("utf-8", "replace").splitlines()
+    for each in [line.removeprefix("[-]") for line in lines if line.startswith("[-]")] or [f"HTTP status {ready.status}"]:
         yield broken("readiness", each, "see the hub's log")
-
-
-def _request(kubeconfig: Kubeconfig, method: str, target: str, body: bytes | None = None) -> tuple[int, datetime | None, bytes]:
-    server, credential = urlsplit(kubeconfig.cluster.server), kubeconfig.require_credential()
-    context = client_context(kubeconfig.cluster.certificate_authority, credential.chain, credential.key)
-    connection = http.client.HTTPSConnection(
-        server.hostname or "", server.port or 443, timeout=REQUEST_TIMEOUT.total_seconds(), context=context
-    )
-    with closing(connection):
-        connection.request(method, target, body, {"Content-Type": "application/json", "User-Agent": "hub-doctor"})
-        answer = connection.getresponse()
-        date = answer.getheader("Date")
-        return answer.status, parsedate_to_datetime(date) if date else None, answer.read()

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from http.client import HTTPException
 
 from machinery.errors import MusterError
 
@@ -43,13 +42,11 @@ Check = Callable[[], AsyncIterator[DoctorFinding]]
 
 
 async def findings_of(name: str, check: Check, advice: str) -> list[DoctorFinding]:
-    """Run a check. A MusterError, OSError or HTTPException becomes its only finding."""
+    """Run a check. A MusterError or OSError becomes its only finding."""
     try:
         return [finding async for finding in check()]
     except MusterError as error:
         message = error.message
-    except HTTPException as error:
-        message = f"no HTTP answer: {type(error).__name__}"
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         message = f"{place}{error.strerror or error}"

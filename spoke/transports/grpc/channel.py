@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 from machinery.errors import InvalidError
 from machinery.meta.timestamps import format_time
 from machinery.pki import CertificateFacts, parse_certificate, parse_chain
+from machinery.runtime.tls import client_context, shown_certificate
 from spoke.domain.credential import validity
 from spoke.ports.hub import ClientIdentity, HubAddress
 
@@ -76,13 +77,15 @@ async def diagnose(address: HubAddress, identity: ClientIdentity, now: datetime)
     host, distrust = host.strip("[]"), ""
     try:
         async with asyncio.timeout(DIAGNOSIS_TIMEOUT.total_seconds()):
-            if (der := await _handshake(host, int(port), _context(None))) is None:
-                return ""
+            der = await shown_certificate(host, int(port))
+            context = client_context(address.ca)
+            context.set_alpn_protocols(["h2"])
             try:
-                await _handshake(host, int(port), _context(address.ca))
+                _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+                writer.transport.abort()
             except ssl.SSLCertVerificationError as error:
                 distrust = error.verify_message
-    except (TimeoutError, OSError, ValueError) as error:
+    except (TimeoutError, OSError, ValueError, InvalidError) as error:
         said = "no answer in time" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or str(error)
         return f"the hub at {address.target} cannot be reached: {said}"
     return _cause(parse_certificate(der), distrust, address, identity, now)
@@ -113,28 +116,6 @@ def _cause(server: CertificateFacts, distrust: str, address: HubAddress, identit
     if ours and ours[0].authority_key_id not in {authority.subject_key_id for authority in trusted}:
         return "the hub refused our client certificate: it is from another certificate authority than this hub's"
     return ""
-
-
-def _context(ca: bytes | None) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.set_alpn_protocols(["h2"])
-    if ca is None:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    else:
-        context.load_verify_locations(cadata=ca.decode("ascii", "replace"))
-    return context
-
-
-async def _handshake(host: str, port: int, context: ssl.SSLContext) -> bytes | None:
-    _, writer = await asyncio.open_connection(host, port, ssl=context)
-    try:
-        tls: ssl.SSLObject | None = writer.get_extra_info("ssl_object")
-        return tls.getpeercert(binary_form=True) if tls is not None else None
-    finally:
-        writer.close()
-        with suppress(OSError, TimeoutError):
-            await writer.wait_closed()
 
 
 def _readable(pem: bytes) -> tuple[CertificateFacts, ...]:
