@@ -55,9 +55,6 @@ class DemoFolder:
         file = f"{name}.kubeconfig" if hub.name == "hub" else f"{name}/{hub.name}.kubeconfig"
         return self.root / "bootstrap" / file
 
-    def hub_kubeconfig(self, name: str) -> Path:
-        return self.root / "spokes" / name
-
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
         """Empty the directory and lock it. Raises OccupiedError when another demo runs in it."""
@@ -129,7 +126,7 @@ def spoke_command(place: DemoFolder, name: str, hubs: Sequence[DemoHub]) -> list
         "run",
         *(f"--bootstrap-kubeconfig={place.bootstrap(name, hub)}" for hub in hubs),
         f"--kubeconfig={place.cluster(name)}",
-        f"--hub-kubeconfig-dir={place.hub_kubeconfig(name)}",
+        f"--hub-kubeconfig-dir={place.root / 'spokes' / name}",
     )
 
 

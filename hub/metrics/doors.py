@@ -6,7 +6,6 @@ from typing import Any
 
 from hub.access.limits import AccessLimits
 from hub.grpc_door.session.context import DoorContext
-from hub.grpc_door.session.sessions import Sessions
 from hub.https_door.server import HttpsServer
 from machinery.apiserver.http.filters import Draining
 from machinery.observability.metrics import Registry, counter, gauge, histogram
@@ -41,7 +40,7 @@ CALLS_IN_FLIGHT = gauge("hub_grpc_in_flight", "Calls of the gRPC door in progres
 def add_agents(registry: Registry, agents: DoorContext) -> None:
     sessions, beats, calls = agents.sessions, agents.beats, agents.calls
     counts = beats.counts
-    registry.bind(SESSIONS, lambda: by_version(sessions))
+    registry.bind(SESSIONS, lambda: bounded(Counter(each.agent_version[:MAX_LABEL_LENGTH] for each in sessions.all())))
     registry.bind(OPENED, lambda: sessions.opened)
     registry.bind(SUPERSEDED, lambda: sessions.superseded)
     registry.bind(DRAINED, lambda: sessions.drained)
@@ -57,11 +56,6 @@ def add_agents(registry: Registry, agents: DoorContext) -> None:
     registry.bind(CALLS, lambda: calls.handled)
     registry.bind(CALL_SECONDS, lambda: calls.seconds)
     registry.bind(CALLS_IN_FLIGHT, lambda: agents.gate.in_flight)
-
-
-def by_version(sessions: Sessions) -> Mapping[str, int]:
-    """Returns the number of sessions by agent version; rare versions are counted together."""
-    return bounded(Counter(each.agent_version[:MAX_LABEL_LENGTH] for each in sessions.all()))
 
 
 def bounded(counted: Mapping[str, int], most: int = MOST_VERSIONS) -> Mapping[str, int]:

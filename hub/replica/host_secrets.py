@@ -18,6 +18,7 @@ from hub.settings.fields import IN_CLUSTER
 from machinery.client.ownership import owner_if_known
 from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
+from machinery.runtime.backoff import retried
 
 SECRETS = RestResource("", "v1", "secrets")
 TRIES = 5
@@ -47,14 +48,7 @@ class ClusterKeySecret(KeySecret):
 
     async def write(self, changes: Mapping[str, bytes | None]) -> None:
         """Update guarded by resourceVersion, with retries on conflicts. Raises ConflictError after TRIES attempts."""
-        for attempt in range(TRIES):
-            try:
-                await self._write(changes)
-            except (ConflictError, AlreadyExistsError, NotFoundError):
-                if attempt == TRIES - 1:
-                    raise
-            else:
-                return
+        await retried(lambda: self._write(changes), (ConflictError, AlreadyExistsError, NotFoundError), TRIES)
 
     async def _write(self, changes: Mapping[str, bytes | None]) -> None:
         kept = {name: b64encode(content).decode("ascii") for name, content in changes.items() if content is not None}

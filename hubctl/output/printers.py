@@ -132,11 +132,8 @@ class TablePrinter(RowPrinter):
         if not self._options.watch:
             chosen = (index for index in self._chosen if any(cell_text(row["cells"][index]) not in EMPTY for row in rows))
             self._chosen = [*chosen] or self._chosen
-        while len(self._chosen) > 1 and self._width(rows) > width:
+        while len(self._chosen) > 1 and Layout(self._titles(), [self._cells(row, "ADDED") for row in rows]).width > width:
             self._chosen.pop()
-
-    def _width(self, rows: Sequence[dict[str, Any]]) -> int:
-        return Layout(self._titles(), [self._cells(row, "ADDED") for row in rows]).width
 
     def event(self, kind: str, answer: dict[str, Any]) -> None:
         for row in answer.get("rows") or []:

@@ -14,6 +14,7 @@ import structlog
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError, NotLeaderError
 from machinery.identity import HubId
 from machinery.observability.logs import LogOnce
+from machinery.runtime.backoff import retried
 from spoke.domain.credential import (
     CERTIFICATE,
     EPOCH,
@@ -53,17 +54,13 @@ class Slot:
 
     async def change(self, edit: Callable[[Contents], Contents]) -> Contents:
         """Store `edit(contents)`; after a concurrent change, read again and edit that."""
-        for attempt in range(1, ATTEMPTS + 1):
-            present = self._last or await self._secrets.read(self.name)
-            self._last = None
-            try:
-                self._last = await self._secrets.write(self.name, edit(present.contents), present.version)
-            except (ConflictError, AlreadyExistsError):
-                if attempt == ATTEMPTS:
-                    raise
-            else:
-                return self._last.contents
-        raise AssertionError  # the loop returns or raises
+
+        async def attempt() -> Contents:
+            present, self._last = self._last or await self._secrets.read(self.name), None
+            self._last = await self._secrets.write(self.name, edit(present.contents), present.version)
+            return self._last.contents
+
+        return await retried(attempt, (ConflictError, AlreadyExistsError), ATTEMPTS)
 
     async def forget(self) -> None:
         """Delete the pending request; delete the secret if it holds no credential.

@@ -11,6 +11,7 @@ import asyncio
 from base64 import b64encode
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -25,6 +26,7 @@ from machinery.apiserver.storage import Actor
 from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import ConflictError, MusterError
 from machinery.observability.logs import LogOnce
+from machinery.runtime.backoff import retried
 from machinery.runtime.clock import Clock
 from machinery.runtime.tls import Serving
 
@@ -106,20 +108,14 @@ async def keep_bundle(client: KubeClient, service: tuple[str, str], bundle: byte
         named = spec.get("service") or {}
         return (named.get("namespace"), named.get("name")) == service and spec.get("caBundle") != encoded
 
+    async def write(name: str) -> None:
+        current = await client.get(API_SERVICES.path(name))
+        if is_outdated(current):
+            await client.update(API_SERVICES.path(name), {**current, "spec": {**current["spec"], "caBundle": encoded}})
+            log.info("caBundle of an APIService written", apiservice=name)
+
     for found in filter(is_outdated, await client.list(API_SERVICES.path())):
-        name, path = found["metadata"]["name"], API_SERVICES.path(found["metadata"]["name"])
-        for left in reversed(range(TRIES)):
-            current = await client.get(path)
-            if not is_outdated(current):
-                break
-            try:
-                await client.update(path, {**current, "spec": {**current["spec"], "caBundle": encoded}})
-            except ConflictError:
-                if not left:
-                    raise
-            else:
-                log.info("caBundle of an APIService written", apiservice=name)
-                break
+        await retried(partial(write, found["metadata"]["name"]), (ConflictError,), TRIES)
 
 
 class DelegatingReviewer(DelegatedAuthorizer):

@@ -10,12 +10,13 @@ from typing import Any
 
 from machinery.client.errors import from_answer
 from machinery.client.proxy import shown_proxy
-from machinery.client.rest import KubeClient, Response, RestResource
-from machinery.errors import UnauthorizedError, UnavailableError
+from machinery.client.rest import KubeClient, Object, Response, RestResource
+from machinery.errors import ForbiddenError, MusterError, NotFoundError, UnauthorizedError, UnavailableError
 from machinery.identity import AgentId, ClusterName, parse_agent_user
 from machinery.pki import parse_chain
 from machinery.runtime.clock import Clock, OffsetClock
-from spoke.ports.hub import ClientIdentity, HubAddress
+from spoke.domain.next_step import SessionEnd, loss_of
+from spoke.ports.hub import ClientIdentity, HubAddress, HubLostError
 
 WITHIN = timedelta(seconds=10)
 """A call without an answer for this long has failed."""
@@ -123,3 +124,23 @@ def _user(identity: ClientIdentity) -> dict[str, str]:
 
 def _encoded(pem: bytes) -> str:
     return b64encode(pem).decode()
+
+
+def to_loss(error: MusterError) -> HubLostError:
+    """The end of a session that the answer to a call means."""
+    if isinstance(error, HubLostError):
+        return error
+    if isinstance(error, UnauthorizedError):
+        return HubLostError(error.message, loss_of(error.denial_cause, SessionEnd.UNAUTHENTICATED))
+    end = SessionEnd.FORGOTTEN if isinstance(error, NotFoundError) else SessionEnd.UNREACHABLE
+    return HubLostError(error.message, end, retry_after=error.retry_after)
+
+
+async def read_cluster(door: ApiDoor, cluster: ClusterName) -> Object:
+    """Our ManagedCluster. Raises ForbiddenError when it is unreadable, HubLostError when no session is possible."""
+    try:
+        return await (await door.kube()).get(door.clusters.path(cluster))
+    except ForbiddenError:
+        raise
+    except MusterError as error:
+        raise to_loss(error) from error

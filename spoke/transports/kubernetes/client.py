@@ -46,7 +46,7 @@ from spoke.ports.hub import (
     SessionHello,
     StandbyAnswer,
 )
-from spoke.transports.kubernetes.api import ApiDoor
+from spoke.transports.kubernetes.api import ApiDoor, read_cluster, to_loss
 from spoke.transports.kubernetes.documents import (
     ADDON_LABEL,
     CLUSTER_LABEL,
@@ -62,7 +62,7 @@ from spoke.transports.kubernetes.documents import (
     token_of,
     token_request,
 )
-from spoke.transports.kubernetes.session import ApiSession, read_cluster, to_loss
+from spoke.transports.kubernetes.session import ApiSession
 
 ANOTHER = (
     'the cluster name "{}" belongs to another cluster: register under another name, '

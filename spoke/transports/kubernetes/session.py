@@ -25,14 +25,14 @@ from machinery.errors import (
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.meta.conditions import AVAILABLE, Condition, find
 from machinery.observability import tracing
-from machinery.runtime.backoff import Backoff
+from machinery.runtime.backoff import Backoff, retried
 from machinery.runtime.tasks import cancel_and_wait
 from spoke.domain.hubs import ListedHub
-from spoke.domain.next_step import SessionEnd, loss_of
+from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint
 from spoke.ports.hub import Desired, Drain, HubLostError
 from spoke.transports import OpenSession
-from spoke.transports.kubernetes.api import ApiDoor
+from spoke.transports.kubernetes.api import ApiDoor, read_cluster
 from spoke.transports.kubernetes.documents import (
     EVENTS,
     LEASE_NAME,
@@ -57,30 +57,10 @@ HIDDEN_PAUSE = timedelta(seconds=5)
 LONGEST_SLEEP = timedelta(hours=1)
 
 ATTEMPTS = 8
-UPDATE_PAUSE = 0.02
-"""Seconds between the first two attempts of an update; each further pause is longer."""
+FIRST_PAUSE = timedelta(milliseconds=20)
+"""Between the first two attempts of an update; each further pause is longer."""
 
 log = structlog.get_logger(__name__)
-
-
-def to_loss(error: MusterError) -> HubLostError:
-    """The end of a session that the answer to a call means."""
-    if isinstance(error, HubLostError):
-        return error
-    if isinstance(error, UnauthorizedError):
-        return HubLostError(error.message, loss_of(error.denial_cause, SessionEnd.UNAUTHENTICATED))
-    end = SessionEnd.FORGOTTEN if isinstance(error, NotFoundError) else SessionEnd.UNREACHABLE
-    return HubLostError(error.message, end, retry_after=error.retry_after)
-
-
-async def read_cluster(door: ApiDoor, cluster: ClusterName) -> Object:
-    """Our ManagedCluster. Raises ForbiddenError when it is unreadable, HubLostError when no session is possible."""
-    try:
-        return await (await door.kube()).get(door.clusters.path(cluster))
-    except ForbiddenError:
-        raise
-    except MusterError as error:
-        raise to_loss(error) from error
 
 
 class ApiSession(OpenSession):
@@ -184,37 +164,35 @@ class ApiSession(OpenSession):
         self, path: str, what: str, patch_of: Callable[[Object], Object], present: Object | None = None
     ) -> tuple[Object, Object]:
         """Write `patch_of(present)` to the status; return the object before and after. A conflict has it read again."""
-        kube, pauses = await self._door.kube(), Backoff(timedelta(milliseconds=20), timedelta(seconds=1))
-        for _ in range(ATTEMPTS):
-            present = present if present is not None else await self._asked(kube.get(path))
-            patch = patch_of(present)
-            if not patch:
-                return present, present
-            try:
-                return present, await self._asked(kube.patch(f"{path}/status", patch))
-            except ConflictError:
-                present = None
-                await asyncio.sleep(pauses.next().total_seconds())
-        raise ConflictError(f"{what} was changed by others {ATTEMPTS} times while we reported")
+        kube, seen = await self._door.kube(), [present] if present is not None else []
+
+        async def attempt() -> tuple[Object, Object]:
+            read = seen.pop() if seen else await self._asked(kube.get(path))
+            patch = patch_of(read)
+            return read, await self._asked(kube.patch(f"{path}/status", patch)) if patch else read
+
+        try:
+            return await retried(attempt, (ConflictError,), ATTEMPTS, Backoff(FIRST_PAUSE, timedelta(seconds=1)))
+        except ConflictError:
+            raise ConflictError(f"{what} was changed by others {ATTEMPTS} times while we reported") from None
 
     async def _maintain(self, present: Object, endpoints: Sequence[ExternalEndpoint]) -> Object:
         """Write annotations and client configs where they differ, unless the hub forbids it; return the resulting document."""
-        kube, path = await self._door.kube(), self._door.clusters.path(self._cluster)
-        for attempt in range(1, ATTEMPTS + 1):
-            wanted = maintained_cluster(present, self._annotations, endpoints)
-            if wanted == present or not self._may_update:
-                break
+        kube, path, seen = await self._door.kube(), self._door.clusters.path(self._cluster), [present]
+
+        async def attempt() -> Object:
+            read = seen.pop() if seen else await kube.get(path)
+            wanted = maintained_cluster(read, self._annotations, endpoints)
+            if wanted == read or not self._may_update:
+                return read
             try:
                 return await kube.update(path, wanted)
-            except ConflictError:
-                if attempt == ATTEMPTS:
-                    raise
-                await asyncio.sleep(UPDATE_PAUSE * attempt)
-                present = await kube.get(path)
             except ForbiddenError as error:
                 self._may_update = False
                 log.info("cluster.refresh_failed", why=error.message)
-        return present
+                return read
+
+        return await retried(attempt, (ConflictError,), ATTEMPTS, Backoff(FIRST_PAUSE, timedelta(seconds=1)))
 
     async def _record_availability(self, before: Object, after: Object, report: ClusterReport) -> None:
         """Create an Event for a change of availability. A failure to create it is only logged."""
