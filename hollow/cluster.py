@@ -1,6 +1,5 @@
 """Hollow clusters: in-memory objects behind a real API server on a real port with its own certificates; one, or many."""
 
-import base64
 import errno
 import os
 import re
@@ -40,6 +39,7 @@ from machinery.apiserver.kinds.tokens import GROUP as AUTHENTICATION
 from machinery.apiserver.resource import ApiGroup
 from machinery.apiserver.server import ApiServer
 from machinery.apiserver.storage import GroupResource
+from machinery.client.kubeconfig_documents import encoded, with_one_context
 from machinery.errors import ForbiddenError, InvalidError, UnavailableError
 from machinery.identity import cluster_name
 from machinery.meta.objects import Key
@@ -110,16 +110,10 @@ class HollowCluster:
 
     def kubeconfig(self, *, token: bool = False) -> dict[str, Any]:
         name, (chain, key) = self.shape.name, self._administrator
-        certificate = {"client-certificate-data": _encoded(chain), "client-key-data": _encoded(key)}
-        cluster = {"server": self.url, "certificate-authority-data": _encoded(self._authority)}
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": name, "cluster": cluster}],
-            "users": [{"name": f"{name}-admin", "user": {"token": self._token} if token else certificate}],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": f"{name}-admin"}}],
-            "current-context": name,
-        }
+        certificate = {"client-certificate-data": encoded(chain), "client-key-data": encoded(key)}
+        cluster = {"server": self.url, "certificate-authority-data": encoded(self._authority)}
+        user = {"token": self._token} if token else certificate
+        return with_one_context(name, cluster, user, user_name=f"{name}-admin")
 
     async def start(self) -> None:
         """Raises UnavailableError when it cannot listen, for example because the port is in use."""
@@ -226,10 +220,6 @@ def _checked(host: str) -> str:
     elif not _HOST_NAME.fullmatch(host):
         raise InvalidError(f'"{host[:80]}" is neither an address nor a host name')
     return host
-
-
-def _encoded(pem: bytes) -> str:
-    return base64.b64encode(pem).decode()
 
 
 PLACEHOLDER = "{name}"

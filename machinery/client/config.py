@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import aiohttp
 
-from machinery.client.kubeconfig_documents import FILES, ChosenContext, choose, decoded
+from machinery.client.kubeconfig_documents import FILES, ChosenContext, choose, decoded, with_one_context
 from machinery.client.kubernetes_package import (
     ApiClient,
     ConfigException,
@@ -41,12 +41,7 @@ async def from_kubeconfig(document: Mapping[str, Any], *, origin: str, base: Pat
     _check(chosen, origin)
     cluster = _materialised(chosen.cluster, "cluster", origin, base, folder)
     user = _materialised(chosen.user, "user", origin, base, folder)
-    flat = {
-        "current-context": "only",
-        "contexts": [{"name": "only", "context": {"cluster": "only", "user": "only"}}],
-        "clusters": [{"name": "only", "cluster": cluster}],
-        "users": [{"name": "only", "user": user}],
-    }
+    flat = with_one_context("only", cluster, user)
     configuration = _configuration()
     try:
         loader = await load_kube_config_from_dict(flat, client_configuration=configuration, temp_file_path=str(folder))

@@ -122,6 +122,19 @@ def entries_of(document: Mapping[str, Any], section: str) -> Iterator[Document]:
     yield from (entry for entry in listed if isinstance(entry, dict)) if isinstance(listed, list) else ()
 
 
+def with_one_context(name: str, cluster: Document, user: Document, *, user_name: str = "") -> Document:
+    """A kubeconfig with one cluster, one user (of the same name unless given) and one context, which is the current one."""
+    user_name = user_name or name
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": user_name, "user": user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": user_name}}],
+        "current-context": name,
+    }
+
+
 def encoded(pem: bytes) -> str:
     """The value of a key that ends in `-data`."""
     return base64.b64encode(pem).decode("ascii")

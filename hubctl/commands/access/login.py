@@ -36,7 +36,7 @@ from hubctl.files import output_file, single_user
 from hubctl.options import with_options
 from machinery.client.exec_credential import EXEC_INFO, ExecCluster, ExecUser, read_exec_info, written_credential
 from machinery.client.kubeconfig import ClusterEntry, Kubeconfig, parsed, write_kubeconfig
-from machinery.client.kubeconfig_documents import KINDS, parse_document
+from machinery.client.kubeconfig_documents import KINDS, parse_document, with_one_context
 from machinery.errors import InvalidError
 from machinery.product import GROUP_SUFFIX, NAME
 from machinery.runtime.clock import SystemClock
@@ -229,15 +229,9 @@ def _with_entries(document: Document, new: Mapping[str, Document], path: Path, *
 
 def _parsed_cluster(entry: Document, folder: Path) -> ClusterEntry | None:
     """The cluster with the content of the files that it names; None: it is not usable."""
-    context = {"name": "login", "context": {"cluster": entry["name"], "user": "login"}}
-    document = {
-        "clusters": [entry],
-        "users": [{"name": "login", "user": {}}],
-        "contexts": [context],
-        "current-context": "login",
-    }
+    document = with_one_context(entry["name"], {}, {})
     try:
-        return parsed(document, source="of this login", folder=folder).cluster
+        return parsed({**document, "clusters": [entry]}, source="of this login", folder=folder).cluster
     except InvalidError:
         return None
 

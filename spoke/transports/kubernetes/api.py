@@ -1,7 +1,6 @@
 """One Kubernetes API with one identity, opened by the first call. Answers to /version set the hub's time by their Date."""
 
 import json
-from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -9,6 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from machinery.client.errors import from_answer
+from machinery.client.kubeconfig_documents import encoded, with_one_context
 from machinery.client.proxy import shown_proxy
 from machinery.client.rest import KubeClient, Object, Response, RestResource
 from machinery.errors import ForbiddenError, MusterError, NotFoundError, UnauthorizedError, UnavailableError
@@ -102,28 +102,15 @@ class ApiDoor:
         self._time.set_time(now if date - DATE_STEP <= now <= date + 2 * DATE_STEP else date + DATE_STEP / 2)
 
     def _kubeconfig(self) -> Mapping[str, Any]:
-        address, identity = self.address, self._identity
-        cluster: dict[str, Any] = {"server": address.target, "certificate-authority-data": _encoded(address.ca)}
+        address, identity, token = self.address, self._identity, self._identity.token
+        cluster: dict[str, Any] = {"server": address.target, "certificate-authority-data": encoded(address.ca)}
         named = {"proxy-url": address.proxy, "tls-server-name": address.tls_server_name}
         cluster.update({name: value for name, value in named.items() if value})
-        return {
-            "current-context": "hub",
-            "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "agent"}}],
-            "clusters": [{"name": "hub", "cluster": cluster}],
-            "users": [{"name": "agent", "user": _user(identity)}],
-        }
-
-
-def _user(identity: ClientIdentity) -> dict[str, str]:
-    if identity.token is None:
-        return {"client-certificate-data": _encoded(identity.certificate), "client-key-data": _encoded(identity.key)}
-    if identity.token.text:
-        return {"token": identity.token.text}
-    return {"tokenFile": str(identity.token.file)}
-
-
-def _encoded(pem: bytes) -> str:
-    return b64encode(pem).decode()
+        if token is None:
+            user = {"client-certificate-data": encoded(identity.certificate), "client-key-data": encoded(identity.key)}
+        else:
+            user = {"token": token.text} if token.text else {"tokenFile": str(token.file)}
+        return with_one_context("hub", cluster, user)
 
 
 def to_loss(error: MusterError) -> HubLostError:
