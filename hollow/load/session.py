@@ -12,6 +12,7 @@ from hollow.objects import KUBERNETES_VERSION
 from machinery.errors import MusterError
 from machinery.identity import AddOnName
 from machinery.runtime.clock import Clock
+from machinery.runtime.event_loop import wait_at_most
 from machinery.runtime.tasks import cancel_and_wait, first_error
 from spoke.credentials.kubeconfigs import HubConnection
 from spoke.credentials.trust_bundle import fingerprints
@@ -183,7 +184,7 @@ class LoadSession:
                     under_way.create_task(self._beat(due + missed * interval), name="load/beat")
                     until_next = pause(self._session.beat_interval, self._parts.random.random(), self._hub_clock.now())
                     beats.due = now + until_next.total_seconds()
-                    await _wait(self._beat_now, until_next.total_seconds())
+                    await wait_at_most(self._beat_now, until_next.total_seconds())
         except BaseExceptionGroup as group:
             raise first_error(group) from None
 
@@ -222,7 +223,7 @@ class LoadSession:
                 self._parts.measures.counts["changes"] += 1
                 due, change = change, change + random.uniform(0.5, 1.5) * period
             await self._send_status(due)
-            await _wait(self._report_now, min(due + RESYNC, change) - loop.time())
+            await wait_at_most(self._report_now, min(due + RESYNC, change) - loop.time())
 
     async def _send_status(self, due: float) -> None:
         nodes, measures = self._beats.nodes, self._parts.measures
@@ -280,7 +281,7 @@ class LoadSession:
         pauses = Pauses().denied.backoff(self._parts.random)
         while True:
             left = self._renewal.due - self._hub_clock.now()
-            if await _wait(self._renewal_moved, left.total_seconds()):
+            if await wait_at_most(self._renewal_moved, left.total_seconds()):
                 self._renewal_moved.clear()
                 continue
             try:
@@ -321,12 +322,3 @@ class LoadSession:
             bundle = await self._session.trust_bundle()
             await self._owner.trust(bundle)
             await self._session.trust_installed(fingerprints(bundle))
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(max(seconds, 0.0)):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True

@@ -17,6 +17,7 @@ from typing import Protocol, cast
 import structlog
 
 from machinery.errors import MusterError
+from machinery.runtime.event_loop import wait_at_most
 from machinery.runtime.tasks import cancel_and_wait
 from spoke.bootstraps.listing import Bootstraps
 from spoke.credentials.kubeconfigs import HubConnection
@@ -141,9 +142,7 @@ class ResidentAgent:
                     self._mark = None
                     return
                 self._news.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(POLL.total_seconds()):
-                        await self._news.wait()
+                await wait_at_most(self._news, POLL.total_seconds())
         except MusterError as error:
             log.warning("departure.not_cancelled", error=error.message)
             await asyncio.sleep(RETRY.total_seconds())

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import structlog
 
 from machinery.errors import MusterError
+from machinery.runtime.event_loop import wait_at_most
 from machinery.runtime.tasks import cancel_and_wait
 from spoke.bootstraps.listing import BootstrapListing, Bootstraps, BootstrapSource
 
@@ -87,9 +88,7 @@ class BootstrapWatch:
 
     async def rest(self, delay: timedelta) -> None:
         """Wait for `delay` or until the list changes."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(delay.total_seconds()):
-                await self._changed.wait()
+        await wait_at_most(self._changed, delay.total_seconds())
 
     async def unless_changed(self, work: Coroutine[Any, Any, T], *, leave: Callable[[], bool] = lambda: True) -> T | None:
         """The result of `work`; None as soon as the list changes and `leave` confirms that this matters."""

@@ -7,7 +7,6 @@ keepalive report; the session is then lost.
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from random import Random
 
@@ -15,6 +14,7 @@ import structlog
 
 from machinery.observability.metrics import Distribution
 from machinery.runtime.clock import Clock
+from machinery.runtime.event_loop import wait_at_most
 from machinery.runtime.tasks import first_error
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.schedule import SILENCE, pause
@@ -72,9 +72,7 @@ class HeartbeatSender:
                     under_way.create_task(self._beat(), name="beat")
                     hub_time = self._hub_clock.now() if self._hub_clock is not None else None
                     until_next = pause(self._session.beat_interval, self._random.random(), hub_time)
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(until_next.total_seconds()):
-                            await self._soon.wait()
+                    await wait_at_most(self._soon, until_next.total_seconds())
         except BaseExceptionGroup as group:
             raise first_error(group) from None  # the oldest beat's; at the end of a session all open beats fail alike
 

@@ -32,6 +32,7 @@ from machinery.errors import (
 from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import OffsetClock
+from machinery.runtime.event_loop import wait_at_most
 from spoke.bootstraps.listing import Bootstrap
 from spoke.credentials.judgement import CredentialJudge, rejection
 from spoke.credentials.kubeconfigs import HubConnection, recovery_connection, stored_connection
@@ -136,9 +137,7 @@ class StandbyRegistration:
         while True:
             self._updated.clear()
             delay = await self._attempt()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(delay.total_seconds()):
-                    await self._updated.wait()
+            await wait_at_most(self._updated, delay.total_seconds())
 
     async def _attempt(self) -> timedelta:
         try:
