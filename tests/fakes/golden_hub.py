@@ -21,7 +21,6 @@ from hub.serve import EXTENSIONS
 from hub.store import SqlStore
 from machinery.apiserver.access import Authenticator
 from machinery.apiserver.authn.chain import Identity, RequestAuthenticator, TokenAuthenticator
-from machinery.apiserver.authn.credential_end import Presence
 from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.core import NAMESPACE
@@ -70,12 +69,6 @@ class RecordedUsers(ExternalAuthenticator, RequestAuthenticator):
     async def identify(self, request: web.Request) -> Identity | None:
         del request
         return Identity(ADMIN) if self._everyone else None
-
-    def bind(self, presence: Presence) -> None:
-        """Nothing of theirs ends."""
-
-    async def run(self) -> None:
-        """Nothing to follow."""
 
 
 class HubWorld(World):

@@ -18,8 +18,6 @@ import structlog
 
 from hub.https_door.callers.authentication import ExternalAuthenticator
 from machinery.apiserver.authn.aggregation import DelegatedAuthorizer, DelegatedTokens, FrontProxy, Review, Trust
-from machinery.apiserver.authn.authorities import mark_of_authority
-from machinery.apiserver.authn.credential_end import Presence
 from machinery.apiserver.authz.rbac import HeldRules
 from machinery.apiserver.kinds.reviews import Reviewer
 from machinery.apiserver.storage import Actor
@@ -56,16 +54,12 @@ class Aggregation(ExternalAuthenticator):
         self._service = service
         self._serving = serving
         self._clock = clock
-        self._presence: Presence | None = None
         self._failure = LogOnce(log)
         self.authenticator = FrontProxy(clock)
         self.tokens = DelegatedTokens(self._review, clock)
 
     def authorizer(self, own: Reviewer) -> Reviewer:
         return DelegatingReviewer(own, self._review, self._clock)
-
-    def bind(self, presence: Presence) -> None:
-        self._presence = presence
 
     async def run(self) -> None:
         """Reads the cluster's configuration periodically until cancelled."""
@@ -81,9 +75,7 @@ class Aggregation(ExternalAuthenticator):
                 self._serving.trust_clients(SOURCE, trust.authorities)
                 gone = self.authenticator.set_trust(trust)
                 log.info("front proxy trusted", names=sorted(trust.names))
-                if self._presence is not None:
-                    for fingerprint in gone:
-                        self._presence.end_under(mark_of_authority(fingerprint))
+                self.end_requests_under(gone)
             if self._service is not None:
                 await keep_bundle(self._client, self._service, self._serving.material.trust)
         except MusterError as error:

@@ -9,22 +9,19 @@ been revoked. A certificate without a record is accepted only with a group that 
 prefix that no user of the hub has. In both cases only named groups count. The gRPC door does not trust this CA.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
-from hashlib import sha256
 
 import structlog
 from aiohttp import web
 
 from hub.api.certificates import CertificateRecord, IssuedCertificate, Profile, Purpose
-from hub.https_door.callers.authentication import ExternalAuthenticator, Identify, mark_of_serial
+from hub.https_door.callers.authentication import ExternalAuthenticator, Identify, recorded_identity
 from hub.ports.identities import LoginIssuer
 from machinery import pki
 from machinery.apiserver.access import peer_certificate
 from machinery.apiserver.authn.authorities import RESERVED, TrustedAuthorities, mark_of_authority
 from machinery.apiserver.authn.chain import CREDENTIAL_ID, Identity, RequestAuthenticator
-from machinery.apiserver.authn.credential_end import Presence
 from machinery.apiserver.storage import Actor
 from machinery.errors import InvalidError, UnauthorizedError, UnavailableError
 from machinery.identity import SerialNumber
@@ -109,16 +106,7 @@ class KubernetesAuthority(ExternalAuthenticator, RequestAuthenticator):
         self._find = find
         self._clock = clock
         self._authorities = TrustedAuthorities()
-        self._presence: Presence | None = None
         self.authenticator = self
-        self.tokens = None
-
-    def bind(self, presence: Presence) -> None:
-        self._presence = presence
-
-    async def run(self) -> None:
-        """Does nothing until cancelled: the CA is set by `take`."""
-        await asyncio.Event().wait()
 
     def owns(self, certificate: bytes) -> bool:
         return self._authorities.signed(certificate) is not None
@@ -132,13 +120,9 @@ class KubernetesAuthority(ExternalAuthenticator, RequestAuthenticator):
             return
         try:
             self._serving.trust_clients(SOURCE, authority)
-            gone = self._authorities.replace(authority)
+            self.end_requests_under(self._authorities.replace(authority))
         except InvalidError as error:
             log.error("the Kubernetes CA is not trusted at the HTTPS door", error=error.message)  # noqa: TRY400 - expected
-            return
-        if self._presence is not None:
-            for fingerprint in gone:
-                self._presence.end_under(mark_of_authority(fingerprint))
 
     async def identify(self, request: web.Request) -> Identity | None:
         certificate = peer_certificate(request)
@@ -153,9 +137,7 @@ class KubernetesAuthority(ExternalAuthenticator, RequestAuthenticator):
         else:
             if record.purpose is not Purpose.LOGIN:
                 raise UnauthorizedError("the Kubernetes CA signs only operators' logins")
-            extra = {CREDENTIAL_ID: (f"X509SHA256={sha256(certificate).hexdigest()}",)}
-            actor = Actor(record.user, self._counted(record.groups), extra=extra, holder=record)
-            return Identity(actor, mark_of_serial(record.serial), record.not_after)
+            return recorded_identity(record, certificate, record.user, self._counted(record.groups))
         facts = signed.facts
         groups = self._counted(facts.subject.organizations)
         if not groups or not facts.subject.common_name:

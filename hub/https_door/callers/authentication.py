@@ -1,12 +1,11 @@
 """Authentication at the HTTPS door: the authenticators in their order, and the end of watches whose credential ends."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Protocol
 
 import structlog
 from aiohttp import web
@@ -19,6 +18,7 @@ from hub.api.meta.change import SERVICE_ACCOUNTS
 from hub.https_door.storage.feed import ChangeFeed
 from hub.ports import Store
 from machinery.apiserver.access import Authenticator, peer_certificate
+from machinery.apiserver.authn.authorities import mark_of_authority
 from machinery.apiserver.authn.chain import (
     CREDENTIAL_ID,
     BearerTokens,
@@ -75,10 +75,13 @@ class CertificateAuthenticator(RequestAuthenticator):
         if certificate is None or self._is_anothers(certificate):
             return None
         record = await self._identify(certificate)
-        user, groups = counted_names(record)
-        extra = {CREDENTIAL_ID: (f"X509SHA256={sha256(certificate).hexdigest()}",)}
-        actor = Actor(user, groups, extra=extra, holder=record)
-        return Identity(actor, mark_of_serial(record.serial), record.not_after)
+        return recorded_identity(record, certificate, *counted_names(record))
+
+
+def recorded_identity(record: CertificateRecord, certificate: bytes, user: str, groups: Sequence[str]) -> Identity:
+    """Returns the identity of the holder of a certificate (DER) with a record, by the names that count."""
+    extra = {CREDENTIAL_ID: (f"X509SHA256={sha256(certificate).hexdigest()}",)}
+    return Identity(Actor(user, tuple(groups), extra=extra, holder=record), mark_of_serial(record.serial), record.not_after)
 
 
 class BootstrapTokenAuthenticator(TokenAuthenticator):
@@ -141,12 +144,13 @@ def account_tokens(hub: HubId, keys: TokenKeys) -> Callable[..., str]:
     return token
 
 
-class ExternalAuthenticator(Protocol):
+class ExternalAuthenticator:
     """Authenticates users by credentials of others. It is tried before the hub's own authenticators."""
 
     authenticator: RequestAuthenticator
-    tokens: TokenAuthenticator | None
+    tokens: TokenAuthenticator | None = None
     """Authenticates tokens; tried after the hub's own."""
+    _presence: Presence | None = None
 
     def authorizer(self, own: Reviewer) -> Reviewer:
         """Returns an authorizer for the users of this authenticator, which asks `own` about all others."""
@@ -154,9 +158,17 @@ class ExternalAuthenticator(Protocol):
 
     def bind(self, presence: Presence) -> None:
         """Sets `presence`, with which it ends long-running requests of credentials that are not valid any more."""
+        self._presence = presence
+
+    def end_requests_under(self, authorities: Iterable[str]) -> None:
+        """Ends long-running requests with certificates of these CAs, given by fingerprint."""
+        for fingerprint in authorities:
+            if self._presence is not None:
+                self._presence.end_under(mark_of_authority(fingerprint))
 
     async def run(self) -> None:
         """Follows the sources of this authenticator until cancelled."""
+        await asyncio.Event().wait()
 
     def owns(self, certificate: bytes) -> bool:
         """Whether only this authenticator may judge a certificate (DER); if it rejects one, no other accepts it."""

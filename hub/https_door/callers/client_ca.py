@@ -12,8 +12,7 @@ import structlog
 
 from hub.https_door.callers.authentication import ExternalAuthenticator
 from machinery import pki
-from machinery.apiserver.authn.authorities import ForeignCertificates, TrustedAuthorities, mark_of_authority
-from machinery.apiserver.authn.credential_end import Presence
+from machinery.apiserver.authn.authorities import ForeignCertificates, TrustedAuthorities
 from machinery.errors import InvalidError
 from machinery.observability.logs import LogOnce
 from machinery.runtime.clock import Clock
@@ -35,17 +34,11 @@ class ClientAuthorityFile(ExternalAuthenticator):
         self._failure = LogOnce(log)
         self.authorities = TrustedAuthorities()
         self.authenticator = ForeignCertificates(self.authorities, groups, clock)
-        self.tokens = None
-        self._presence: Presence | None = None
         try:
             content = path.read_bytes()
         except OSError as error:
             raise InvalidError(f"client_ca_file: {path} cannot be read: {error.strerror}") from None
         self._take(content)
-
-    def bind(self, presence: Presence) -> None:
-        """Sets `presence`, with which it ends long-running requests of CAs that are removed from the file."""
-        self._presence = presence
 
     async def run(self) -> None:
         while True:
@@ -77,11 +70,7 @@ class ClientAuthorityFile(ExternalAuthenticator):
         try:
             self._check(content)
             self._serving.trust_clients(SOURCE, content)
-            gone = self.authorities.replace(content)
+            self.end_requests_under(self.authorities.replace(content))
         except InvalidError as error:
             self._serving.trust_clients(SOURCE, self.authorities.bundle)
             raise InvalidError(f"client_ca_file: {self._path}: {error.message}") from None
-        if self._presence is None:
-            return
-        for fingerprint in gone:
-            self._presence.end_under(mark_of_authority(fingerprint))
