@@ -20,7 +20,6 @@ from hollow.demo.processes import Child, Children, ask
 from hub.api.certificates import Lifetimes
 from hub.replica.keys import create_keys
 from machinery.client.rest import KubeClient
-from machinery.errors import NotFoundError
 from machinery.runtime.clock import SystemClock
 
 CLUSTERS = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
@@ -170,10 +169,8 @@ class Stage:
 
     async def until_available(self, client: KubeClient, name: str, every: float = 0.02) -> None:
         async def available() -> bool:
-            try:
-                return is_available(await client.get(f"{CLUSTERS}/{name}"))
-            except NotFoundError:
-                return False
+            found = await client.find(f"{CLUSTERS}/{name}")
+            return found is not None and is_available(found)
 
         await self.until(available, f"{name} is Available", every=every)
 

@@ -92,12 +92,9 @@ class KubeCluster(Cluster):
 
     async def namespace_exists(self, name: str) -> bool:
         try:
-            await self._client.get(NAMESPACES.path(name))
-        except NotFoundError:
-            return False
+            return await self._client.find(NAMESPACES.path(name)) is not None
         except ForbiddenError:
             return True  # an agent whose rights are limited to it may not read it
-        return True
 
     async def label_namespace(self, name: str, label: str, value: str, *, create: bool) -> None:
         metadata = {"name": name, "labels": {label: value}}
@@ -108,11 +105,8 @@ class KubeCluster(Cluster):
                 await self._client.create(NAMESPACES.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
     async def lease_renewed_at(self, namespace: str, name: str) -> datetime | None:
-        try:
-            lease = await self._client.get(LEASES.path(name, namespace=namespace))
-        except NotFoundError:
-            return None
-        renewed = (lease.get("spec") or {}).get("renewTime")
+        lease = await self._client.find(LEASES.path(name, namespace=namespace))
+        renewed = ((lease or {}).get("spec") or {}).get("renewTime")
         return parse_time(renewed) if renewed else None
 
     async def changes(self) -> AsyncIterator[str]:

@@ -4,9 +4,7 @@ Permissions of the hub there: get, create and update this Secret, and get its po
 owner, so that it is deleted with the hub.
 """
 
-import binascii
 import os
-from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -15,9 +13,10 @@ from typing import Any
 from hub.ports.identities import KeySecret
 from hub.settings import HubSettings
 from hub.settings.fields import IN_CLUSTER
+from machinery.client.kubeconfig_documents import decoded, encoded
 from machinery.client.ownership import owner_if_known
 from machinery.client.rest import KubeClient, RestResource
-from machinery.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
+from machinery.errors import AlreadyExistsError, ConflictError, NotFoundError
 from machinery.runtime.backoff import retried
 
 SECRETS = RestResource("", "v1", "secrets")
@@ -38,23 +37,16 @@ class ClusterKeySecret(KeySecret):
         return SECRETS.path(self._name, namespace=self._namespace)
 
     async def read(self) -> Mapping[str, bytes]:
-        try:
-            secret = await self._client.get(self._path)
-            return {name: b64decode(value, validate=True) for name, value in (secret.get("data") or {}).items()}
-        except NotFoundError:
-            return {}
-        except (binascii.Error, ValueError):
-            raise InvalidError(f"the Secret {self._namespace}/{self._name} is not base64") from None
+        secret, what = await self._client.find(self._path) or {}, f"the Secret {self._namespace}/{self._name}"
+        return {name: decoded(value, what) for name, value in (secret.get("data") or {}).items()}
 
     async def write(self, changes: Mapping[str, bytes | None]) -> None:
         """Update guarded by resourceVersion, with retries on conflicts. Raises ConflictError after TRIES attempts."""
         await retried(lambda: self._write(changes), (ConflictError, AlreadyExistsError, NotFoundError), TRIES)
 
     async def _write(self, changes: Mapping[str, bytes | None]) -> None:
-        kept = {name: b64encode(content).decode("ascii") for name, content in changes.items() if content is not None}
-        try:
-            current = await self._client.get(self._path)
-        except NotFoundError:
+        kept = {name: encoded(content) for name, content in changes.items() if content is not None}
+        if (current := await self._client.find(self._path)) is None:
             await self._client.create(SECRETS.path(namespace=self._namespace), await self._made(kept))
             return
         data = {name: value for name, value in (current.get("data") or {}).items() if name not in changes}

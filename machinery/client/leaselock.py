@@ -61,17 +61,11 @@ class LeaseLock(Lock):
         """The object as this process wrote it last, so that most renewals need no read."""
 
     async def read(self) -> LockRecord | None:
-        document = await self._document()
+        document = await self._client.find(self._path)
         return None if document is None else _record(document)
 
-    async def _document(self) -> Object | None:
-        try:
-            return await self._client.get(self._path)
-        except NotFoundError:
-            return None
-
     async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
-        document = await self._document()
+        document = await self._client.find(self._path)
         found = None if document is None else _record(document)
         if (found and found.version) != (seen and seen.version):
             raise ConflictError("another candidate has taken the lock")
@@ -124,7 +118,7 @@ class LeaseLock(Lock):
     async def _change(self, held: LockRecord, spec: Mapping[str, Any], status: str = "") -> LockRecord:
         known, self._written = self._written, None
         for left in reversed(range(ATTEMPTS)):
-            document, known = known or await self._document(), None
+            document, known = known or await self._client.find(self._path), None
             found = None if document is None else _record(document)
             same = found is not None and (found.incarnation, found.term) == (held.incarnation, held.term)
             if document is None or found is None or not same or not found.holder:

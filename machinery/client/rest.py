@@ -8,7 +8,7 @@ import json
 import os
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +24,7 @@ from machinery.client.config import trust_proxy
 from machinery.client.errors import from_answer, from_status, from_transport
 from machinery.client.kubeconfig_documents import read_document
 from machinery.client.kubernetes_package import ApiClient, Configuration
-from machinery.errors import InvalidError, UnavailableError
+from machinery.errors import InvalidError, NotFoundError, UnavailableError
 from machinery.observability import tracing
 
 LONGEST_EVENT = 16 << 20
@@ -130,6 +130,12 @@ class KubeClient:
 
     async def get(self, path: str, query: Query | None = None) -> Object:
         return await self._json("GET", path, query=query)
+
+    async def find(self, path: str) -> Object | None:
+        """The object; None if it does not exist."""
+        with suppress(NotFoundError):
+            return await self.get(path)
+        return None
 
     async def create(self, path: str, body: Object, query: Query | None = None) -> Object:
         """POST `body` to the collection `path`. Raises AlreadyExistsError, InvalidError, ..."""

@@ -2,11 +2,11 @@
 
 import asyncio
 import base64
-import binascii
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 
 from machinery import product
+from machinery.client.kubeconfig_documents import decoded
 from machinery.client.ownership import Namespace
 from machinery.client.reflector import ObjectKey, Reflector, mirrored
 from machinery.client.rest import KubeClient, Object, RestResource
@@ -34,9 +34,7 @@ class KubeSecrets(Secrets):
 
     async def read(self, name: str) -> SecretSnapshot:
         """Read a secret; a missing one is a snapshot without version. Raises InvalidError for contents that are not base64."""
-        try:
-            secret = await self._client.get(self._path(name))
-        except NotFoundError:
+        if (secret := await self._client.find(self._path(name))) is None:
             return MISSING
         self._home.seen()
         return _snapshot(self._owned(secret))
@@ -127,12 +125,9 @@ class OwnedSecrets(KubeSecrets):
 
 
 def _snapshot(secret: Object) -> SecretSnapshot:
-    version = str(secret["metadata"]["resourceVersion"])
-    try:
-        contents = {key: base64.b64decode(value or "", validate=True) for key, value in (secret.get("data") or {}).items()}
-    except (binascii.Error, ValueError) as error:
-        raise InvalidError(f'secret "{secret["metadata"]["name"]}" holds something that is not base64') from error
-    return SecretSnapshot(contents=contents, version=version)
+    what = f'secret "{secret["metadata"]["name"]}" holds something that'
+    contents = {key: decoded(value or "", what) for key, value in (secret.get("data") or {}).items()}
+    return SecretSnapshot(contents=contents, version=str(secret["metadata"]["resourceVersion"]))
 
 
 def _snapshot_or_empty(secret: Object) -> SecretSnapshot:

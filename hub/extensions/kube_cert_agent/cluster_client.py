@@ -3,8 +3,6 @@
 The output of `print` in the agent's pod contains the CA's key: no error contains a part of it.
 """
 
-import base64
-import binascii
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,10 +12,11 @@ from hub.api.meta import document as doc
 from hub.extensions.kube_cert_agent.__main__ import CERTIFICATE, KEY
 from hub.extensions.kube_cert_agent.deployment import CONTAINER, PROGRAM, SCHEMA, AgentDeploymentShape
 from machinery.client.exec import Container, execute
+from machinery.client.kubeconfig_documents import decoded
 from machinery.client.ownership import owner_if_known
 from machinery.client.reflector import ObjectKey, Reflector
 from machinery.client.rest import KubeClient, Object, RestResource
-from machinery.errors import InvalidError, NotFoundError
+from machinery.errors import InvalidError
 from machinery.meta import bounded_yaml as boundedyaml
 from machinery.meta.bounded_yaml import YamlError
 from machinery.meta.objects import Document
@@ -63,7 +62,7 @@ class ClusterClient:
         return await self._client.list(NODES.path())
 
     async def deployment(self) -> Document | None:
-        return await self._found(self._path)
+        return await self._client.find(self._path)
 
     async def owner(self) -> Document | None:
         """Owner reference to the hub's owner; None: there is none in the Deployment's namespace."""
@@ -95,17 +94,11 @@ class ClusterClient:
         return await execute(self._client, container, (*PROGRAM, "print"), within=PRINT_WITHIN, limit=MAX_PRINTED)
 
     async def pod(self, name: str) -> Document | None:
-        return await self._found(PODS.path(name, namespace=self._namespace))
+        return await self._client.find(PODS.path(name, namespace=self._namespace))
 
     async def remove_pod(self, pod: Document) -> None:
         """Delete exactly the object that was read."""
         await self._client.delete(PODS.path(doc.name(pod), namespace=self._namespace), _only(pod))
-
-    async def _found(self, path: str) -> Document | None:
-        try:
-            return await self._client.get(path)
-        except NotFoundError:
-            return None
 
 
 def _only(existing: Document) -> Object:
@@ -202,7 +195,7 @@ def parse_cluster_info(config_map: Document) -> tuple[str, str]:
     if found is None:
         raise InvalidError(f"the kubeconfig in {where} has no clusters")
     authority = str(found.get("certificate-authority-data") or "")
-    _decoded(authority, f"certificate-authority-data in {where} is not base64")
+    decoded(authority, f"certificate-authority-data in {where}")
     return str(found.get("server") or ""), authority
 
 
@@ -215,14 +208,7 @@ def parse_printed(output: bytes, pod: str) -> tuple[bytes, bytes]:
     if not isinstance(document, dict):
         raise InvalidError(f'agent pod "{pod}" did not print a JSON object')
     certificate, key = (
-        _decoded(str(document.get(name) or "\0"), f'agent pod "{pod}" printed a {what} ({name}) that is not base64')
+        decoded(document.get(name) or "\0", f'agent pod "{pod}" printed a {what} ({name}) that')
         for name, what in ((CERTIFICATE, "certificate"), (KEY, "key"))
     )
     return certificate, key
-
-
-def _decoded(text: str, refusal: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise InvalidError(refusal) from None
