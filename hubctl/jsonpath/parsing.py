@@ -5,21 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hubctl.errors import CommandError
-from hubctl.jsonpath.evaluation import (
-    COMPARE,
-    Path,
-    Range,
-    Step,
-    Template,
-    field,
-    filter_of,
-    key_path,
-    literal,
-    recursive_descent,
-    slice_of,
-    union,
-    wildcard,
-)
+from hubctl.jsonpath import evaluation
 
 SKIPPED = " @$"
 WORD = re.compile(r"(?:\\.?|[^\\ \t\r\n.,\[\]$@{}])*", re.DOTALL)
@@ -34,14 +20,14 @@ ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'", "a":
 NOT_CLOSED = "an expression is not closed: a } is missing"
 
 
-def parse_template(text: str) -> Template:
+def parse_template(text: str) -> evaluation.Template:
     """Parse a template with expressions in braces. Raises CommandError."""
     if "{" not in text:
         raise _wrong(text, f"it has no expression in braces: write '{{{text if text.startswith('.') else f'.{text}'}}}'")
     return _block(_Scan(text), inside=False)
 
 
-def parse_path(text: str) -> Path:
+def parse_path(text: str) -> evaluation.Path:
     """Parse one expression, with or without braces and first dot: `metadata.name`, `{.metadata.name}`. Raises CommandError."""
     found = RELAXED.fullmatch(text)
     if found is None:
@@ -50,7 +36,7 @@ def parse_path(text: str) -> Path:
     return parse_action(inner if inner.startswith("[") else f".{inner}")
 
 
-def parse_action(text: str) -> Path:
+def parse_action(text: str) -> evaluation.Path:
     """Parse the text between two braces. Raises CommandError."""
     scan = _Scan(text + "}")
     path = tuple(scan.steps())
@@ -59,12 +45,12 @@ def parse_action(text: str) -> Path:
     return path
 
 
-def _block(scan: "_Scan", *, inside: bool) -> Template:
+def _block(scan: "_Scan", *, inside: bool) -> evaluation.Template:
     """The parts up to the end of the text; `inside` a range: up to its `{end}`."""
-    parts: list[Path | Range] = []
+    parts: list[evaluation.Path | evaluation.Range] = []
     while scan.at < len(scan.text):
         if text := scan.until("{"):
-            parts.append((literal(text),))
+            parts.append((evaluation.literal(text),))
         if not scan.here:
             break
         scan.at += 1
@@ -76,7 +62,7 @@ def _block(scan: "_Scan", *, inside: bool) -> Template:
             if not inside:
                 raise _wrong(scan.text, "there is an {end} without a {range}")
             return tuple(parts)
-        parts.append(Range(path, _block(scan, inside=True)) if keyword else path)
+        parts.append(evaluation.Range(path, _block(scan, inside=True)) if keyword else path)
     if inside:
         raise _wrong(scan.text, "a {range} has no {end}")
     return tuple(parts)
@@ -104,7 +90,7 @@ class _Scan:
         self.at = found.end() if found else self.at
         return found[0] if found else ""
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[evaluation.Step]:
         """The steps of an expression; advances behind its closing brace."""
         descended = False
         while self.here != "}":
@@ -118,7 +104,7 @@ class _Scan:
                 if before:
                     raise _wrong(self.text, "there are more than three dots in a row")
                 self.at += 2
-                yield recursive_descent
+                yield evaluation.recursive_descent
                 descended = self.here != "_" and not self.here.isalnum()
                 if not descended:
                     yield _field(self.take(WORD))
@@ -129,7 +115,7 @@ class _Scan:
                 yield self._other_step()
         self.at += 1
 
-    def _other_step(self) -> Step:
+    def _other_step(self) -> evaluation.Step:
         if self.text.startswith("[?(", self.at):
             return self._filter()
         if self.here == "[":
@@ -140,16 +126,16 @@ class _Scan:
             self.at += 1
             return _entries(inside, self.text)
         if self.here in "\"'":
-            return literal(self._quoted())
+            return evaluation.literal(self._quoted())
         if self.here in "+-" or self.here.isdecimal():
             number = self.take(NUMBER)
             try:
-                return literal(float(number) if "." in number else int(number))
+                return evaluation.literal(float(number) if "." in number else int(number))
             except ValueError:
                 raise _wrong(self.text, f'"{number}" is not a number') from None
         word = self.take(WORD)
         if word in ("true", "false"):
-            return literal(word == "true")
+            return evaluation.literal(word == "true")
         raise _wrong(self.text, f'"{word or self.here}" is unexpected: a field begins with a dot')
 
     def _quoted(self) -> str:
@@ -168,7 +154,7 @@ class _Scan:
         self.at += 1
         return text
 
-    def _filter(self) -> Step:
+    def _filter(self) -> evaluation.Step:
         self.at += len("[?(")
         begin, quote = self.at, ""
         while quote or self.here != ")":
@@ -183,30 +169,30 @@ class _Scan:
         self.at += len(")]")
         found = COMPARISON.fullmatch(inside)
         if found is None:
-            return filter_of(parse_action(inside))
-        if found[2] not in COMPARE:
-            raise _wrong(self.text, f'"{found[2]}" is not an operator: there are {", ".join(sorted(COMPARE))}')
-        return filter_of(parse_action(found[1]), found[2], parse_action(found[3]))
+            return evaluation.filter_of(parse_action(inside))
+        if found[2] not in evaluation.COMPARE:
+            raise _wrong(self.text, f'"{found[2]}" is not an operator: there are {", ".join(sorted(evaluation.COMPARE))}')
+        return evaluation.filter_of(parse_action(found[1]), found[2], parse_action(found[3]))
 
 
-def _field(word: str) -> Step:
-    return wildcard if word == "*" else field(word.replace("\\", ""))
+def _field(word: str) -> evaluation.Step:
+    return evaluation.wildcard if word == "*" else evaluation.field(word.replace("\\", ""))
 
 
-def _entries(inside: str, text: str) -> Step:
+def _entries(inside: str, text: str) -> evaluation.Step:
     """Parse `inside`, the text between two brackets of `text`."""
     if inside == "*":
-        return slice_of()
+        return evaluation.slice_of()
     if "," in inside:
-        return union(tuple(parse_action(f"[{part.strip(' ')}]") for part in inside.split(",")))
+        return evaluation.union(tuple(parse_action(f"[{part.strip(' ')}]") for part in inside.split(",")))
     if key := KEY.fullmatch(inside):
         name = key[1].replace("\\", "")
-        return key_path(name, parse_action(f".{key[1]}")) if "." in name else field(name)
+        return evaluation.key_path(name, parse_action(f".{key[1]}")) if "." in name else evaluation.field(name)
     found = ENTRY.fullmatch(inside)
     if found is None:
         raise _wrong(text, f"[{inside}] is neither an index, nor a slice, nor a key in single quotes")
     start, stop, step = (int(part.lstrip(":")) if part and part != ":" else None for part in found.groups())
-    return slice_of(start, stop, step, single=found[2] is None and start is not None)
+    return evaluation.slice_of(start, stop, step, single=found[2] is None and start is not None)
 
 
 def _wrong(text: str, why: str) -> CommandError:

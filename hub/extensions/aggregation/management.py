@@ -49,6 +49,8 @@ class Aggregation(ExternalAuthenticator):
     `service`: namespace and name of the hub's Service in the cluster; None: no caBundle is kept.
     """
 
+    authenticator: FrontProxy
+
     def __init__(self, client: KubeClient, service: tuple[str, str] | None, serving: Serving, clock: Clock) -> None:
         self._client = client
         self._service = service

@@ -46,22 +46,8 @@ from spoke.ports.hub import (
     SessionHello,
     StandbyAnswer,
 )
+from spoke.transports.kubernetes import documents
 from spoke.transports.kubernetes.api import ApiDoor, read_cluster, to_loss
-from spoke.transports.kubernetes.documents import (
-    ADDON_LABEL,
-    CLUSTER_LABEL,
-    REQUESTS,
-    SERVICE_ACCOUNTS,
-    decoded,
-    is_another,
-    new_cluster,
-    new_request,
-    own_annotations,
-    request_state,
-    section,
-    token_of,
-    token_request,
-)
 from spoke.transports.kubernetes.session import ApiSession
 
 ANOTHER = (
@@ -119,15 +105,19 @@ class ApiHubClient(HubClient):
 
         present, created = await seen(), False
         if present is None:
-            body = new_cluster(resource.group, name, own_annotations(annotations, agent.cluster_uid), endpoints, labels)
+            body = documents.new_cluster(
+                resource.group, name, documents.own_annotations(annotations, agent.cluster_uid), endpoints, labels
+            )
             try:
                 present, created = await kube.create(resource.path(), body), True
             except AlreadyExistsError:
                 present = await seen() or {"metadata": {"name": name}}
-        if is_another(present, agent.cluster_uid):
+        if documents.is_another(present, agent.cluster_uid):
             raise AlreadyExistsError(ANOTHER.format(name))
-        accepted = section(present, "spec").get("hubAcceptsClient") is True
-        return RegistrationState(created=created, accepted=accepted, uid=str(section(present, "metadata").get("uid") or ""))
+        accepted = documents.section(present, "spec").get("hubAcceptsClient") is True
+        return RegistrationState(
+            created=created, accepted=accepted, uid=str(documents.section(present, "metadata").get("uid") or "")
+        )
 
     @tracing.client_span("submit request")
     async def submit_request(
@@ -140,30 +130,30 @@ class ApiHubClient(HubClient):
         """
         check_request(request)
         kube, cluster = await self._door.kube(), agent.cluster
-        prefix, labels, signer = f"{cluster}-", {CLUSTER_LABEL: str(cluster)}, KUBE_SIGNER
+        prefix, labels, signer = f"{cluster}-", {documents.CLUSTER_LABEL: str(cluster)}, KUBE_SIGNER
         if addon is not None:
             prefix, signer = f"addon-{cluster}-{addon[0]}-", addon[1]
-            labels[ADDON_LABEL] = str(addon[0])
+            labels[documents.ADDON_LABEL] = str(addon[0])
         digest = sha256(request).hexdigest()
         for attempt in range(NAME_ATTEMPTS):
             name = prefix + digest[attempt * HASHED : (attempt + 1) * HASHED]
             try:
-                await kube.create(REQUESTS.path(), new_request(name, labels, request, signer, duration))
+                await kube.create(documents.REQUESTS.path(), documents.new_request(name, labels, request, signer, duration))
             except AlreadyExistsError:
-                found = await kube.get(REQUESTS.path(name))
-                if decoded(section(found, "spec").get("request")) != request:
+                found = await kube.get(documents.REQUESTS.path(name))
+                if documents.decoded(documents.section(found, "spec").get("request")) != request:
                     continue
             return name
         raise ConflictError(f"the names for this certificate signing request are taken by others ({prefix}...): delete those")
 
     async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         last = ""
-        async with aclosing(_documents(await self._door.kube(), name)) as documents:
-            async for document in documents:
-                certificate = decoded(section(document, "status").get("certificate"))
+        async with aclosing(_documents(await self._door.kube(), name)) as requests:
+            async for document in requests:
+                certificate = documents.decoded(documents.section(document, "status").get("certificate"))
                 if certificate:
                     await self._door.ask_version()  # for the hub's time: an expired certificate is useless
-                state = request_state(document, certificate, self._door.now())
+                state = documents.request_state(document, certificate, self._door.now())
                 if state.state != last:
                     last = state.state
                     yield state
@@ -173,8 +163,8 @@ class ApiHubClient(HubClient):
     @tracing.client_span("issue addon token")
     async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
         kube = await self._door.kube()
-        path = SERVICE_ACCOUNTS.path(f"{addon}-agent", namespace=cluster, subresource="token")
-        return token_of(await kube.create(path, token_request(duration)))
+        path = documents.SERVICE_ACCOUNTS.path(f"{addon}-agent", namespace=cluster, subresource="token")
+        return documents.token_of(await kube.create(path, documents.token_request(duration)))
 
     @asynccontextmanager
     async def session(self, greeting: SessionHello) -> AsyncIterator[HubSession]:
@@ -197,9 +187,9 @@ class ApiHubClient(HubClient):
             seen = await (await self._door.kube()).get(self._door.clusters.path(agent.cluster))
         except ForbiddenError:
             seen = {}  # a hub of Open Cluster Management lets an agent read nothing before it accepts it
-        if is_another(seen, agent.cluster_uid):
+        if documents.is_another(seen, agent.cluster_uid):
             raise AlreadyExistsError(f'the cluster name "{agent.cluster}" belongs to another cluster')
-        accepted = section(seen, "spec").get("hubAcceptsClient") is True
+        accepted = documents.section(seen, "spec").get("hubAcceptsClient") is True
         return StandbyAnswer(accepted, 0, self._door.now(), self._door.address.ca)
 
     async def leave(self, agent: AgentIdentity) -> bool:
@@ -215,9 +205,9 @@ class ApiHubClient(HubClient):
             return HubAcceptance.DENIED if error.denial_cause is DenialCause.CLUSTER_DENIED else HubAcceptance.WAITING
         except NotFoundError:
             return HubAcceptance.UNKNOWN
-        if section(seen, "spec").get("hubAcceptsClient") is True:
+        if documents.section(seen, "spec").get("hubAcceptsClient") is True:
             return HubAcceptance.ACCEPTED
-        conditions = section(seen, "status").get("conditions")
+        conditions = documents.section(seen, "status").get("conditions")
         known = [each.get("type") for each in conditions if isinstance(each, dict)] if isinstance(conditions, list) else []
         return HubAcceptance.DENIED if HUB_ACCEPTED in known else HubAcceptance.WAITING
 
@@ -239,9 +229,9 @@ class ApiHubClient(HubClient):
                 seen = None
         except MusterError as error:
             raise to_loss(error) from error
-        if seen is not None and is_another(seen, cluster_uid):
+        if seen is not None and documents.is_another(seen, cluster_uid):
             raise HubLostError(ANOTHER.format(names[0]), SessionEnd.REFUSED)
-        return ApiSession(self._door, names, seen, own_annotations(self._annotations, cluster_uid))
+        return ApiSession(self._door, names, seen, documents.own_annotations(self._annotations, cluster_uid))
 
 
 async def _run_guarded(session: ApiSession) -> None:
@@ -256,12 +246,15 @@ async def _run_guarded(session: ApiSession) -> None:
 async def _documents(kube: KubeClient, name: str) -> AsyncGenerator[Object, None]:
     """Yield the request now and after each change; list again after an interrupted watch."""
     pauses = Backoff()
-    document = await kube.get(REQUESTS.path(name))
-    cluster = section(document, "metadata", "labels").get(CLUSTER_LABEL)
-    query = {"fieldSelector": f"metadata.name={name}", **({"labelSelector": f"{CLUSTER_LABEL}={cluster}"} if cluster else {})}
+    document = await kube.get(documents.REQUESTS.path(name))
+    cluster = documents.section(document, "metadata", "labels").get(documents.CLUSTER_LABEL)
+    query = {
+        "fieldSelector": f"metadata.name={name}",
+        **({"labelSelector": f"{documents.CLUSTER_LABEL}={cluster}"} if cluster else {}),
+    }
     while True:
         yield document
-        listed = [page async for page in kube.pages(REQUESTS.path(), query)]
+        listed = [page async for page in kube.pages(documents.REQUESTS.path(), query)]
         found = [item for page in listed for item in page.items]
         if not found:
             raise NotFoundError(f'the certificate signing request "{name}" is gone')
@@ -274,7 +267,7 @@ async def _documents(kube: KubeClient, name: str) -> AsyncGenerator[Object, None
             "timeoutSeconds": seconds,
         }
         try:
-            async with kube.watch(REQUESTS.path(), asked, within=WATCH_PERIOD + MARGIN) as events:
+            async with kube.watch(documents.REQUESTS.path(), asked, within=WATCH_PERIOD + MARGIN) as events:
                 async for event in events:
                     if event.type == "DELETED":
                         raise NotFoundError(f'the certificate signing request "{name}" was deleted')
@@ -284,4 +277,4 @@ async def _documents(kube: KubeClient, name: str) -> AsyncGenerator[Object, None
         except ExpiredError:
             pass  # the next round lists again
         await asyncio.sleep(pauses.next().total_seconds())
-        document = await kube.get(REQUESTS.path(name))
+        document = await kube.get(documents.REQUESTS.path(name))

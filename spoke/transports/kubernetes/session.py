@@ -32,20 +32,8 @@ from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint
 from spoke.ports.hub import Desired, Drain, HubLostError
 from spoke.transports import OpenSession
+from spoke.transports.kubernetes import documents
 from spoke.transports.kubernetes.api import ApiDoor, read_cluster
-from spoke.transports.kubernetes.documents import (
-    EVENTS,
-    LEASE_NAME,
-    LEASES,
-    availability_event,
-    entries,
-    event,
-    maintained_cluster,
-    renewed,
-    report_patch,
-    section,
-    status_patch,
-)
 from spoke.transports.kubernetes.watch import HubMirror
 
 T = TypeVar("T")
@@ -128,11 +116,11 @@ class ApiSession(OpenSession):
 
     async def _beat(self) -> None:
         """Renew the lease; retry until the hub accepts it. The caller bounds the time."""
-        kube, path = await self._door.kube(), LEASES.path(LEASE_NAME, namespace=self._cluster)
+        kube, path = await self._door.kube(), documents.LEASES.path(documents.LEASE_NAME, namespace=self._cluster)
         pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=2))
         while True:
             try:
-                await kube.update(path, renewed(await kube.get(path), self._door.now()))
+                await kube.update(path, documents.renewed(await kube.get(path), self._door.now()))
             except MusterError as error:  # includes conflicts: the hub wrote between our two calls
                 self._failed(error)
                 await asyncio.sleep(pauses.next().total_seconds())
@@ -145,7 +133,7 @@ class ApiSession(OpenSession):
             before, written = await self._patch_status(
                 path,
                 f'ManagedCluster "{self._cluster}"',
-                lambda present: status_patch(present, report, self._door.now()),
+                lambda present: documents.status_patch(present, report, self._door.now()),
                 self._mirror.document,
             )
             if written is not before:
@@ -156,7 +144,7 @@ class ApiSession(OpenSession):
         _, written = await self._patch_status(
             self._mirror.add_on_resource.path(addon, namespace=self._cluster),
             f'add-on "{addon}"',
-            lambda present: report_patch(present, conditions, driver, self._door.now()),
+            lambda present: documents.report_patch(present, conditions, driver, self._door.now()),
         )
         return _revision(written)
 
@@ -182,7 +170,7 @@ class ApiSession(OpenSession):
 
         async def attempt() -> Object:
             read = seen.pop() if seen else await kube.get(path)
-            wanted = maintained_cluster(read, self._annotations, endpoints)
+            wanted = documents.maintained_cluster(read, self._annotations, endpoints)
             if wanted == read or not self._may_update:
                 return read
             try:
@@ -197,14 +185,14 @@ class ApiSession(OpenSession):
     async def _record_availability(self, before: Object, after: Object, report: ClusterReport) -> None:
         """Create an Event for a change of availability. A failure to create it is only logged."""
         now = next((condition for condition in report.conditions if condition.type == AVAILABLE), None)
-        was = find(entries(section(before, "status"), "conditions"), AVAILABLE)
+        was = find(documents.entries(documents.section(before, "status"), "conditions"), AVAILABLE)
         if now is None or (was is not None and was.status == now.status):
             return
-        event = availability_event(after, now, self._agent, self._door.now())
+        created = documents.availability_event(after, now, self._agent, self._door.now())
         try:
-            await (await self._door.kube()).create(EVENTS.path(namespace=self._cluster), event)
+            await (await self._door.kube()).create(documents.EVENTS.path(namespace=self._cluster), created)
         except MusterError as error:
-            log.info("event.not_sent", reason=event["reason"], error=error.message)
+            log.info("event.not_sent", reason=created["reason"], error=error.message)
 
     async def _create_event(self, news: AgentEvent) -> None:
         kube, seen = await self._door.kube(), self._mirror.document
@@ -212,8 +200,8 @@ class ApiSession(OpenSession):
         if news.addon:
             seen = await kube.get(self._mirror.add_on_resource.path(news.addon, namespace=self._cluster))
         if seen is not None:
-            created = event(seen, kind, news, self._agent, self._door.now())
-            await kube.create(EVENTS.path(namespace=self._cluster), created)
+            created = documents.event(seen, kind, news, self._agent, self._door.now())
+            await kube.create(documents.EVENTS.path(namespace=self._cluster), created)
 
     async def _repair(self) -> None:
         """Report again when the ManagedCluster differs from the last report, as OCM's hub changes it after a silence."""
@@ -224,7 +212,7 @@ class ApiSession(OpenSession):
             document, report = self._mirror.document, self._reported
             if document is None or report is None or not self._mirror.desired.accepted:
                 continue
-            if status_patch(document, report, self._door.now()):
+            if documents.status_patch(document, report, self._door.now()):
                 try:
                     await self._write(report)
                 except MusterError as error:
@@ -282,5 +270,5 @@ class ApiSession(OpenSession):
 
 def _revision(document: Object) -> int:
     """The written version as a number. Clients must not compare resource versions of a Kubernetes API; nothing here does."""
-    text = str(section(document, "metadata").get("resourceVersion") or "")
+    text = str(documents.section(document, "metadata").get("resourceVersion") or "")
     return int(text) if text.isdigit() else 0
