@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from random import Random
 from typing import Protocol
 
@@ -83,31 +83,25 @@ class SessionOwner(Protocol):
     async def trust(self, bundle: bytes) -> None: ...
 
 
+@dataclass(eq=False)
 class LoadSession:
     """`serve` runs it until its end.
 
     `is_dropped`: the load itself has broken it; `has_beaten`: a beat was acknowledged.
     """
 
-    def __init__(
-        self,
-        link: SessionConnection,
-        parts: AgentParts,
-        beats: BeatState,
-        *,
-        renewal: RenewalTime,
-        hub_clock: Clock,
-        owner: SessionOwner,
-    ) -> None:
+    link: SessionConnection
+    parts: AgentParts
+    beats: BeatState
+    _: KW_ONLY
+    renewal: RenewalTime
+    hub_clock: Clock
+    owner: SessionOwner
+
+    def __post_init__(self) -> None:
         self.is_dropped = self.has_beaten = False
-        self._link = link
-        self._session = link.session
-        self._parts = parts
-        self._beats = beats
-        self._renewal = renewal
-        self._hub_clock = hub_clock
-        self._owner = owner
-        self._silence = ack_timeout(link.session.beat_interval, SILENCE).total_seconds()
+        self._session = self.link.session
+        self._silence = ack_timeout(self.link.session.beat_interval, SILENCE).total_seconds()
         self._desired: Desired | None = None
         self._accepted = asyncio.Event()
         self._beat_now = asyncio.Event()
@@ -128,13 +122,13 @@ class LoadSession:
         successions = [asyncio.create_task(each, name="load/succession") for each in (self._drain(), self._renew())]
         work = (self._end(), self._follow_hub(), self._keep_lease(), self._report(), self._follow_trust())
         tasks = [asyncio.create_task(each, name="load/session") for each in work]
-        self._parts.states["open"] += 1
+        self.parts.states["open"] += 1
         try:
             done, _ = await asyncio.wait((*successions, *tasks), return_when=asyncio.FIRST_COMPLETED)
             async with self._succession:  # the hub ends this session when the successor is open
                 pass
         finally:
-            self._parts.states["open"] -= 1
+            self.parts.states["open"] -= 1
             await cancel_and_wait(*successions, *tasks)
             successors = [each.result() for each in successions if not each.cancelled() and not each.exception()]
             for further in successors[1:]:
@@ -145,7 +139,7 @@ class LoadSession:
         raise next(error for each in done if (error := each.exception()) is not None)
 
     async def close(self) -> None:
-        await self._link.connection.aclose()
+        await self.link.connection.aclose()
 
     async def _end(self) -> None:
         raise await self._session.ended()
@@ -156,7 +150,7 @@ class LoadSession:
                 before, self._desired = self._desired, desired
                 if not desired.accepted:
                     self._accepted.clear()
-                    self._beats.due = None
+                    self.beats.due = None
                 elif not self._accepted.is_set():
                     self._accepted.set()
                     self._beat_now.set()
@@ -165,13 +159,13 @@ class LoadSession:
                     self._beat_now.set()
                 if before is not None and before.namespaces != desired.namespaces:
                     self._report_now.set()
-                if desired.renewal is not None and self._renewal.ask(desired.renewal.within, self._hub_clock.now()):
+                if desired.renewal is not None and self.renewal.ask(desired.renewal.within, self.hub_clock.now()):
                     self._renewal_moved.set()
                 await self._report_addons(desired)
 
     async def _keep_lease(self) -> None:
         """Send beats. One that was due while there was no session is sent at once, and counts from when it was due."""
-        loop, beats = asyncio.get_running_loop(), self._beats
+        loop, beats = asyncio.get_running_loop(), self.beats
         try:
             async with asyncio.TaskGroup() as under_way:
                 while True:
@@ -180,16 +174,16 @@ class LoadSession:
                     now, interval = loop.time(), self._session.beat_interval.total_seconds()
                     due = min(now, beats.due if beats.due is not None else now)
                     missed = int((now - due) / interval)
-                    self._parts.measures.counts["beats_lost"] += missed
+                    self.parts.measures.counts["beats_lost"] += missed
                     under_way.create_task(self._beat(due + missed * interval), name="load/beat")
-                    until_next = pause(self._session.beat_interval, self._parts.random.random(), self._hub_clock.now())
+                    until_next = pause(self._session.beat_interval, self.parts.random.random(), self.hub_clock.now())
                     beats.due = now + until_next.total_seconds()
                     await wait_at_most(self._beat_now, until_next.total_seconds())
         except BaseExceptionGroup as group:
             raise first_error(group) from None
 
     async def _beat(self, due: float) -> None:
-        loop, measures = asyncio.get_running_loop(), self._parts.measures
+        loop, measures = asyncio.get_running_loop(), self.parts.measures
         measures.counts["beats"] += 1
         try:
             async with asyncio.timeout(self._silence):
@@ -205,28 +199,28 @@ class LoadSession:
         self.has_beaten = True
         measures.counts["beats_acknowledged"] += 1
         measures.observe("beat", loop.time() - due)
-        if not self._beats.is_ready:
-            self._beats.is_ready = True
-            self._parts.states["ready"] += 1
+        if not self.beats.is_ready:
+            self.beats.is_ready = True
+            self.parts.states["ready"] += 1
 
     async def _report(self) -> None:
         """Report the status when the hub accepts the cluster, at each change, and at each resync."""
-        loop, random = asyncio.get_running_loop(), self._parts.random
-        period = self._parts.change_period
+        loop, random = asyncio.get_running_loop(), self.parts.random
+        period = self.parts.change_period
         change = loop.time() + random.uniform(0, 2 * period) if period is not None else float("inf")
         while True:
             await self._accepted.wait()
             self._report_now.clear()
             due = loop.time()
             if period is not None and due >= change:
-                self._beats.nodes = FEWEST_NODES + (self._beats.nodes + 1 - FEWEST_NODES) % MOST_NODES
-                self._parts.measures.counts["changes"] += 1
+                self.beats.nodes = FEWEST_NODES + (self.beats.nodes + 1 - FEWEST_NODES) % MOST_NODES
+                self.parts.measures.counts["changes"] += 1
                 due, change = change, change + random.uniform(0.5, 1.5) * period
             await self._send_status(due)
             await wait_at_most(self._report_now, min(due + RESYNC, change) - loop.time())
 
     async def _send_status(self, due: float) -> None:
-        nodes, measures = self._beats.nodes, self._parts.measures
+        nodes, measures = self.beats.nodes, self.parts.measures
         wanted = self._desired.namespaces if self._desired is not None else ()
         resources = {"cpu": str(8 * nodes), "memory": f"{32 * nodes}Gi", "pods": str(110 * nodes)}
         report = ClusterReport(
@@ -254,7 +248,7 @@ class LoadSession:
         if not desired.accepted or not desired.addons_known:
             return
         self._healthy &= {addon.name for addon in desired.addons}
-        now = self._hub_clock.now()
+        now = self.hub_clock.now()
         for addon in desired.addons:
             if addon.name in self._healthy or addon.deleting or addon.health_check_mode == CUSTOMIZED:
                 continue
@@ -264,7 +258,7 @@ class LoadSession:
             except HubLostError:
                 raise
             except MusterError as error:
-                self._parts.measures.fail(f"add-on: {error.reason}", error.message)
+                self.parts.measures.fail(f"add-on: {error.reason}", error.message)
 
     async def _drain(self) -> "LoadSession":
         """Leave when the hub asks for it. A request to move to another hub is ignored: there is one hub."""
@@ -272,37 +266,37 @@ class LoadSession:
             drain = await self._session.drained()
             if drain.target is None:
                 break
-        self._parts.measures.counts["drains"] += 1
-        wait = max(drain.reconnect_after * self._parts.random.random(), SOONEST_LEAVE)
+        self.parts.measures.counts["drains"] += 1
+        wait = max(drain.reconnect_after * self.parts.random.random(), SOONEST_LEAVE)
         await asyncio.sleep(wait.total_seconds())
         return await self._succeed()
 
     async def _renew(self) -> "LoadSession":
-        pauses = Pauses().denied.backoff(self._parts.random)
+        pauses = Pauses().denied.backoff(self.parts.random)
         while True:
-            left = self._renewal.due - self._hub_clock.now()
+            left = self.renewal.due - self.hub_clock.now()
             if await wait_at_most(self._renewal_moved, left.total_seconds()):
                 self._renewal_moved.clear()
                 continue
             try:
-                await self._owner.renew(self._link.client)
+                await self.owner.renew(self.link.client)
             except MusterError as error:
-                self._parts.measures.fail(f"renewal: {error.reason}", error.message)
+                self.parts.measures.fail(f"renewal: {error.reason}", error.message)
                 await asyncio.sleep(pauses.next().total_seconds())
             else:
                 return await self._succeed()
 
     async def _succeed(self) -> "LoadSession":
         """Open the successor and send a beat over it, as `spoke.session.runner` does; retry after a failure."""
-        pauses = Pauses().retry.backoff(self._parts.random)
+        pauses = Pauses().retry.backoff(self.parts.random)
         while True:
             try:
                 async with self._succession:
-                    successor = await self._owner.open_session()
+                    successor = await self.owner.open_session()
                     await successor.send_first_beat(accepted=self._accepted.is_set())
                     return successor
             except HubLostError as lost:
-                self._parts.measures.fail(f"successor: {lost.loss.name.lower()}", lost.message)
+                self.parts.measures.fail(f"successor: {lost.loss.name.lower()}", lost.message)
             await asyncio.sleep(pauses.next().total_seconds())
 
     async def send_first_beat(self, *, accepted: bool) -> None:
@@ -320,5 +314,5 @@ class LoadSession:
     async def _follow_trust(self) -> None:
         while True:
             bundle = await self._session.trust_bundle()
-            await self._owner.trust(bundle)
+            await self.owner.trust(bundle)
             await self._session.trust_installed(fingerprints(bundle))

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -115,6 +115,7 @@ class EventHandlers:
                 handler.enqueue(key)
 
 
+@dataclass(eq=False)
 class TransactionReconciler(BatchReconciler[str]):
     """Makes `step` for each name; it is idempotent, and a NotFoundError ends it, because the object is gone.
 
@@ -122,35 +123,28 @@ class TransactionReconciler(BatchReconciler[str]):
     `committed`: called after the commit with each step's result that is not None.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        step: Callable[[Transaction, str, Any], object],
-        read_ahead: Callable[[Transaction, Sequence[str]], object] = lambda _tx, _names: None,
-        committed: Callable[[Any], None] = lambda _result: None,
-    ) -> None:
-        self._store = store
-        self._step = step
-        self._read_ahead = read_ahead
-        self._committed = committed
+    store: Store
+    step: Callable[[Transaction, str, Any], object]
+    read_ahead: Callable[[Transaction, Sequence[str]], object] = lambda _tx, _names: None
+    committed: Callable[[Any], None] = lambda _result: None
 
     async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
         batch = Batch[str]()
 
         async def commit(names: Sequence[str]) -> Mapping[str, timedelta | None]:
-            for result in await self._store.run(self._steps, names):
+            for result in await self.store.run(self._steps, names):
                 if result is not None:
-                    self._committed(result)
+                    self.committed(result)
             return dict.fromkeys(names)
 
         await batch.run(keys, commit)
         return batch
 
     def _steps(self, tx: Transaction, names: Sequence[str]) -> Sequence[object]:
-        shared, results = self._read_ahead(tx, names), []
+        shared, results = self.read_ahead(tx, names), []
         for name in names:
             with suppress(NotFoundError):
-                results.append(self._step(tx, name, shared))
+                results.append(self.step(tx, name, shared))
         return results
 
 
@@ -159,31 +153,24 @@ class Step(Generic[K]):
     reconcile: Callable[[K], Coroutine[Any, Any, timedelta | None]]
 
 
+@dataclass(eq=False)
 class ControllerBuilder:
     """`since`: see Since. `decisions`: audits the decisions of rules; None: they are not audited."""
 
-    def __init__(
-        self,
-        store: Store,
-        issuer: Issuer,
-        settings: HubSettings,
-        lifetimes: Lifetimes,
-        *,
-        clock: Clock,
-        since: Since,
-        decisions: DecisionAudit | None = None,
-    ) -> None:
-        self.store = store
-        self.issuer = issuer
-        self.settings = settings
-        self.lifetimes = lifetimes
-        self.clock = clock
-        self.since = since
-        self.decisions = decisions
+    store: Store
+    issuer: Issuer
+    settings: HubSettings
+    lifetimes: Lifetimes
+    _: KW_ONLY
+    clock: Clock
+    since: Since
+    decisions: DecisionAudit | None = None
+
+    def __post_init__(self) -> None:
         self.controllers: dict[str, Controller[Any]] = {}
         self.handlers = EventHandlers()
         self._periodic: list[tuple[Controller[str], timedelta, float, bool]] = []
-        self._recorder = Recorder(store)
+        self._recorder = Recorder(self.store)
         self._events = self.add(event_recorder.NAME, self._recorder)
         self.fleet = FleetIndex()
         self.handlers.observers.append(self.fleet)

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
@@ -210,45 +210,38 @@ def version_document() -> dict[str, str]:
     }
 
 
+@dataclass(eq=False)
 class HttpsDoor(Door):
     """While it refuses requests, clients get a retry delay; health and metrics are served until it closes."""
 
     name = "https"
 
-    def __init__(
-        self,
-        served: HttpsServer,
-        draining: Draining,
-        host: str,
-        port: int,
-        context: ssl.SSLContext,
-        *,
-        bounds: ConnectionBounds = DEFAULT_BOUNDS,
-    ) -> None:
-        """`draining`: the instance whose filters the application uses."""
-        self._served = served
-        self._draining = draining
-        self._host = host
-        self._port = port
-        self._context = context
-        self._bounds = bounds
+    served: HttpsServer
+    draining: Draining
+    host: str
+    port: int
+    context: ssl.SSLContext
+    _: KW_ONLY
+    bounds: ConnectionBounds = DEFAULT_BOUNDS
+
+    def __post_init__(self) -> None:
         self._listening: Listening | None = None
 
     async def start(self) -> None:
         """Raises StartError if it cannot listen on the address."""
         try:
             self._listening = await serve(
-                self._served.server.application(), self._host, self._port, self._context, bounds=self._bounds
+                self.served.server.application(), self.host, self.port, self.context, bounds=self.bounds
             )
         except OSError as error:
-            raise listening_failed("https_listen", self._host, self._port, error) from error
-        log.info("HTTPS door open", address=_shown(self._host, self._port))
+            raise listening_failed("https_listen", self.host, self.port, error) from error
+        log.info("HTTPS door open", address=_shown(self.host, self.port))
 
     async def set_ready(self, *, ready: bool) -> None:
         """Does nothing: at this door /readyz reports readiness."""
 
     async def refuse(self) -> None:
-        self._draining.refuse()
+        self.draining.refuse()
 
     async def stop_listening(self) -> None:
         if self._listening is not None:
@@ -256,7 +249,7 @@ class HttpsDoor(Door):
             self._listening.connections.leave()
 
     async def drain(self, grace: timedelta) -> None:
-        await asyncio.gather(self._draining.drained(), self._served.server.watches.drain(grace))
+        await asyncio.gather(self.draining.drained(), self.served.server.watches.drain(grace))
 
     async def close(self, grace: timedelta) -> None:
         if self._listening is not None:

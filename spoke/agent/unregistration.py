@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from typing import Protocol, cast
 
@@ -74,33 +74,28 @@ class Working(Protocol):
     async def run(self) -> None: ...
 
 
+@dataclass(eq=False)
 class ResidentAgent:
     """Runs an agent unless its cluster has left. `make` creates the agent for each run; `list_of` returns the list of hubs."""
 
-    def __init__(
-        self,
-        make: Callable[[], Working],
-        secrets: Secrets,
-        list_of: Callable[[], Bootstraps],
-        progress: AgentProgress,
-        *,
-        rejoin: bool = False,
-    ) -> None:
-        self.progress = progress
-        self._make = make
-        self._secrets = secrets
-        self._list_of = list_of
-        self._rejoin = rejoin
+    make: Callable[[], Working]
+    secrets: Secrets
+    list_of: Callable[[], Bootstraps]
+    progress: AgentProgress
+    _: KW_ONLY
+    rejoin: bool = False
+
+    def __post_init__(self) -> None:
         self._mark: LeftMark | None = None
         self._news = asyncio.Event()
 
     async def run(self) -> None:
         """Run until cancelled. Raises InvalidError as an agent does."""
         try:
-            if self._rejoin:
-                await forget_departure(self._secrets)
+            if self.rejoin:
+                await forget_departure(self.secrets)
             else:
-                self._take(await self._secrets.read(OWNER_SECRET))
+                self._take(await self.secrets.read(OWNER_SECRET))
         except MusterError as error:
             log.debug("departure.unknown", error=error.message)  # the agent meets the same error and reports it
         following = asyncio.create_task(self._follow(), name="departure")
@@ -111,7 +106,7 @@ class ResidentAgent:
             await cancel_and_wait(following)
 
     async def _at_home(self) -> None:
-        working = asyncio.create_task(self._make().run(), name="resident")
+        working = asyncio.create_task(self.make().run(), name="resident")
         try:
             while self._mark is None and not working.done():
                 self._news.clear()
@@ -134,11 +129,11 @@ class ResidentAgent:
         self.progress.waits(lambda: ProbeResult(ok=True, text=f"ok: {said}"))
         self.progress.role = lambda: Role(f"stays away: {said}")
         try:
-            bootstraps = self._list_of()
+            bootstraps = self.list_of()
             while self._mark == mark:
                 await bootstraps.load()
                 if not mark.covers(fingerprints(bootstraps)):
-                    await forget_departure(self._secrets)
+                    await forget_departure(self.secrets)
                     self._mark = None
                     return
                 self._news.clear()
@@ -154,7 +149,7 @@ class ResidentAgent:
         """Keep the mark equal to the secret's, however often the watch fails."""
         while True:
             try:
-                changes = cast("AsyncGenerator[SecretSnapshot, None]", self._secrets.changes(OWNER_SECRET))
+                changes = cast("AsyncGenerator[SecretSnapshot, None]", self.secrets.changes(OWNER_SECRET))
                 async with aclosing(changes) as snapshots:
                     async for snapshot in snapshots:
                         self._take(snapshot)

@@ -8,7 +8,7 @@ successor is stored, also when the subject, driver, namespace or hub changes.
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
 from functools import lru_cache
 
@@ -30,17 +30,18 @@ from spoke.registration.addon_credentials import AddOnContext, AddOnCredential, 
 log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class AddOnLeaseController(Reconciler[AddOnName]):
     """Reports the Available condition of add-ons on one session, when it changes."""
 
-    def __init__(
-        self, session: HubSession, spoke: Cluster, management: Cluster, clock: Clock, *, grace: timedelta = GRACE
-    ) -> None:
-        self._grace = grace
-        self._session = session
-        self._spoke = spoke
-        self._management = management
-        self._clock = clock
+    session: HubSession
+    spoke: Cluster
+    management: Cluster
+    clock: Clock
+    _: KW_ONLY
+    grace: timedelta = GRACE
+
+    def __post_init__(self) -> None:
         self._addons: dict[AddOnName, AddOn] = {}
         self._reported: dict[AddOnName, Condition] = {}
 
@@ -56,12 +57,12 @@ class AddOnLeaseController(Reconciler[AddOnName]):
         addon = self._addons.get(key)
         if addon is None or addon.health_check_mode == CUSTOMIZED:
             return None
-        where = self._management if addon.hosted else self._spoke
+        where = self.management if addon.hosted else self.spoke
         renewed_at = await where.lease_renewed_at(addon.namespace, addon.name)
-        condition = lease_condition(addon, renewed_at, self._clock.now(), self._grace)
+        condition = lease_condition(addon, renewed_at, self.clock.now(), self.grace)
         if self._reported.get(key) != condition:
             try:
-                await self._session.report_addon(key, (condition,))
+                await self.session.report_addon(key, (condition,))
             except NotFoundError:  # removed meanwhile, which the hub will report
                 return None
             self._reported[key] = condition
@@ -89,17 +90,17 @@ AddOnCredentials = dict[tuple[AddOnName, str], _Running]
 """The add-on credentials in progress, by add-on and secret. They outlive sessions."""
 
 
+@dataclass(eq=False)
 class AddOnCertificates(Reconciler[AddOnName]):
     """Maintains the credentials of add-ons during one session. Key: the add-on's name."""
 
-    def __init__(
-        self, client: HubClient, session: HubSession, registered: AddOnContext, credentials: AddOnCredentials, hub_clock: Clock
-    ) -> None:
-        self._client = client
-        self._session = session
-        self._registered = registered
-        self._running = credentials
-        self._clock = hub_clock
+    client: HubClient
+    session: HubSession
+    registered: AddOnContext
+    credentials: AddOnCredentials
+    hub_clock: Clock
+
+    def __post_init__(self) -> None:
         self._addons: dict[AddOnName, AddOn] = {}
         self._noted: set[AddOnName] = set()
         self._asked: RenewalRequest | None = None
@@ -109,35 +110,35 @@ class AddOnCertificates(Reconciler[AddOnName]):
         """Set the add-ons that the hub has for this cluster. `renewal`: the hub wants certificates renewed early."""
         self._addons = {addon.name: addon for addon in addons}
         if renewal is None or self._asked is None or self._asked.renewal.addons_before != renewal.addons_before:
-            self._asked = RenewalRequest(renewal, self._clock.now()) if renewal is not None else None
+            self._asked = RenewalRequest(renewal, self.hub_clock.now()) if renewal is not None else None
 
     async def trust_hub_by(self, kubeconfig: bytes) -> None:
         """Replace the hub's kubeconfig in all credentials. Raises MusterError when that is incomplete."""
-        self._registered = replace(self._registered, kubeconfig=kubeconfig)
-        for running in tuple(self._running.values()):
+        self.registered = replace(self.registered, kubeconfig=kubeconfig)
+        for running in tuple(self.credentials.values()):
             await self._know(running)
 
     async def _know(self, running: _Running) -> None:
-        if running.kubeconfig != self._registered.kubeconfig:
-            await running.credential.trust_hub_by(self._registered.kubeconfig)
-            running.kubeconfig = self._registered.kubeconfig
+        if running.kubeconfig != self.registered.kubeconfig:
+            await running.credential.trust_hub_by(self.registered.kubeconfig)
+            running.kubeconfig = self.registered.kubeconfig
 
     @property
     def names(self) -> tuple[AddOnName, ...]:
         """The add-ons of the hub, and removed ones whose secrets are not deleted yet."""
-        return tuple(dict.fromkeys((*self._addons, *(addon for addon, _ in self._running))))
+        return tuple(dict.fromkeys((*self._addons, *(addon for addon, _ in self.credentials))))
 
     async def reconcile(self, key: AddOnName) -> timedelta | None:
         addon = self._addons.get(key)
         if addon is not None and not addon.deleting and await self._note_driver(addon):
             return None  # the hub answers with the changed add-on
-        driver = self._registered.options.driver
+        driver = self.registered.options.driver
         entries = (
             [replace(e, driver=driver or e.driver or CSR) if e.for_hub else e for e in addon.registrations] if addon else []
         )
         wanted = {secret_name(key, entry): entry for entry in entries}
         if addon is None or not addon.deleting:
-            for known, running in tuple(self._running.items()):
+            for known, running in tuple(self.credentials.items()):
                 if known[0] == key and known[1] not in wanted:
                     await self._drop(known, running)
         if addon is None:
@@ -154,7 +155,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
             if self._refused.get(key) != error.message:
                 self._refused[key] = error.message
                 log.warning("addon.secret_refused", addon=addon.name, secret=secret, error=error.message)
-                await self._session.report_addon(
+                await self.session.report_addon(
                     addon.name, (Condition(CERTIFICATE_ROTATED, FALSE, "SecretRefused", error.message),)
                 )
             return REFUSED_RETRY
@@ -163,11 +164,11 @@ class AddOnCertificates(Reconciler[AddOnName]):
 
     async def _note_driver(self, addon: AddOn) -> bool:
         """Report to the hub the driver of the add-on's credential, once per add-on in a session; return whether it was sent."""
-        wanted = self._registered.options.driver
+        wanted = self.registered.options.driver
         if not wanted or addon.name in self._noted or all(e.driver == wanted for e in addon.registrations if e.for_hub):
             return False
         self._noted.add(addon.name)
-        await self._session.report_addon(addon.name, (), driver=wanted)
+        await self.session.report_addon(addon.name, (), driver=wanted)
         log.info("addon.driver_noted", addon=addon.name, driver=wanted)
         return True
 
@@ -176,28 +177,28 @@ class AddOnCertificates(Reconciler[AddOnName]):
         if secret.startswith(RESERVED):
             raise RefusedSecretError(f'the name "{secret}" is reserved for the agent: name the add-on otherwise')
         known = (addon.name, secret)
-        before, fingerprint = self._running.get(known), _fingerprint(addon, entry, self._registered)
+        before, fingerprint = self.credentials.get(known), _fingerprint(addon, entry, self.registered)
         if before is not None and before.fingerprint == fingerprint:
             await self._know(before)
             return before
-        credential, place = credential_for(addon, entry, secret, self._registered), (addon.namespace, addon.hosted)
+        credential, place = credential_for(addon, entry, secret, self.registered), (addon.namespace, addon.hosted)
         left: dict[Place, Slot] = {}
         if before is not None:
             await before.credential.forget()
             left = {**before.left, before.place: before.credential.target}
             left.pop(place, None)
-        self._running[known] = _Running(fingerprint, credential, place, self._registered.kubeconfig, left)
-        return self._running[known]
+        self.credentials[known] = _Running(fingerprint, credential, place, self.registered.kubeconfig, left)
+        return self.credentials[known]
 
     async def _keep(self, addon: AddOn, running: _Running) -> timedelta:
         """Look after one credential once; return the time until the next."""
         try:
-            result = await running.credential.reconcile(self._client, addon, self._clock, self._asked)
+            result = await running.credential.reconcile(self.client, addon, self.hub_clock, self._asked)
         except RefusedError as refused:
-            await self._session.report_addon(addon.name, (refused.condition,))
+            await self.session.report_addon(addon.name, (refused.condition,))
             raise
         if result.condition is not None:
-            await self._session.report_addon(addon.name, (result.condition,))
+            await self.session.report_addon(addon.name, (result.condition,))
         if result.is_stored:
             for each in running.left.values():
                 await _delete(each)
@@ -208,7 +209,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
         for each in (running.credential.target, *running.left.values()):
             await _delete(each)
         await running.credential.forget()
-        del self._running[known]
+        del self.credentials[known]
         log.info("addon.secret_deleted", addon=known[0], secret=known[1])
 
 

@@ -10,7 +10,7 @@ agent does so only at registration. A hub writes nothing if it knows them alread
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import timedelta
 
 import structlog
@@ -109,29 +109,21 @@ ClusterContents = tuple[tuple[NodeResources, ...], str, tuple[ReportedClaim, ...
 """Nodes, version and claims."""
 
 
+@dataclass(eq=False)
 class StatusReconciler(Reconciler[str]):
     """Reports on one session. Keys: CHANGED, and RESYNC, which also sends an unchanged report."""
 
-    def __init__(
-        self,
-        session: HubSession,
-        cluster: Cluster,
-        watch: AvailabilityWatch,
-        rules: ClusterClaimRules,
-        *,
-        endpoints: tuple[ExternalEndpoint, ...] = (),
-        further: Callable[[], Iterable[Condition]] = tuple,
-        namespaces: Callable[[], tuple[NamespaceReport, ...]] = tuple,
-        record_event: Callable[[AgentEvent], object] = lambda _: None,
-    ) -> None:
-        self._session = session
-        self._cluster = cluster
-        self._watch = watch
-        self._rules = rules
-        self._endpoints = endpoints
-        self._further = further
-        self._namespaces = namespaces
-        self._record_event = record_event
+    session: HubSession
+    cluster: Cluster
+    watch: AvailabilityWatch
+    rules: ClusterClaimRules
+    _: KW_ONLY
+    endpoints: tuple[ExternalEndpoint, ...] = ()
+    further: Callable[[], Iterable[Condition]] = tuple
+    namespaces: Callable[[], tuple[NamespaceReport, ...]] = tuple
+    record_event: Callable[[AgentEvent], object] = lambda _: None
+
+    def __post_init__(self) -> None:
         self._accepted = False
         self._reported: ClusterReport | None = None
         self._truncated = 0
@@ -143,11 +135,11 @@ class StatusReconciler(Reconciler[str]):
     async def reconcile(self, key: str) -> timedelta | None:
         if not self._accepted:
             return None
-        _, answers = await self._watch.probe()
+        _, answers = await self.watch.probe()
         read = await self._read_while_available() if answers else None
-        report = self._report(self._watch.current, read)
+        report = self._report(self.watch.current, read)
         if report != self._reported or key == RESYNC:
-            await self._session.report(report)
+            await self.session.report(report)
             self._reported = report
         if isinstance(read, Exception):
             raise read
@@ -156,7 +148,7 @@ class StatusReconciler(Reconciler[str]):
     async def _read_while_available(self) -> ClusterContents | Exception | None:
         """Like `_read`; None when the API server becomes unavailable meanwhile, which is then reported at once."""
         reading = asyncio.create_task(self._read(), name="status/read")
-        failing = asyncio.create_task(self._watch.unavailable.wait(), name="status/unavailable")
+        failing = asyncio.create_task(self.watch.unavailable.wait(), name="status/unavailable")
         try:
             await asyncio.wait((reading, failing), return_when=asyncio.FIRST_COMPLETED)
             return reading.result() if reading.done() else None
@@ -167,27 +159,27 @@ class StatusReconciler(Reconciler[str]):
         """Nodes, version and claims, or the error that prevents reading them. Never raises."""
         try:
             async with asyncio.TaskGroup() as group:
-                nodes = group.create_task(self._cluster.nodes())
-                version = group.create_task(self._cluster.version())
-                claims = group.create_task(self._cluster.claims())
+                nodes = group.create_task(self.cluster.nodes())
+                version = group.create_task(self.cluster.version())
+                claims = group.create_task(self.cluster.claims())
         except ExceptionGroup as errors:
             return next((error for error in errors.exceptions if isinstance(error, MusterError)), errors)
         return tuple(nodes.result()), version.result(), tuple(claims.result())
 
     def _report(self, state: Availability, read: ClusterContents | Exception | None) -> ClusterReport:
         report = ClusterReport(
-            conditions=(JOINED_CONDITION, *((state.condition,) if state.condition else ()), *self._further()),
+            conditions=(JOINED_CONDITION, *((state.condition,) if state.condition else ()), *self.further()),
             complete=False,
-            endpoints=self._endpoints,
-            namespaces=self._namespaces(),
+            endpoints=self.endpoints,
+            namespaces=self.namespaces(),
         )
         if read is None or isinstance(read, Exception):
             return report
         nodes, version, claims = read
-        truncated = truncated_claims(claims, self._rules)
+        truncated = truncated_claims(claims, self.rules)
         if truncated and truncated != self._truncated:
-            log.warning("CustomClusterClaimsTruncated", left_out=truncated, maximum=self._rules.max_custom)
-            self._record_event(left_out(truncated, self._rules.max_custom))
+            log.warning("CustomClusterClaimsTruncated", left_out=truncated, maximum=self.rules.max_custom)
+            self.record_event(left_out(truncated, self.rules.max_custom))
         self._truncated = truncated
         return replace(
             report,
@@ -195,7 +187,7 @@ class StatusReconciler(Reconciler[str]):
             capacity=capacity_of(nodes),
             allocatable=allocatable_of(nodes),
             kubernetes_version=version,
-            claims=exposed_claims(claims, self._rules),
+            claims=exposed_claims(claims, self.rules),
             node_count=len(nodes),
         )
 
@@ -203,30 +195,25 @@ class StatusReconciler(Reconciler[str]):
 UPKEEP = "cluster"
 
 
+@dataclass(eq=False)
 class ClusterReconciler(Reconciler[str]):
-    def __init__(
-        self,
-        client: HubClient,
-        cluster: Cluster,
-        names: AgentNames | None,
-        annotations: Mapping[str, str],
-        endpoints: tuple[ExternalEndpoint, ...],
-    ) -> None:
-        self._client = client
-        self._cluster = cluster
-        self._names = names
-        self._annotations = annotations
-        self._endpoints = endpoints
+    client: HubClient
+    cluster: Cluster
+    names: AgentNames | None
+    annotations: Mapping[str, str]
+    endpoints: tuple[ExternalEndpoint, ...]
+
+    def __post_init__(self) -> None:
         self._reported = False
 
     async def reconcile(self, key: str) -> timedelta | None:
         del key
-        if self._reported or self._names is None or not self._annotations:
+        if self._reported or self.names is None or not self.annotations:
             return None
-        uid = await self._cluster.uid()
+        uid = await self.cluster.uid()
         try:
-            await self._client.ensure_cluster(
-                AgentIdentity(self._names, uid), endpoints=self._endpoints, annotations=self._annotations
+            await self.client.ensure_cluster(
+                AgentIdentity(self.names, uid), endpoints=self.endpoints, annotations=self.annotations
             )
         except (ForbiddenError, NotFoundError) as error:  # no permission, or deleted meanwhile, which the session reports
             log.info("cluster.refresh_failed", why=error.message)

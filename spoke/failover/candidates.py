@@ -1,7 +1,7 @@
 """The hub list with its states: results of standby registration, the agent's own experience, and the choice."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import takewhile
@@ -103,27 +103,20 @@ class _Memory:
     trouble: str = ""
 
 
+@dataclass(eq=False)
 class HubList:
     """Written by the agent; read by the choice, by the session's owner, and by `spoke status`."""
 
-    def __init__(
-        self,
-        options: Hubs,
-        standby: Standby,
-        progress: AgentProgress,
-        *,
-        clock: Clock,
-        scheduler: Scheduler,
-        random: Random,
-        wake_up: Callable[[], None],
-    ) -> None:
-        self._options = options
-        self._standby = standby
-        self._progress = progress
-        self._clock = clock
-        self._scheduler = scheduler
-        self._random = random
-        self._wake_up = wake_up
+    options: Hubs
+    standby: Standby
+    progress: AgentProgress
+    _: KW_ONLY
+    clock: Clock
+    scheduler: Scheduler
+    random: Random
+    wake_up: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self._listing = BootstrapListing()
         self._owner = Owner()
         self._busy: HubId | None = None
@@ -142,7 +135,7 @@ class HubList:
 
     @property
     def reported_epoch(self) -> int:
-        return self._standby.epoch
+        return self.standby.epoch
 
     @property
     def is_lost(self) -> bool:
@@ -156,7 +149,7 @@ class HubList:
         """Set list and owner, and `busy`, the hub whose state the agent itself determines; standby registration follows."""
         self.update(listing, owner)
         self._busy = busy
-        self._standby.attend(StandbyContext(listing, agent, busy, owner.hub_id, owner.epoch))
+        self.standby.attend(StandbyContext(listing, agent, busy, owner.hub_id, owner.epoch))
 
     def record_state(self, hub: HubId, state: HubState, ends_at: datetime | None = None) -> None:
         before = self._met.get(hub)
@@ -164,32 +157,32 @@ class HubList:
         if self._met[hub] != before:
             self._show()
             if self.several:  # with one hub there is no choice, and the rest after a failure is not cut short
-                self._wake_up()
+                self.wake_up()
 
     def met(self, hub: HubId) -> bool:
-        return hub in self._met or hub in self._standby.hubs
+        return hub in self._met or hub in self.standby.hubs
 
     def fail(self, hub: HubId, why: str) -> None:
         """Let the hub rest; each failure extends the rest until `reset_failures`. See `ANSWERED_REST`."""
-        memory = self._memories.setdefault(hub, _Memory(self._options.rest.backoff(self._random)))
+        memory = self._memories.setdefault(hub, _Memory(self.options.rest.backoff(self.random)))
         rest = memory.backoff.next()
-        now, opened_at = self._clock.monotonic(), self._opened_at
+        now, opened_at = self.clock.monotonic(), self._opened_at
         worked = hub == self._owner.hub_id and opened_at is not None and now - opened_at >= WORKED_SECONDS
-        answered_rest = min(rest, self._options.rest.first if worked else ANSWERED_REST)
+        answered_rest = min(rest, self.options.rest.first if worked else ANSWERED_REST)
         self._opened_at = None
         memory.failed_at, memory.until, memory.trouble = now, now + rest.total_seconds(), why
         memory.answered_until = now + answered_rest.total_seconds()
-        begin = self._clock.now() + ROUNDING_MARGIN
-        self._scheduler.at(begin + rest, self._wake_up, name=REST_TIMER)
+        begin = self.clock.now() + ROUNDING_MARGIN
+        self.scheduler.at(begin + rest, self.wake_up, name=REST_TIMER)
         if answered_rest < rest:
-            self._scheduler.at(begin + answered_rest, partial(self._wake_if_rested, hub), name=f"{REST_TIMER}-{hub}")
+            self.scheduler.at(begin + answered_rest, partial(self._wake_if_rested, hub), name=f"{REST_TIMER}-{hub}")
         if hub == self._owner.hub_id and self._lost_since is None:
-            self._lost_since = self._clock.monotonic()
+            self._lost_since = self.clock.monotonic()
         self._show()
 
     def be_open(self) -> None:
         self._lost_since = None
-        self._opened_at = self._clock.monotonic()
+        self._opened_at = self.clock.monotonic()
 
     def reset_failures(self, hub: HubId) -> None:
         if self._memories.pop(hub, None) is not None:
@@ -199,7 +192,7 @@ class HubList:
         self._shorten_rests()
         found = tuple(self._candidate(hub) for hub in self._listing.hubs)
         ready = {each.hub.hub_id for each in found if each.ready_since is not None}
-        self._ready_since = {hub: self._ready_since.get(hub, self._clock.monotonic()) for hub in ready}
+        self._ready_since = {hub: self._ready_since.get(hub, self.clock.monotonic()) for hub in ready}
         return found
 
     def listed(self) -> tuple[ListedHub, ...]:
@@ -207,17 +200,17 @@ class HubList:
 
     def decide(self) -> HubDecision | None:
         """Choose the hub for the session; None when the list is empty."""
-        candidates, now = self.candidates(), self._clock.now()
+        candidates, now = self.candidates(), self.clock.now()
         self._wake_for_the_way_back(candidates, now)
         lost_since = self._when(self._lost_since, now)
-        return choose(candidates, self._owner.hub_id, now, self._options.policy, lost_since=lost_since)
+        return choose(candidates, self._owner.hub_id, now, self.options.policy, lost_since=lost_since)
 
     def is_better(self) -> bool:
         """Whether there is a good hub besides the owner."""
-        return is_better(self.candidates(), self._owner.hub_id, self._clock.now(), self._options.policy)
+        return is_better(self.candidates(), self._owner.hub_id, self.clock.now(), self.options.policy)
 
     def refuse_move(self, target: HubId) -> str:
-        return refuse_move(self.candidates(), target, self._clock.now())
+        return refuse_move(self.candidates(), target, self.clock.now())
 
     def name_of(self, hub: HubId) -> str:
         found = self._listing.get(hub)
@@ -229,14 +222,14 @@ class HubList:
         if decision.why is ChoiceReason.KEPT and self._decision is not None and self._decision.hub_id == decision.hub_id:
             same = True
         if not same or self._decision is None:
-            self._decision, self._decided_at = decision, self._clock.now()
+            self._decision, self._decided_at = decision, self.clock.now()
             log.info("hub.decision", hub=self.name_of(decision.hub_id), why=decision.why.value, because=decision.message)
         self._show()
         return not same
 
     def _candidate(self, bootstrap: Bootstrap) -> HubCandidate:
-        hub_id, now = bootstrap.hub_id, self._clock.now()
-        kept = self._standby.hubs.get(hub_id)
+        hub_id, now = bootstrap.hub_id, self.clock.now()
+        kept = self.standby.hubs.get(hub_id)
         if kept is not None and hub_id != self._busy:
             hub = replace(kept, name=bootstrap.name, url=bootstrap.connection.hub.server)
         else:
@@ -251,21 +244,21 @@ class HubList:
     def _wake_if_rested(self, hub: HubId) -> None:
         self._shorten_rests()
         memory = self._memories.get(hub)
-        if memory is not None and memory.until <= self._clock.monotonic():
-            self._wake_up()
+        if memory is not None and memory.until <= self.clock.monotonic():
+            self.wake_up()
 
     def _shorten_rests(self) -> None:
         """Limit the rest of hubs that have answered StandBy since their failure. A hub that becomes the owner keeps this."""
         for hub, memory in self._memories.items():
-            answered = self._standby.answered_at(hub)
+            answered = self.standby.answered_at(hub)
             if answered is not None and answered > memory.failed_at:
                 memory.until = min(memory.until, memory.answered_until)
 
     def _when(self, moment: float | None, now: datetime) -> datetime | None:
-        return now + timedelta(seconds=moment - self._clock.monotonic()) if moment is not None else None
+        return now + timedelta(seconds=moment - self.clock.monotonic()) if moment is not None else None
 
     def _wake_for_the_way_back(self, candidates: tuple[HubCandidate, ...], now: datetime) -> None:
-        after = self._options.policy.fail_back_after
+        after = self.options.policy.fail_back_after
         if after is None:
             return
         preferred = takewhile(lambda each: each.hub.hub_id != self._owner.hub_id, candidates)
@@ -273,11 +266,11 @@ class HubList:
         ready = [max(each.ready_since + after, each.rests_until or now) for each in preferred if each.ready_since is not None]
         due = min((instant for instant in ready if instant > now), default=None)
         if due is not None:
-            self._scheduler.at(due + ROUNDING_MARGIN, self._wake_up, name=FAIL_BACK_TIMER)
+            self.scheduler.at(due + ROUNDING_MARGIN, self.wake_up, name=FAIL_BACK_TIMER)
 
     def _show(self) -> None:
         found = self.candidates()
         hubs = tuple(each.hub for each in found)
-        self._progress.hubs_status = HubsStatus(
+        self.progress.hubs_status = HubsStatus(
             self._owner.hub_id, self._owner.epoch, hubs, self._decision, self._decided_at, found
         )

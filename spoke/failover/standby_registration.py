@@ -84,32 +84,29 @@ class StandbyRecord:
     """The highest epoch that the hub has claimed."""
 
 
+@dataclass(eq=False)
 class StandbyRegistration:
     """Maintains the registration at one hub. `changed` is called on each change of `record`. `run` ends only when cancelled."""
 
-    def __init__(
-        self,
-        bootstrap: Bootstrap,
-        identity: StandbyIdentity,
-        options: AgentOptions,
-        ports: AgentPorts,
-        changed: Callable[[StandbyRecord, StandbyRecord], None],
-    ) -> None:
-        self.bootstrap = bootstrap
-        self.identity = identity
-        url = bootstrap.connection.hub.server
-        self.record = StandbyRecord(ListedHub(bootstrap.hub_id, bootstrap.name, url, HubState.REGISTERING))
+    bootstrap: Bootstrap
+    identity: StandbyIdentity
+    options: AgentOptions
+    ports: AgentPorts
+    changed: Callable[[StandbyRecord, StandbyRecord], None]
+
+    def __post_init__(self) -> None:
+        url = self.bootstrap.connection.hub.server
+        self.record = StandbyRecord(ListedHub(self.bootstrap.hub_id, self.bootstrap.name, url, HubState.REGISTERING))
         self.answered_at: float | None = None
         """When the hub last answered StandBy and would accept a session (monotonic)."""
-        self._options = options
-        self._ports = ports
-        self._changed = changed
-        self._clock = OffsetClock(ports.clock)
-        self._slot = hub_slot(ports.secrets, bootstrap.hub_id)
-        self._trust = StoredTrust(self._slot, bootstrap.hub_id, ports.dial)
+        self._clock = OffsetClock(self.ports.clock)
+        self._slot = hub_slot(self.ports.secrets, self.bootstrap.hub_id)
+        self._trust = StoredTrust(self._slot, self.bootstrap.hub_id, self.ports.dial)
         self._renewal: RenewalTime | None = None
         """Of the certificate in use."""
-        self._registration = Registration(options, ports, hub_clock=self._clock, progress=AgentProgress(ports.clock))
+        self._registration = Registration(
+            self.options, self.ports, hub_clock=self._clock, progress=AgentProgress(self.ports.clock)
+        )
         self._judge = CredentialJudge()
         self._previous: Contents = {}
         """The slot before the last renewal, until the new credential has worked."""
@@ -122,9 +119,9 @@ class StandbyRegistration:
         self._overtaken_at: float | None = None
         """When the hub last claimed a higher epoch than the agent's (monotonic)."""
         self._updated = asyncio.Event()
-        pauses = options.pauses
+        pauses = self.options.pauses
         self._retry, self._denied, self._unaccepted, self._lost, self._renewals = (
-            pause.backoff(ports.random) for pause in (pauses.retry, pauses.denied, pauses.refused, LOST_PAUSE, LOST_PAUSE)
+            pause.backoff(self.ports.random) for pause in (pauses.retry, pauses.denied, pauses.refused, LOST_PAUSE, LOST_PAUSE)
         )
 
     def update(self, identity: StandbyIdentity) -> None:
@@ -191,9 +188,9 @@ class StandbyRegistration:
             if await self._register(contents, finding) is None:
                 return timedelta()
             contents = await self._slot.read()
-        connection = stored_connection(contents, self._options.reach)
+        connection = stored_connection(contents, self.options.reach)
         self._hold(connection.certificate.not_after)
-        client = self._ports.dial(connection.address, connection.identity)
+        client = self.ports.dial(connection.address, connection.identity)
         try:
             return await self._at(client, connection, contents)
         finally:
@@ -228,9 +225,9 @@ class StandbyRegistration:
         pends = read_pending(contents) is not None
         if pends and pends_for(contents, leaf.public_key):
             await self._slot.forget()  # the previous run ended after storing the certificate and before deleting its request
-        elif pends or (due <= timedelta() and self._ports.clock.monotonic() >= self._renews_at):
+        elif pends or (due <= timedelta() and self.ports.clock.monotonic() >= self._renews_at):
             return await self._renew(client, connection, contents)
-        again = (answer.again_after or DEFAULT_PERIOD) * (1 - 0.25 * self._ports.random.random())
+        again = (answer.again_after or DEFAULT_PERIOD) * (1 - 0.25 * self.ports.random.random())
         if not answer.accepted:
             again = min(again, self._unaccepted.next())
         return max(min(again, due, MAX_PERIOD), MIN_PERIOD)
@@ -245,18 +242,18 @@ class StandbyRegistration:
         leaf = connection.certificate
         soon = leaf.not_after - self._clock.now() < (leaf.not_after - leaf.not_before) * UNRENEWED_SHARE
         state, trouble = HubState.READY if answer.accepted else HubState.NOT_ACCEPTED, ""
-        if not is_credible(answer.epoch, self._ports.clock.now()):
+        if not is_credible(answer.epoch, self.ports.clock.now()):
             state, trouble = HubState.DENIED, epoch_too_high(answer.epoch)
             if trouble != self.record.trouble:
                 log.warning("standby.claim_not_believed", error=trouble)
         if state is HubState.READY:
-            self.answered_at = self._ports.clock.monotonic()
+            self.answered_at = self.ports.clock.monotonic()
         epoch = 0 if trouble else self._claimed(answer.epoch)
         self._publish(StandbyRecord(replace(self.record.hub, state=state), trouble, ends_soon=soon, epoch=epoch))
 
     def _claimed(self, epoch: int) -> int:
         """Limit the epoch that the hub claims: a higher one counts once per `CLAIM_PERIOD`, as each costs a session."""
-        now = self._ports.clock.monotonic()
+        now = self.ports.clock.monotonic()
         if epoch <= max(self.identity.epoch, self.record.epoch):
             return epoch
         if self._overtaken_at is not None and now - self._overtaken_at < CLAIM_PERIOD.total_seconds():
@@ -297,13 +294,13 @@ class StandbyRegistration:
             self._judge.reject(finding)
             return
         log.warning("certificate.fallback", why=finding.message, next="the certificate before")
-        self._renews_at = self._ports.clock.monotonic() + self._renewals.next().total_seconds()
+        self._renews_at = self.ports.clock.monotonic() + self._renewals.next().total_seconds()
         await self._slot.change(lambda _: without_request(previous))
 
     async def _renew(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
         """Submit a request for a new key under the present identity. The next round uses the new certificate."""
         identity = self.identity
-        flow = renewal(connection, identity.agent, self._options.duration, self._slot)
+        flow = renewal(connection, identity.agent, self.options.duration, self._slot)
         flow.resume(contents)
         log.info("CertificateRotationStarted", pending=flow.is_under_way)
         with suppress(TimeoutError):
@@ -328,4 +325,4 @@ class StandbyRegistration:
     def _publish(self, kept: StandbyRecord) -> None:
         before, self.record = self.record, kept
         if kept != before:
-            self._changed(before, kept)
+            self.changed(before, kept)

@@ -5,6 +5,7 @@ stored, or while the database's clock is not trusted: if it were a year ahead, e
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 
 import structlog
@@ -35,34 +36,33 @@ SILENT = Requirement(CONDITIONS + conditions.AVAILABLE, Operator.EQUALS, (condit
 log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class Staleness(BatchReconciler[str]):
     """The key PERIODIC examines all silent or marked clusters; others are clusters whose step failed."""
 
-    def __init__(
-        self, store: Store, policy: StalenessPolicy, limits: BrakeLimits, *, since: Since, clock_guard: ClockGuard
-    ) -> None:
-        self._store = store
-        self._policy = policy
-        self._limits = limits
-        self._since = since
-        self._clock_guard = clock_guard
+    store: Store
+    policy: StalenessPolicy
+    limits: BrakeLimits
+    _: KW_ONLY
+    since: Since
+    clock_guard: ClockGuard
 
     async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
         batch = Batch[str]()
         await batch.run([key for key in keys if key != PERIODIC], self._write)
         if PERIODIC not in keys:
             return batch
-        for chosen in (MARKED,) if self._policy.is_off else (MARKED, SILENT):
+        for chosen in (MARKED,) if self.policy.is_off else (MARKED, SILENT):
             after: Key | None = None
             while True:
-                due, after = await self._store.read(self._due, chosen, after)
+                due, after = await self.store.read(self._due, chosen, after)
                 await batch.run(due, self._write, at_once=WRITTEN)
                 if after is None:
                     break
         return batch
 
     async def _write(self, names: Sequence[str]) -> Mapping[str, timedelta | None]:
-        for name, step in (await self._store.run(self._age, names)).items():
+        for name, step in (await self.store.run(self._age, names)).items():
             if step is not None:
                 level = "warning" if step is StalenessStep.REMOVE else "info"
                 getattr(log, level)(f"stale cluster: {step.value}", cluster=name)
@@ -76,17 +76,17 @@ class Staleness(BatchReconciler[str]):
 
     def _policy_at(self, tx: Transaction) -> StalenessPolicy:
         """The policy; off while the database's clock is not trusted, so that marks can only be removed."""
-        return self._policy if self._clock_guard.trusts_clock(tx.now) else StalenessPolicy()
+        return self.policy if self.clock_guard.trusts_clock(tx.now) else StalenessPolicy()
 
     def _is_due(self, tx: Transaction, cluster: Document, policy: StalenessPolicy) -> bool:
         due = availability.staleness_step(cluster, policy, tx.now)
         if due in (None, StalenessStep.CLEAR):
             return due is not None
-        since = self._since(tx)
+        since = self.since(tx)
         return since is not None and tx.now - since >= grace(cluster_rules.lease_duration(cluster))
 
     def _age(self, tx: Transaction, names: Sequence[str]) -> Mapping[str, StalenessStep | None]:
-        policy = StalenessPolicy() if brake.evaluate(tx, self._limits).holds else self._policy_at(tx)
+        policy = StalenessPolicy() if brake.evaluate(tx, self.limits).holds else self._policy_at(tx)
         return {name: service.apply_staleness_policy(tx, ClusterName(name), policy, f"{ACTOR}:{NAME}") for name in names}
 
 

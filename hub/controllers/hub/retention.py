@@ -60,6 +60,7 @@ def history_status(tx: Transaction) -> HistoryStatus:
     return HistoryStatus(tx.changes.ledger(), tx.volume(), tx.changes.began())
 
 
+@dataclass(eq=False)
 class Compaction(Reconciler[str]):
     """Each step runs one portion per table, and runs again at once while there is more.
 
@@ -68,17 +69,12 @@ class Compaction(Reconciler[str]):
     `record_event`: records an Event.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        periods: RetentionPeriods,
-        clock_guard: ClockGuard,
-        record_event: Callable[[EventRecord], None] = lambda _event: None,
-    ) -> None:
-        self._store = store
-        self._periods = periods
-        self._clock_guard = clock_guard
-        self._record_event = record_event
+    store: Store
+    periods: RetentionPeriods
+    clock_guard: ClockGuard
+    record_event: Callable[[EventRecord], None] = lambda _event: None
+
+    def __post_init__(self) -> None:
         self._removed: Counter[str] = Counter()
         self._due: Sequence[Callable[[], Awaitable[bool]]] = ()
         self._records: tuple[int, Mapping[str, AuditSize]] | None = None
@@ -91,67 +87,65 @@ class Compaction(Reconciler[str]):
         self._due = [part for part in due if await part()]
         if self._due:
             return PAUSE
-        self.status = await self._store.read(history_status)
+        self.status = await self.store.read(history_status)
         self._report()
-        return self._clock_guard.wait or None
+        return self.clock_guard.wait or None
 
     async def _events(self) -> bool:
         """Query without blocking writers, then delete in portions."""
         most = PORTION * PORTIONS
-        due = await self._store.read(self._clock_guard.guarded(events.due), self._periods.events, limit=most) or {}
+        due = await self.store.read(self.clock_guard.guarded(events.due), self.periods.events, limit=most) or {}
         keys = list(due)
         for place in range(0, len(keys), PORTION):
             portion = {key: due[key] for key in keys[place : place + PORTION]}
-            self._removed["events"] += await self._store.run(events.expire, portion, f"{ACTOR}:{NAME}")
+            self._removed["events"] += await self.store.run(events.expire, portion, f"{ACTOR}:{NAME}")
         return len(due) == most
 
     async def _changes(self) -> bool:
         """Compact the log and measure the sizes of new rows, then delete the past by age, and then by size."""
-        compacted = await self._store.run(
-            self._clock_guard.guarded(lambda tx: tx.changes.compact(tx.now - self._periods.window, limit=CHANGES_AT_ONCE))
+        compacted = await self.store.run(
+            self.clock_guard.guarded(lambda tx: tx.changes.compact(tx.now - self.periods.window, limit=CHANGES_AT_ONCE))
         )
-        unmeasured = await self._store.run(lambda tx: tx.changes.measure(limit=MEASURED_AT_ONCE))
+        unmeasured = await self.store.run(lambda tx: tx.changes.measure(limit=MEASURED_AT_ONCE))
         self._removed["changes"] += compacted.rows if compacted else 0
         more = unmeasured or (compacted is not None and compacted.more)
-        trimmed = await self._store.run(
-            self._clock_guard.guarded(lambda tx: tx.changes.forget(tx.now - self._periods.history, limit=CHANGES_AT_ONCE))
+        trimmed = await self.store.run(
+            self.clock_guard.guarded(lambda tx: tx.changes.forget(tx.now - self.periods.history, limit=CHANGES_AT_ONCE))
         )
         self._removed["past"] += trimmed.rows if trimmed else 0
         if trimmed is not None and trimmed.more:
             return True
-        early = await self._store.run(self._free_space)
+        early = await self.store.run(self._free_space)
         self._removed["past before its time"] += early.rows
         return more or early.more
 
     def _free_space(self, tx: Transaction) -> Trimmed:
         """Remove the oldest past if the log or the disk is too full, but never what a watch may need."""
         left = tx.volume().left
-        if tx.changes.ledger().bytes <= self._periods.history_bytes and (left is None or left >= self._periods.reserve):
+        if tx.changes.ledger().bytes <= self.periods.history_bytes and (left is None or left >= self.periods.reserve):
             return Trimmed()
         return tx.changes.forget(None, limit=CHANGES_AT_ONCE)
 
     async def _transitions(self) -> bool:
-        trimmed = await self._store.run(
-            self._clock_guard.guarded(lambda tx: tx.transitions.trim(tx.now - self._periods.transitions, FORGOTTEN_AT_ONCE))
+        trimmed = await self.store.run(
+            self.clock_guard.guarded(lambda tx: tx.transitions.trim(tx.now - self.periods.transitions, FORGOTTEN_AT_ONCE))
         )
         return trimmed == FORGOTTEN_AT_ONCE
 
     async def _certificates(self) -> bool:
         """Query without blocking writers: it skips the records that are never removed."""
-        guarded = self._clock_guard.guarded
-        logins = await self._store.run(
+        guarded = self.clock_guard.guarded
+        logins = await self.store.run(
             guarded(lambda tx: tx.certificates.forget_logins(tx.now - LOGINS_KEPT, FORGOTTEN_AT_ONCE))
         )
-        ended = await self._store.read(guarded(lambda tx: tx.certificates.ended(tx.now - CERTIFICATES_KEPT, FORGOTTEN_AT_ONCE)))
+        ended = await self.store.read(guarded(lambda tx: tx.certificates.ended(tx.now - CERTIFICATES_KEPT, FORGOTTEN_AT_ONCE)))
         if ended:
-            self._removed["certificates"] += await self._store.run(lambda tx: tx.certificates.forget(ended))
+            self._removed["certificates"] += await self.store.run(lambda tx: tx.certificates.forget(ended))
         return FORGOTTEN_AT_ONCE in (logins, len(ended or ()))
 
     async def _audit(self) -> bool:
-        removed = await self._store.run(
-            self._clock_guard.guarded(
-                lambda tx: tx.audit.remove(RECORDS_AT_ONCE, before=tx.now - self._periods.records).records
-            )
+        removed = await self.store.run(
+            self.clock_guard.guarded(lambda tx: tx.audit.remove(RECORDS_AT_ONCE, before=tx.now - self.periods.records).records)
         )
         self._removed["audit records"] += removed or 0
         return removed == RECORDS_AT_ONCE or await self._audit_size()
@@ -162,15 +156,15 @@ class Compaction(Reconciler[str]):
         Above the size limit, each portion is from the user with most bytes: a user who floods the log loses their own first.
         """
         if self._records is None:
-            self._records = await self._store.read(audit.sizes)
+            self._records = await self.store.read(audit.sizes)
         strangers, known = self._records
         if strangers > STRANGERS_KEPT:
             limit = min(strangers - STRANGERS_KEPT, SHORTENED_AT_ONCE)
-            gone = (await self._store.run(lambda tx: tx.audit.remove(limit, strangers=True))).records
+            gone = (await self.store.run(lambda tx: tx.audit.remove(limit, strangers=True))).records
             strangers -= gone
-        elif _bytes(known) > self._periods.records_bytes:
+        elif _bytes(known) > self.periods.records_bytes:
             user, taken = max(known.items(), key=lambda item: item[1].bytes)
-            portion = await self._store.run(
+            portion = await self.store.run(
                 lambda tx: tx.audit.remove(SHORTENED_AT_ONCE, strangers=False, user=user, since=taken.floor)
             )
             known = {**known, user: taken.without(portion)}
@@ -188,12 +182,12 @@ class Compaction(Reconciler[str]):
         early, audit_early = self._removed["past before its time"], self._removed["audit records before their time"]
         self._removed.clear()
         taken, self._records = _bytes(self._records[1]) if self._records else 0, None
-        warnings = [*history_rules.audit_warnings(self._periods, taken, early=bool(audit_early))]
+        warnings = [*history_rules.audit_warnings(self.periods, taken, early=bool(audit_early))]
         if self.status:
-            warnings += history_rules.warnings(self._periods, self.status.volume, early=bool(early))
+            warnings += history_rules.warnings(self.periods, self.status.volume, early=bool(early))
         for warning in warnings:
             log.warning("database is filling up", reason=warning.reason, message=warning.message)
-            self._record_event(warning)
+            self.record_event(warning)
 
 
 def _bytes(sizes: Mapping[str, AuditSize]) -> int:

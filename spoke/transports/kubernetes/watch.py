@@ -6,6 +6,7 @@ unknown, which does not mean that there are none.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from random import Random
 
@@ -26,37 +27,32 @@ NOT_SERVED = timedelta(minutes=5)
 """Pause before the next check whether a hub without add-ons serves them."""
 
 
+@dataclass(eq=False)
 class HubMirror:
     """Mirror of one cluster on one hub. `changed` is called after every change, `failed` with errors of list and watch."""
 
-    def __init__(
-        self,
-        door: ApiDoor,
-        cluster: ClusterName,
-        seen: Object | None,
-        *,
-        changed: Callable[[], None],
-        failed: Callable[[MusterError], None],
-    ) -> None:
-        self._door = door
-        self._cluster = cluster
-        self._changed = changed
-        self._failed = failed
-        self._document = seen
-        self._hidden = seen is None
+    door: ApiDoor
+    cluster: ClusterName
+    seen: Object | None
+    _: KW_ONLY
+    changed: Callable[[], None]
+    failed: Callable[[MusterError], None]
+
+    def __post_init__(self) -> None:
+        self._hidden = self.seen is None
         self.gone = False
         """Whether the ManagedCluster was deleted."""
         self._add_ons: tuple[AddOn, ...] | None = None
         self._accepted = asyncio.Event()
         self._denied = asyncio.Event()
-        self.add_on_resource: RestResource = door.add_ons(ADD_ON_VERSIONS[0])
+        self.add_on_resource: RestResource = self.door.add_ons(ADD_ON_VERSIONS[0])
         """The version of add-ons that the hub serves."""
         self._sort()
 
     @property
     def document(self) -> Object | None:
         """The ManagedCluster; None when it is unreadable or deleted."""
-        return None if self._hidden else self._document
+        return None if self._hidden else self.seen
 
     @property
     def desired(self) -> Desired:
@@ -70,18 +66,18 @@ class HubMirror:
 
     def show(self, document: Object) -> None:
         if self._hidden:
-            self._hidden, self._document = False, document
+            self._hidden, self.seen = False, document
             self._update()
 
     async def run(self) -> None:
-        kube = await self._door.kube()
+        kube = await self.door.kube()
         clusters = Reflector(
             kube,
-            self._door.clusters.path(),
+            self.door.clusters.path(),
             self._keep,
-            query={"fieldSelector": f"metadata.name={self._cluster}"},
+            query={"fieldSelector": f"metadata.name={self.cluster}"},
             on_change=self._take,
-            on_failure=self._failed,
+            on_failure=self.failed,
             backoff=_watch_backoff(),
         )
         async with asyncio.TaskGroup() as group:
@@ -96,12 +92,12 @@ class HubMirror:
 
     def _take(self, _key: ObjectKey, document: Object | None) -> None:
         self.gone = document is None
-        self._document = document
+        self.seen = document
         self._update()
 
     def _update(self) -> None:
         self._sort()
-        self._changed()
+        self.changed()
 
     def _sort(self) -> None:
         on, off = (self._accepted, self._denied) if self.desired.accepted else (self._denied, self._accepted)
@@ -126,11 +122,11 @@ class HubMirror:
                 await asyncio.sleep(NOT_SERVED.total_seconds())
 
     async def _served(self) -> bool:
-        kube = await self._door.kube()
+        kube = await self.door.kube()
         for version in ADD_ON_VERSIONS:
-            self.add_on_resource = self._door.add_ons(version)
+            self.add_on_resource = self.door.add_ons(version)
             try:
-                await kube.get(self.add_on_resource.path(namespace=self._cluster), {"limit": 1})
+                await kube.get(self.add_on_resource.path(namespace=self.cluster), {"limit": 1})
             except NotFoundError:
                 continue
             return True
@@ -140,8 +136,8 @@ class HubMirror:
         """Publish the add-ons after the first complete list and each change, until the cluster is no longer accepted."""
         changed = asyncio.Event()
         held = Reflector(
-            await self._door.kube(),
-            self.add_on_resource.path(namespace=self._cluster),
+            await self.door.kube(),
+            self.add_on_resource.path(namespace=self.cluster),
             add_on_of,
             on_change=lambda _key, _value: changed.set(),
             on_failure=self._add_ons_failed,
@@ -163,11 +159,11 @@ class HubMirror:
     def _set_add_ons(self, add_ons: tuple[AddOn, ...]) -> None:
         if self._add_ons != add_ons:
             self._add_ons = add_ons
-            self._changed()
+            self.changed()
 
     def _add_ons_failed(self, error: MusterError) -> None:
         if not isinstance(error, (ForbiddenError, NotFoundError)):  # the ManagedCluster shows whether the cluster is accepted
-            self._failed(error)
+            self.failed(error)
 
 
 def _watch_backoff() -> Backoff:
