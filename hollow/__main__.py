@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from datetime import timedelta
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -99,12 +99,12 @@ and fail-over, proxies, the Kubernetes API as transport (driver csr), and networ
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Duration(click.ParamType[timedelta]):
+class _Seconds(click.ParamType[float]):
     name = "duration"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
-            return value if isinstance(value, timedelta) else parse_duration(value)
+            return value if isinstance(value, float) else parse_duration(value).total_seconds()
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -174,8 +174,8 @@ def fault(kubeconfig: Path, faults: tuple[str, ...]) -> None:
     click.echo(", ".join(word if value is True else f"{word}={value}" for word, value in active.items()) or "healthy")
 
 
-def _duration(name: str, default: str | None, text: str) -> Callable[[F], F]:
-    return click.option(name, default=default, show_default=default is not None, type=_Duration(), help=text)
+def _duration(*names: str, default: str | None, text: str) -> Callable[[F], F]:
+    return click.option(*names, default=default, show_default=default is not None, type=_Seconds(), help=text)
 
 
 @main.command(help=_LOAD_HELP)
@@ -190,10 +190,10 @@ def _duration(name: str, default: str | None, text: str) -> Callable[[F], F]:
 @click.option("--processes", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes that share the agents.")
 @click.option("--name-prefix", default="load", show_default=True, help="The clusters are named PREFIX-0, PREFIX-1, ...")
 @click.option("--first-index", default=0, show_default=True, type=click.IntRange(0), help="Number of the first cluster.")
-@_duration("--duration", "1m", "How long to measure.")
-@_duration("--ramp", "10s", "Time over which the agents start.")
-@_duration("--start-within", "10m", "End when not all agents are connected by then.")
-@_duration("--every", "30s", "Period of storm and flap.")
+@_duration("--duration", default="1m", text="How long to measure.")
+@_duration("--ramp", default="10s", text="Time over which the agents start.")
+@_duration("--start-within", default="10m", text="End when not all agents are connected by then.")
+@_duration("--every", default="30s", text="Period of storm and flap.")
 @click.option("--share", default=0.1, show_default=True, type=click.FloatRange(0, 1), help="Share of flap that is silent.")
 @click.option(
     "--changes-per-minute",
@@ -202,37 +202,26 @@ def _duration(name: str, default: str | None, text: str) -> Callable[[F], F]:
     type=click.FloatRange(0, 600, min_open=True),
     help="Per agent of churn.",
 )
-@click.option("--max-lost-beats", type=click.IntRange(0), help="Limit of lost heartbeats.")
-@_duration("--max-latency", None, "Limit of the 99th percentile: of join or reconnect in these profiles, else of heartbeats.")
-@click.option("--max-errors", type=click.IntRange(0), help="Limit of errors of any kind.")
+@click.option("--max-lost-beats", "lost_beats", type=click.IntRange(0), help="Limit of lost heartbeats.")
 @_duration(
-    "--max-lag",
-    f"{LAG_LIMIT * 1e3:.0f}ms",
-    "Limit of the generator's own lag, by its 99th percentile; a tenth of the judged latency is always allowed.",
+    *("--max-latency", "p99"),
+    default=None,
+    text="Limit of the 99th percentile: of join or reconnect in these profiles, else of heartbeats.",
+)
+@click.option("--max-errors", "errors", type=click.IntRange(0), help="Limit of errors of any kind.")
+@_duration(
+    *("--max-lag", "lag"),
+    default=f"{LAG_LIMIT * 1e3:.0f}ms",
+    text="Limit of the generator's own lag, by its 99th percentile; a tenth of the judged latency is always allowed.",
 )
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Where to write the report as JSON.")
 @click.pass_context
-def load(
-    context: click.Context,
-    /,
-    *,
-    profile: str,
-    max_lost_beats: int | None,
-    max_latency: timedelta | None,
-    max_errors: int | None,
-    max_lag: timedelta,
-    report: Path | None,
-    **options: Any,
-) -> None:
+def load(context: click.Context, /, *, profile: str, report: Path | None, **chosen: Any) -> None:
     from hollow.load.run import run_load  # noqa: PLC0415 - gRPC and the agent's parts, which no other command needs
 
-    p99 = max_latency.total_seconds() if max_latency is not None else None
-    limits = Limits(max_lost_beats, p99, max_errors, max_lag.total_seconds())
-    plain: dict[str, Any] = {
-        name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in options.items()
-    }
+    limits = Limits(**{each.name: chosen.pop(each.name) for each in fields(Limits)})
     with _reported_errors():
-        settings = LoadSettings(Profile(profile), limits=limits, **plain)
+        settings = LoadSettings(Profile(profile), limits=limits, **chosen)
         result = asyncio.run(run_load(settings))
         if report is not None:
             report.write_text(json.dumps(result.document, indent=2) + "\n")

@@ -9,11 +9,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TextIO
 
 import click
 
-from hollow.load.fleet import REPORT_PERIOD, read_bootstrap
+from hollow.load.fleet import REPORT_PERIOD, Fleet, read_bootstrap
 from hollow.load.report import Document, LoadResult, Measures, summary_lines, write_report
 from hollow.load.settings import LoadSettings, Profile
 from machinery.durations import human_duration
@@ -33,15 +33,7 @@ PERIODIC = (Profile.STORM, Profile.FLAP)
 """The profiles whose name the fleets receive as a command in every period."""
 
 
-class LoadDriver(Protocol):
-    """The agents, in this process or in others."""
-
-    def execute(self, command: str) -> None: ...
-
-    def snapshot(self) -> Document: ...
-
-
-class Workers(LoadDriver):
+class Workers:
     def __init__(self, processes: list[asyncio.subprocess.Process]) -> None:
         self._processes = processes
         self._snapshots: dict[int, Document] = {}
@@ -104,7 +96,7 @@ Pause = Callable[[float], Awaitable[bool]]
 """Waits so many seconds; returns True when the load is to end now."""
 
 
-async def measure(driver: LoadDriver, settings: LoadSettings, pause: Pause, progress: "Progress") -> LoadResult:
+async def measure(driver: Workers | Fleet, settings: LoadSettings, pause: Pause, progress: "Progress") -> LoadResult:
     """Run the profile. Raises UnavailableError.
 
     The measurement of JOIN begins with the first agent; the others begin when all agents are connected.

@@ -6,9 +6,8 @@ and some read far back: the first one, one soon after each notification, and one
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Protocol
 
 import structlog
 
@@ -32,12 +31,6 @@ AFRESH = timedelta(minutes=1)
 log = structlog.get_logger(__name__)
 
 
-class PollFunction(Protocol):
-    """One read; `far`: of the last `FAR`. Raises MusterError."""
-
-    async def __call__(self, *, far: bool) -> object: ...
-
-
 class RevocationPoller:
     """Schedules reads, and logs a failure once. `failure`, `recovery`: log events; `poll`: interval without notifications."""
 
@@ -54,8 +47,11 @@ class RevocationPoller:
         """Whether notifications work and the last read succeeded, so that reads are rare."""
         return self._notifications_work() and not self._once.text
 
-    async def run(self, look: PollFunction, on_failure: Callable[[], None] = lambda: None) -> None:
-        """Calls `look` until cancelled: at once, soon after every revocation on any replica, and periodically."""
+    async def run(self, look: Callable[..., Awaitable[object]], on_failure: Callable[[], None] = lambda: None) -> None:
+        """Calls `look` until cancelled: at once, soon after every revocation on any replica, and periodically.
+
+        `look` reads once, with `far=True` the last `FAR`. It raises MusterError.
+        """
         loop, notified = asyncio.get_running_loop(), asyncio.Event()
         far_due = loop.time()
         with self._store.subscribe_to_revocations(notified.set) as self._notifications_work:
