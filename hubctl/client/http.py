@@ -1,86 +1,27 @@
-"""HTTP client of the hub's HTTPS API: requests, pages of lists and watches, directly or through an HTTP proxy."""
+"""HTTP client of the hub's HTTPS API: requests, pages of lists and watches."""
 
 import http.client
 import json
 import os
 import re
-import selectors
 import ssl
 import threading
-from base64 import b64encode
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import click
 
 from hubctl.auth.identity import RequestCredentials, identity_of, impersonation_headers
 from hubctl.client.errors import ErrorTranslator, document_of
-from hubctl.errors import MISUSED, CommandError, RejectedCredentialError
-from machinery.client.kubeconfig import ClusterEntry, Credential, Kubeconfig
-from machinery.client.proxy import FORM, HTTPS_PORT, https_proxy_for, parse_proxy, shown_proxy
+from hubctl.client.transport import HubHTTPSConnection, proxy_of
+from hubctl.errors import CommandError, RejectedCredentialError
+from machinery.client.kubeconfig import Credential, Kubeconfig
 from machinery.errors import InvalidError
 from machinery.product import GROUP_SUFFIX, suffixed
 from machinery.runtime.tls import client_context
-
-HTTP_PORT = 80
-
-
-@dataclass(frozen=True, slots=True)
-class HttpProxy:
-    """The HTTP proxy of a connection; as text without user and password."""
-
-    parts: SplitResult = field(repr=False)
-    source: str
-    """Where it is set, for messages."""
-
-    def __str__(self) -> str:
-        return f"the proxy {shown_proxy(self.parts.geturl())} ({self.source})"
-
-
-def proxy_of(entry: ClusterEntry, source: str, environment: Mapping[str, str]) -> HttpProxy | None:
-    """The `proxy-url` of the kubeconfig, else the proxy of the environment; None: none. Raises CommandError."""
-    url, where = entry.proxy_url, f'proxy-url of cluster "{entry.name}" in kubeconfig {source}'
-    if not url:
-        url, where = https_proxy_for(entry.server, environment), "HTTPS_PROXY"
-    if not url:
-        return None
-    parts = parse_proxy(url, ("http",))
-    if parts is None:
-        raise CommandError(f"{where}: hubctl does not support this proxy: write {FORM}", code=MISUSED)
-    return HttpProxy(parts, where)
-
-
-class HubHTTPSConnection(http.client.HTTPSConnection):
-    """A connection to a kubeconfig's server, verified under its `tls-server-name` if it has one."""
-
-    def __init__(self, entry: ClusterEntry, proxy: HttpProxy | None, context: ssl.SSLContext, timeout: float) -> None:
-        server, via = urlsplit(entry.server), None if proxy is None else proxy.parts
-        host, port = server.hostname or "", server.port or HTTPS_PORT
-        first = (host, port) if via is None else (via.hostname or "", via.port or HTTP_PORT)
-        super().__init__(*first, timeout=timeout, context=context)
-        if via is not None:
-            login = f"{unquote(via.username or '')}:{unquote(via.password or '')}".encode()
-            basic = {"Proxy-Authorization": f"Basic {b64encode(login).decode('ascii')}"}
-            self.set_tunnel(f"[{host}]" if ":" in host else host, port, {} if via.username is None else basic)
-        self.tls = context
-        self._server_name = entry.tls_server_name or host
-
-    def connect(self) -> None:
-        http.client.HTTPConnection.connect(self)
-        self.sock = self.tls.wrap_socket(self.sock, server_hostname=self._server_name)
-
-
-def _is_idle(connection: HubHTTPSConnection) -> bool:
-    """Whether it is open and the hub has sent nothing since the last answer, not even its end."""
-    if connection.sock is None:
-        return False
-    with selectors.DefaultSelector() as waiting:
-        waiting.register(connection.sock, selectors.EVENT_READ)
-        return not waiting.select(0)
-
 
 JSON = "application/json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -93,6 +34,14 @@ ERRORS = range(http.client.BAD_REQUEST, 600)
 
 APIS = "/apis/"
 WARNING = re.compile(r'299 [^ ]+ "((?:[^"\\]|\\.)*)".*')
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    content: bytes | None = None
 
 
 class ApiClient:
@@ -167,17 +116,17 @@ class ApiClient:
             body = {**body, "apiVersion": self.served_version(body["apiVersion"])}
         content = None if body is None else json.dumps(body).encode()
         headers = {"Accept": accept, **({"Content-Type": content_type} if content else {})}
-        return document_of(self._read(method, self._target(path, query), headers, content))
+        return document_of(self._read(_Request(method, self._target(path, query), headers, content)))
 
     def raw(self, path: str) -> bytes:
         """The body at a path that is no object's. Raises CommandError."""
-        return self._read("GET", path, {"Accept": "*/*"})
+        return self._read(_Request("GET", path, {"Accept": "*/*"}))
 
     def stream(
         self, path: str, query: Mapping[str, str], *, accept: str = JSON, silence: float = WATCH_TIMEOUT
     ) -> Iterator[dict[str, Any]]:
         """Yield the events of a watch until the hub ends it. Raises ConnectionLostError after a break, or `silence` seconds."""
-        connection, response, _ = self._open("GET", self._target(path, query), {"Accept": accept})
+        connection, response, _ = self._open(_Request("GET", self._target(path, query), {"Accept": accept}))
         # The next connection finds out whether it broke because the credential has expired; it may use a newer one.
         with closing(connection), self._translated(RequestCredentials()):
             connection.sock.settimeout(silence)
@@ -194,7 +143,8 @@ class ApiClient:
         The socket can be shut down by another thread, which ends a read. Raises CommandError if there is no answer or the hub
         rejects the credential.
         """
-        connection, response, _ = self._open(method, target, headers, content, refused=frozenset((http.client.UNAUTHORIZED,)))
+        request, refused = _Request(method, target, headers, content), frozenset((http.client.UNAUTHORIZED,))
+        connection, response, _ = self._open(request, refused)
         try:
             yield response, connection.sock
         except BaseException:
@@ -209,7 +159,7 @@ class ApiClient:
         """Open a watch without content and end it. Raises CommandError with the hub's reason if it refuses the query."""
         watch = {**query, "watch": "1", "timeoutSeconds": "1", "sendInitialEvents": "false"}
         target = self._target(path, {**watch, "resourceVersionMatch": "NotOlderThan"})
-        self._open("GET", target, {"Accept": JSON})[0].close()
+        self._open(_Request("GET", target, {"Accept": JSON}))[0].close()
 
     def served_version(self, api_version: str) -> str:
         """A group and version with the suffix of this hub's groups."""
@@ -222,9 +172,9 @@ class ApiClient:
             path = f"{APIS}{suffixed(group, self.group_suffix)}{slash}{rest}"
         return f"{path}?{urlencode(chosen)}" if chosen else path
 
-    def _read(self, method: str, target: str, headers: Mapping[str, str], content: bytes | None = None) -> bytes:
+    def _read(self, request: _Request) -> bytes:
         """The whole body. Raises CommandError."""
-        connection, response, presented = self._open(method, target, headers, content)
+        connection, response, presented = self._open(request)
         with ExitStack() as unless_read, self._translated(presented):
             unless_read.callback(connection.close)
             self._print_warnings(response.headers.get_all("Warning") or ())
@@ -242,13 +192,7 @@ class ApiClient:
                 click.echo(f"warning: {text}", err=True)
 
     def _open(
-        self,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        content: bytes | None = None,
-        *,
-        refused: Container[int] = ERRORS,
+        self, request: _Request, refused: Container[int] = ERRORS
     ) -> tuple[HubHTTPSConnection, http.client.HTTPResponse, RequestCredentials]:
         """An answer with its connection and the credential used for it. Raises CommandError, also for a status in `refused`.
 
@@ -257,40 +201,35 @@ class ApiClient:
         with self._lock:
             presented = self._identity.current()
         try:
-            return *self._send(presented, method, target, headers, content, refused=refused), presented
+            return *self._send(presented, request, refused), presented
         except RejectedCredentialError as error:
-            safe = error.had_no_effect or method == "GET"
+            safe = error.had_no_effect or request.method == "GET"
             with self._lock:
                 if not safe or not self._identity.renewed(presented):
                     raise
                 presented = self._identity.current()
-        return *self._send(presented, method, target, headers, content, refused=refused), presented
+        return *self._send(presented, request, refused), presented
 
     def _send(
-        self,
-        presented: RequestCredentials,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        content: bytes | None,
-        *,
-        refused: Container[int],
+        self, presented: RequestCredentials, request: _Request, refused: Container[int]
     ) -> tuple[HubHTTPSConnection, http.client.HTTPResponse]:
         """Raises CommandError, also for a status in `refused`."""
         path = urlsplit(self._kubeconfig.cluster.server).path.rstrip("/")
-        sent: list[tuple[str, str | bytes]] = [("User-Agent", "hubctl"), *headers.items(), *self._impersonation]
+        sent: list[tuple[str, str | bytes]] = [("User-Agent", "hubctl"), *request.headers.items(), *self._impersonation]
         if presented.token:
             sent.append(("Authorization", f"Bearer {presented.token}"))
-        if content is not None:
-            sent.append(("Content-Length", str(len(content))))
+        if request.content is not None:
+            sent.append(("Content-Length", str(len(request.content))))
         connection = self._connection(presented.credential)
         with ExitStack() as unless_answered, self._translated(presented):
             unless_answered.callback(connection.close)
             # Not connection.request, because the header of groups may be repeated.
-            connection.putrequest(method, path + target, skip_accept_encoding="Accept-Encoding" in headers)
+            connection.putrequest(
+                request.method, path + request.target, skip_accept_encoding="Accept-Encoding" in request.headers
+            )
             for name, value in sent:
                 connection.putheader(name, value)
-            connection.endheaders(content)
+            connection.endheaders(request.content)
             response = connection.getresponse()
             if response.status in refused:
                 error = self._errors.of_answer(response.status, response.read(), presented)
@@ -306,7 +245,7 @@ class ApiClient:
             context = self._context(credential)
             while self._idle:
                 kept = self._idle.pop()
-                if kept.tls is context and _is_idle(kept):
+                if kept.tls is context and kept.is_quiet:
                     return kept
                 kept.close()
         return HubHTTPSConnection(self._kubeconfig.cluster, self._proxy, context, self._timeout)
@@ -337,42 +276,3 @@ class ApiClient:
             yield
         except (OSError, http.client.HTTPException) as error:
             raise self._errors.of_failure(error, presented) from None
-
-
-PAGE = 500
-"""Objects per page, as in kubectl."""
-PAGING = ("continue", "remainingItemCount")
-"""Fields of a list's metadata about its remaining pages."""
-
-
-def pages(
-    client: ApiClient, path: str, query: Mapping[str, str], *, accept: str = JSON, limit: int | None = None
-) -> Iterator[dict[str, Any]]:
-    """Yield the pages, with at most `limit` objects in total. Raises CommandError."""
-    left, place = limit, ""
-    while True:
-        size = PAGE if left is None else min(PAGE, left)
-        answer = client.get(path, accept=accept, **query, **{"limit": str(size), "continue": place})
-        yield answer
-        place = str((answer.get("metadata") or {}).get("continue") or "")
-        if left is not None:
-            left -= len(answer.get("items") or answer.get("rows") or ())
-        if not place or left == 0:
-            return
-
-
-def items(client: ApiClient, path: str, query: Mapping[str, str], *, accept: str = JSON) -> Iterator[dict[str, Any]]:
-    """The objects of a long list. Raises CommandError."""
-    for page in pages(client, path, query, accept=accept):
-        yield from page.get("items") or ()
-
-
-def join_pages(answers: Iterator[dict[str, Any]]) -> dict[str, Any]:
-    """All pages as one answer, with the revision of the first. Raises CommandError."""
-    found = next(answers)
-    for answer in answers:
-        for part in ("items", "rows"):
-            if answer.get(part):
-                found[part] = [*(found.get(part) or ()), *answer[part]]
-    metadata = {name: value for name, value in (found.get("metadata") or {}).items() if name not in PAGING}
-    return {**found, "metadata": metadata} if "metadata" in found else found

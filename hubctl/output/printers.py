@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from hubctl.client.http import JSON, PAGING, TABLE, ApiClient, join_pages, pages
+from hubctl.client.http import JSON, TABLE, ApiClient
+from hubctl.client.pages import PAGING, join_pages, pages
 from hubctl.client.resources import ResourceKind
 from hubctl.files import as_yaml
 from hubctl.output.formats import COLUMNS, TEMPLATES, OutputFormat, argument_of

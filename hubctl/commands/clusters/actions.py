@@ -14,7 +14,8 @@ from hubctl.arguments.completion import names_of
 from hubctl.arguments.selection import SELECTION, select_objects
 from hubctl.arguments.targets import ObjectReference
 from hubctl.client.connection import connected
-from hubctl.client.http import ApiClient, items
+from hubctl.client.http import ApiClient
+from hubctl.client.pages import items
 from hubctl.client.resources import CLUSTERS, FLEET, REPLICAS, post_action
 from hubctl.errors import TIMED_OUT, CommandError, closest
 from hubctl.options import CHANGE, DURATION, EVERYTHING, FIELDS, FILES, SELECTOR, dry_run_query, with_options

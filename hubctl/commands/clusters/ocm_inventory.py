@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hubctl.arguments.targets import Manifest
-from hubctl.client.http import ApiClient, items
+from hubctl.client.http import ApiClient
+from hubctl.client.pages import items
 from hubctl.client.resources import ADDONS, BINDINGS, CLUSTER_LABEL, CLUSTERS, NAMESPACES, SETS, Catalogue, ResourceKind
 from hubctl.errors import MISUSED, CommandError
 from machinery.product import GROUP_SUFFIX

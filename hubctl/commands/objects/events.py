@@ -8,7 +8,8 @@ from urllib.parse import quote
 import click
 
 from hubctl.client.connection import connected
-from hubctl.client.http import ApiClient, join_pages, pages
+from hubctl.client.http import ApiClient
+from hubctl.client.pages import join_pages, pages
 from hubctl.client.resources import AUDIT, Catalogue
 from hubctl.errors import CommandError
 from hubctl.output.formats import OutputFormat, output_option

@@ -10,7 +10,8 @@ from hubctl.arguments.batch import run_each
 from hubctl.arguments.completion import fields_option, target_words, where_option
 from hubctl.arguments.targets import Target, TargetScope, read_targets
 from hubctl.client.connection import connected
-from hubctl.client.http import TABLE, ApiClient, join_pages, pages
+from hubctl.client.http import TABLE, ApiClient
+from hubctl.client.pages import join_pages, pages
 from hubctl.client.resources import CLUSTERS, Catalogue
 from hubctl.errors import CommandError
 from hubctl.options import moment, with_options

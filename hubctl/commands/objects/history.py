@@ -11,7 +11,8 @@ import click
 from hubctl.arguments.completion import where_option
 from hubctl.arguments.targets import Target, TargetScope
 from hubctl.client.connection import connected
-from hubctl.client.http import ApiClient, items
+from hubctl.client.http import ApiClient
+from hubctl.client.pages import items
 from hubctl.client.resources import Catalogue, ResourceKind
 from hubctl.errors import CommandError
 from hubctl.options import moment

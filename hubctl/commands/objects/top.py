@@ -8,7 +8,8 @@ import click
 
 from hubctl.arguments.completion import where_option
 from hubctl.client.connection import connected
-from hubctl.client.http import TABLE, ApiClient, join_pages, pages
+from hubctl.client.http import TABLE, ApiClient
+from hubctl.client.pages import join_pages, pages
 from hubctl.client.resources import CLUSTERS, REPLICAS
 from hubctl.output.printers import print_document
 from hubctl.output.tables import cell_text, print_lines, table, wants_color
