@@ -46,7 +46,7 @@ from spoke.ports.hub import (
     SessionHello,
     StandbyAnswer,
 )
-from spoke.transports.kubernetes import documents
+from spoke.transports.kubernetes import addons, documents
 from spoke.transports.kubernetes.api import ApiDoor, read_cluster, to_loss
 from spoke.transports.kubernetes.session import ApiSession
 
@@ -163,8 +163,8 @@ class ApiHubClient(HubClient):
     @tracing.client_span("issue addon token")
     async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
         kube = await self._door.kube()
-        path = documents.SERVICE_ACCOUNTS.path(f"{addon}-agent", namespace=cluster, subresource="token")
-        return documents.token_of(await kube.create(path, documents.token_request(duration)))
+        path = addons.SERVICE_ACCOUNTS.path(f"{addon}-agent", namespace=cluster, subresource="token")
+        return addons.token_of(await kube.create(path, addons.token_request(duration)))
 
     @asynccontextmanager
     async def session(self, greeting: SessionHello) -> AsyncIterator[HubSession]:

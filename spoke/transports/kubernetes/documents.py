@@ -11,13 +11,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from machinery.client.rest import Object, RestResource
-from machinery.errors import InvalidError
-from machinery.identity import AddOnName, ClusterName, addon_subject, service_account_user
+from machinery.identity import ClusterName
 from machinery.meta.conditions import FALSE, HUB_ACCEPTED, TRUE, Condition, find, with_condition
-from machinery.meta.timestamps import format_micro_time, parse_time
-from spoke.domain.addon import CSR, INFRASTRUCTURE, KUBE_SIGNER, TOKEN, AddOn, AddOnRegistration, uid_in
+from machinery.meta.timestamps import format_micro_time
+from spoke.domain.addon import AddOn
 from spoke.domain.report import NORMAL, WARNING, AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
-from spoke.ports.hub import AddOnToken, CSRState, Desired
+from spoke.ports.hub import CSRState, Desired
 
 CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
 ADDON_LABEL = "open-cluster-management.io/addon-name"
@@ -119,15 +118,15 @@ def desired_of(cluster: Object | None, add_ons: Iterable[AddOn] | None) -> Desir
 def status_patch(present: Object, report: ClusterReport, now: datetime) -> Object:
     """The merge patch from `present` to `report`; empty when they agree. The read resourceVersion is its precondition."""
     status = section(present, "status")
-    changes = _conditions(status, report.conditions, now)
+    changes = changed_conditions(status, report.conditions, now)
     if report.complete:
         changes |= _resources(status, report)
     if report.namespaces:
         changes |= _namespaces(status, report, now)
-    return _patch(present, changes)
+    return patch_of(present, changes)
 
 
-def _conditions(status: Mapping[str, Any], conditions: Iterable[Condition], now: datetime) -> Object:
+def changed_conditions(status: Mapping[str, Any], conditions: Iterable[Condition], now: datetime) -> Object:
     before = entries(status, "conditions")
     after: Sequence[Mapping[str, Any]] = before
     for condition in conditions:
@@ -135,7 +134,7 @@ def _conditions(status: Mapping[str, Any], conditions: Iterable[Condition], now:
     return {} if after == before else {"conditions": list(after)}
 
 
-def _patch(present: Object, changes: Object) -> Object:
+def patch_of(present: Object, changes: Object) -> Object:
     metadata = {key: present["metadata"][key] for key in ("uid", "resourceVersion")}
     return {"metadata": metadata, "status": changes} if changes else {}
 
@@ -245,93 +244,3 @@ def request_state(document: Object, certificate: bytes, now: datetime) -> CSRSta
         return CSRState("approved")
     recovery = str(section(document, "metadata", "annotations").get(RECOVERY) or "")
     return CSRState("issued", certificate=certificate, recovery_certificate=recovery.encode(), hub_time=now)
-
-
-SERVICE_ACCOUNTS = RestResource("", "v1", "serviceaccounts")
-HOSTING_CLUSTER = "addon.open-cluster-management.io/hosting-cluster-name"
-INSTALL_NAMESPACE = "addon.open-cluster-management.io/v1alpha1-install-namespace"
-KUBE_CLIENT = ("kubeClient", "KubeClient")
-CUSTOM_SIGNER = ("customSigner", "CustomSigner")
-
-
-def add_on_of(document: Object) -> AddOn:
-    """An add-on of v1beta1 or v1alpha1, with OCM's defaults for the subjects."""
-    metadata, status = section(document, "metadata"), section(document, "status")
-    notes, name = section(metadata, "annotations"), AddOnName(str(metadata.get("name") or ""))
-    cluster = ClusterName(str(metadata.get("namespace") or ""))
-    namespaces = (status.get("namespace"), section(document, "spec").get("installNamespace"), notes.get(INSTALL_NAMESPACE))
-    registrations = (_registration(entry, cluster, name) for entry in entries(status, "registrations"))
-    ready = find(entries(status, "conditions"), INFRASTRUCTURE)
-    return AddOn(
-        name=name,
-        install_namespace=next((str(each) for each in namespaces if each), ""),
-        hosting_cluster_name=str(notes.get(HOSTING_CLUSTER) or ""),
-        health_check_mode=str(section(status, "healthCheck").get("mode") or "Lease"),
-        registrations=tuple(each for each in registrations if each is not None),
-        deleting="deletionTimestamp" in metadata,
-        account_uid=uid_in(ready.message) if ready is not None and ready.status == TRUE else "",
-    )
-
-
-def _registration(entry: Mapping[str, Any], cluster: ClusterName, addon: AddOnName) -> AddOnRegistration | None:
-    """None for an entry of another type, or without a signer."""
-    driver = ""
-    if entry.get("type") in KUBE_CLIENT:
-        registration = section(entry, "kubeClient")
-        signer, driver = KUBE_SIGNER, str(registration.get("driver") or "")
-    elif entry.get("type") in CUSTOM_SIGNER:
-        registration = section(entry, "customSigner")
-        signer = str(registration.get("signerName") or "")
-    else:
-        registration, signer = entry, str(entry.get("signerName") or "")
-        driver = CSR if signer == KUBE_SIGNER else ""
-    if not signer:
-        return None
-    subject, default = section(registration, "subject"), addon_subject(cluster, addon, addon)
-    groups = subject.get("groups") or (sorted(default.organizations) if signer == KUBE_SIGNER else ())
-    units = subject.get("organizationUnits") or subject.get("organizationUnit") or ()
-    return AddOnRegistration(
-        signer_name=signer,
-        user=str(subject.get("user") or default.common_name),
-        groups=tuple(str(group) for group in groups),
-        organization_units=tuple(str(unit) for unit in units),
-        driver=driver,
-    )
-
-
-def report_patch(present: Object, conditions: Iterable[Condition], driver: str, now: datetime) -> Object:
-    """The merge patch that sets conditions of an add-on and records the driver; empty when nothing changes."""
-    status = section(present, "status")
-    changes = _conditions(status, conditions, now)
-    registrations = entries(status, "registrations")
-    metadata = present["metadata"]
-    account = service_account_user(str(metadata.get("namespace") or ""), f"{metadata.get('name')}-agent")
-    noted = [_with_driver(entry, driver, account) for entry in registrations]
-    if driver and noted != registrations:
-        changes["registrations"] = noted
-    return _patch(present, changes)
-
-
-def _with_driver(entry: Mapping[str, Any], driver: str, account: str) -> Object:
-    """With a token, the add-on authenticates as its ServiceAccount, whatever subject it requests."""
-    if entry.get("type") not in KUBE_CLIENT:
-        return dict(entry)
-    registration: Object = {**section(entry, "kubeClient"), "driver": driver}
-    if driver == TOKEN:
-        registration["subject"] = {"user": account}
-    elif section(registration, "subject").get("user") == account:
-        del registration["subject"]  # the default for a certificate applies
-    return {**entry, "kubeClient": registration}
-
-
-def token_request(duration: timedelta) -> Object:
-    spec = {"expirationSeconds": round(duration.total_seconds())}
-    return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-
-
-def token_of(answer: Object) -> AddOnToken:
-    """The token in the answer. Raises InvalidError for an answer without one."""
-    status = section(answer, "status")
-    if not status.get("token"):
-        raise InvalidError("the hub answered a TokenRequest without a token")
-    return AddOnToken(str(status["token"]), parse_time(str(status.get("expirationTimestamp") or "")))

@@ -32,7 +32,7 @@ from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint
 from spoke.ports.hub import Desired, Drain, HubLostError
 from spoke.transports import OpenSession
-from spoke.transports.kubernetes import documents
+from spoke.transports.kubernetes import addons, documents
 from spoke.transports.kubernetes.api import ApiDoor, read_cluster
 from spoke.transports.kubernetes.watch import HubMirror
 
@@ -144,7 +144,7 @@ class ApiSession(OpenSession):
         _, written = await self._patch_status(
             self._mirror.add_on_resource.path(addon, namespace=self._cluster),
             f'add-on "{addon}"',
-            lambda present: documents.report_patch(present, conditions, driver, self._door.now()),
+            lambda present: addons.report_patch(present, conditions, driver, self._door.now()),
         )
         return _revision(written)
 

@@ -17,8 +17,9 @@ from machinery.identity import ClusterName
 from machinery.runtime.backoff import Backoff
 from spoke.domain.addon import AddOn
 from spoke.ports.hub import Desired
+from spoke.transports.kubernetes.addons import add_on_of
 from spoke.transports.kubernetes.api import ApiDoor
-from spoke.transports.kubernetes.documents import add_on_of, desired_of
+from spoke.transports.kubernetes.documents import desired_of
 
 LONGEST_PAUSE = timedelta(seconds=10)
 """Longest delay before an acceptance is noticed while nothing may be read."""

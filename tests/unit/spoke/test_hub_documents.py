@@ -32,7 +32,7 @@ from spoke.domain.report import AgentEvent, ClusterReport, ReportedClaim
 from spoke.ports.hub import HubLostError, SessionEpochError, SessionHello
 from spoke.transports.grpc.errors import to_error, to_loss
 from spoke.transports.grpc.session import GrpcSession
-from spoke.transports.kubernetes import documents
+from spoke.transports.kubernetes import addons, documents
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 EARLIER = "2025-12-31T00:00:00Z"
@@ -111,7 +111,7 @@ def test_registrations_are_read_in_both_versions_with_ocms_defaults() -> None:
         ({"type": "customSigner", "customSigner": custom}, AddOnRegistration("e.org/s", "u", (), ("o",))),
         (beta, AddOnRegistration(KUBE_SIGNER, "u", ("g",), driver="csr")),
     ]
-    read = [(entry, documents.add_on_of(add_on(entry)).registrations) for entry, _ in rows]
+    read = [(entry, addons.add_on_of(add_on(entry)).registrations) for entry, _ in rows]
     assert read == [(entry, (expected,) if expected else ()) for entry, expected in rows]
 
 
@@ -119,7 +119,7 @@ def test_an_add_on_says_where_it_lives() -> None:
     document = add_on(namespace="from-status", healthCheck={"mode": "Customized"})
     document["metadata"]["deletionTimestamp"] = EARLIER
     document["metadata"]["annotations"] = {"addon.open-cluster-management.io/hosting-cluster-name": "big"}
-    read = documents.add_on_of(document)
+    read = addons.add_on_of(document)
     assert (read.name, read.namespace, read.hosting_cluster_name) == (AddOnName("logs"), "from-status", "big")
     assert (read.health_check_mode, read.deleting) == ("Customized", True)
 
@@ -129,13 +129,13 @@ def test_the_driver_is_noted_in_every_registration_at_the_hubs_api() -> None:
     custom = {"type": "customSigner", "customSigner": {"signerName": "e.org/s"}}
     present = add_on({"type": "kubeClient"}, custom, {"type": "kubeClient", "kubeClient": {"driver": "csr"}})
     present["metadata"] |= {"uid": "u", "resourceVersion": "1"}
-    patch = documents.report_patch(present, (), "token", NOW)
+    patch = addons.report_patch(present, (), "token", NOW)
     noted = patch["status"]["registrations"]
     assert ([entry.get("kubeClient", {}).get("driver") for entry in noted], noted[1]) == (["token", None, "token"], custom)
     assert noted[0]["kubeClient"]["subject"] == {"user": "system:serviceaccount:c1:logs-agent"}
     done = {**present, "status": patch["status"]}
-    assert documents.report_patch(done, (), "token", NOW) == {}
-    back = documents.report_patch(done, (), "csr", NOW)["status"]["registrations"]
+    assert addons.report_patch(done, (), "token", NOW) == {}
+    back = addons.report_patch(done, (), "csr", NOW)["status"]["registrations"]
     assert back[0]["kubeClient"] == {"driver": "csr"}, "a certificate has its default subject again"
 
 
