@@ -1,7 +1,7 @@
 """Attestation of a registering cluster: verifies its ServiceAccount token with the keys of the cluster's issuer.
 
-The reason of a refusal is only in the AttestationError, for the audit log. Keys come from the bootstrap credential or from the
-issuer's discovery document; discovered keys are cached and fetched again when they are due.
+Only the AttestationError, for the audit log, contains the reason of a refusal. Keys come from the bootstrap credential or the
+issuer's discovery document. Discovered keys are cached, and fetched again when they are due.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ from machinery.runtime.clock import Clock
 K = TypeVar("K")
 V = TypeVar("V")
 SKEW = timedelta(minutes=1)
-"""Tolerance for `nbf` and `iat`, because clocks of clusters differ. `exp` has none."""
+"""Tolerance for `nbf` and `iat`, because clocks of clusters differ. There is no tolerance for `exp`."""
 MAX_KEPT = 1000
 FAMILIES = ("RS", "ES")
 PREFIX = "system:serviceaccount:"
 NOT_ALLOWED = "the hub fetches no keys from it: --attestation-allowed-issuers does not list it, and no keys are given"
 
 Connect = Callable[[bytes], JsonDocuments]
-"""Returns a client for servers that these CA certificates verify (PEM; b"": the system's CAs). Raises InvalidError."""
+"""Returns a client that verifies servers with these CA certificates (PEM; b"": the system's CAs). Raises InvalidError."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownIssuer:
-    """An issuer of the hub's own list, and the patterns of the cluster names that it may attest."""
+    """An issuer of the hub's own list, and the patterns of the cluster names that this issuer may attest."""
 
     demand: AttestationRequirement
     patterns: tuple[str, ...] = ()
@@ -48,8 +48,8 @@ class KnownIssuer:
 class AttestationPolicy:
     """Settings for the whole hub. `required`: a token is required even if the bootstrap credential does not demand one.
 
-    `issuers` reads the hub's own issuer list; it blocks and raises InvalidError. `allowed`: URLs from which keys may be
-    fetched for issuers that a credential names. Issuers of the hub's own list need no entry there.
+    `issuers` reads the hub's own issuer list; it blocks and may raise InvalidError. `allowed`: URLs from which the hub may
+    fetch keys of issuers that a credential names. Issuers of the hub's own list need no entry.
     """
 
     required: bool = False
@@ -71,10 +71,10 @@ class Attestor:
         self._audience = self._policy.audience or f"urn:uuid:{hub}"
         self._kept: dict[tuple[str, str], IssuerKeys] = {}
         self._demands: dict[CredentialId, AttestationRequirement | None] = {}
-        """By bootstrap credential, whose bounds never change."""
+        """Demands by bootstrap credential. The bounds of a credential never change."""
 
     async def audience(self, record: CertificateRecord) -> str:
-        """Returns the audience that this peer's token must have; "": it needs no token. Raises UnavailableError."""
+        """Returns the audience that this peer's token must have; "": the peer needs no token. Raises UnavailableError."""
         demand, is_required = await self._demand(record)
         return ((demand.audience if demand is not None else "") or self._audience) if is_required else ""
 
@@ -99,7 +99,7 @@ class Attestor:
         return Attested(demand.issuer, str(claims["sub"]), header.key_id or "", pinned)
 
     async def _demand(self, record: CertificateRecord) -> tuple[AttestationRequirement | None, bool]:
-        """The demand of the peer's bootstrap credential, and whether a token is required."""
+        """Returns the demand of the peer's bootstrap credential, and whether a token is required."""
         if record.purpose is not Purpose.BOOTSTRAP or record.credential is None:
             return None, False
         if record.credential not in self._demands:

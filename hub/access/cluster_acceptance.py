@@ -1,6 +1,6 @@
 """Cache of the acceptance and the own agent of each cluster, for authorization of agents.
 
-An entry is dropped when the cluster or one of its certificate requests changes, and after `MAX_AGE` in any case.
+An entry is dropped when the cluster or one of its certificate requests changes, and at the latest after `MAX_AGE`.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class _Labelled(msgspec.Struct):
 
 
 _labelled = msgspec.json.Decoder(_Labelled).decode
-"""Decodes an object's labels alone: this is done for every change of a certificate request."""
+"""Decodes only an object's labels, to be fast: it runs for every change of a certificate request."""
 
 
 class ClusterAcceptanceCache:
@@ -42,12 +42,12 @@ class ClusterAcceptanceCache:
         self._store = store
         self._clock = clock
         self._known: dict[str, tuple[ClusterView, float]] = {}
-        """By cluster, its view and when it was read."""
+        """The cached view of each cluster, and the time of its read."""
         self._reading: dict[str, object] = {}
-        """By cluster, a token of the newest read in progress. A change removes it, so that the read's result is not cached."""
+        """A token for each cluster's newest read in progress. A change removes the token: the result is then not cached."""
         self._granted: dict[str, set[str]] = {}
         self.on_end: Callable[[str], None] = lambda _mark: None
-        """Called with the mark of each `granted` credential whose cluster is denied or deleted afterwards."""
+        """Called with the mark of each `granted` credential when its cluster is denied or deleted."""
 
     def granted(self, cluster: ClusterName, mark: str) -> None:
         """Records that a credential was admitted because its cluster is accepted; its watches end with the acceptance."""

@@ -10,8 +10,8 @@ read-only        other reads                                                    
 logins           exchange of tokens for certificates                                 the user
 mutating         other writes                                                        the user
 
-A client without a credential counts by its host. So a registration storm fills only its own level, and heartbeats and renewals
-continue. Registrations, session starts and status reports begin only while the event loop keeps up with the heartbeats.
+The flow of a client without a credential is its host. Many registrations fill only their own level; heartbeats and renewals go
+on. Registrations, session starts and status reports begin only while the event loop keeps up with the heartbeats.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -47,15 +47,15 @@ REGISTRATION_USERS = (BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
 LEASES = ("coordination.k8s.io", "leases")
 REQUESTS = ("certificates.k8s.io", "certificatesigningrequests")
 LONGEST_FLOW = 253
-"""Characters of a flow that count. Flows are kept by the thousand and are not validated yet; no valid name is longer."""
+"""Longer flows are cut to this number of characters: the hub stores thousands of unvalidated flows. No valid name is longer."""
 REFUSALS, REFUSALS_AT_ONCE = 5, 100
-"""Refusals of one address without a valid credential: per second, and as a burst."""
+"""Permitted refusals of callers without a valid credential from one address: per second, and as a burst."""
 YIELDING = frozenset((REPORTS, SESSIONS, REGISTRATIONS))
-"""Levels whose requests come by the thousand when a fleet joins or returns, and can wait longer than a heartbeat."""
+"""Levels that get thousands of requests when a fleet joins or reconnects. These requests can wait longer than a heartbeat."""
 CALL_WAIT = timedelta(seconds=3)
-"""How long a new call at the gRPC door waits while the event loop is late. Agents wait for an answer for 5 s."""
+"""Longest wait of a new call at the gRPC door while the event loop is late. Agents wait 5 s for an answer."""
 QUEUES = {LIFELINES: (10_000, 50), REPORTS: (10_000, 50), SESSIONS: (10_000, 50), REGISTRATIONS: (2_000, 2_000)}
-"""Queue length of a level, and of one identity in it, for whole fleets that come at once. Clusters may share a credential."""
+"""Queue length of a level and of one identity in the level, for a whole fleet at once. Clusters may share a credential."""
 OTHER_QUEUE = (1_000, 50)
 LOGIN_SEATS = 100
 
@@ -97,7 +97,7 @@ class AccessLimits:
     ) -> AsyncIterator[None]:
         """Holds a seat for one call. `flow` separates requests of one identity for different clusters.
 
-        It waits for at most a quarter of `time_left`, the time until the deadline of the call. Raises TooManyRequestsError.
+        Waits for at most a quarter of `time_left`, the time until the deadline of the call. Raises TooManyRequestsError.
         """
         pool, user = self.place(actor, attributes)
         identity = f"{user} {flow[:LONGEST_FLOW]}" if flow else user
@@ -107,7 +107,7 @@ class AccessLimits:
             yield
 
     async def begin(self) -> None:
-        """Waits until a new call may begin, before anything is done for it. Raises TooManyRequestsError."""
+        """Waits until a new call may begin; the caller does no work for the call before. Raises TooManyRequestsError."""
         try:
             await self._congestion.turn(CALL_WAIT)
         except TimeoutError:

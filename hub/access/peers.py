@@ -1,8 +1,8 @@
 """Authentication of client certificates: finds the record of a certificate and notifies listeners of revocations.
 
-TLS has verified the key and the CA's signature; only the record of the serial number says what the certificate permits. Records
-are cached by the certificate's bytes, because every call and stream needs one. `run` reads revocations: at once with a
-notification, else every half second. If the last read is older than `FRESH`, requests read the database.
+TLS has verified the key and the CA's signature; only the record of the serial number defines what a certificate permits.
+Records are cached by the certificate's bytes, because every call needs a record. `run` reads revocations after a notification,
+else every half second. If the last read is older than `FRESH`, requests read the database.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,12 +22,12 @@ from machinery.pki import CertificateFacts
 from machinery.runtime.clock import Clock
 
 FRESH = timedelta(seconds=2)
-"""How long a read of revocations makes cached records valid (plus RARELY if notified). Longer than a read may be late."""
+"""Time for which cached records are valid after a read of revocations (plus RARELY with notifications)."""
 BLIND = timedelta(seconds=60)
-"""After this long without a read of revocations, listeners are called with None: no certificate counts as valid."""
+"""Longest time without a read of revocations. Then listeners are called with None: no certificate counts as valid."""
 MAX_KEPT = 50_000
 KEPT_FOR = timedelta(minutes=10)
-"""Since the last use. After a renewal, the old certificate is not used again."""
+"""Time after the last use of a cached record. After a renewal an agent no longer uses the old certificate."""
 TIDY = timedelta(minutes=1)
 UNKNOWN = "this certificate is not known to the hub: register again with a bootstrap kubeconfig"
 
@@ -45,7 +45,7 @@ class Peers:
     def __init__(
         self, store: Store, clock: Clock, *, poll: timedelta = POLL, signers: Callable[[], Sequence[AuthorityRecord]] = tuple
     ) -> None:
-        """`signers` returns the hub's CAs in their current phases; without any, the signer of a certificate is not checked."""
+        """`signers` returns the hub's CAs in their current phases. Without any CA, signers of certificates are not checked."""
         self._signers = signers
         self._store = store
         self._clock = clock
@@ -53,12 +53,12 @@ class Peers:
         self._read_at = clock.monotonic()
         self._known: dict[bytes, _Known] = {}
         self._unknown: dict[bytes, float] = {}
-        """By certificate without a record: until when it is refused without a database read."""
+        """For each certificate without a record, the time until which it is refused without a database read."""
         self._polled_at = -FRESH.total_seconds()
         self._tidied_at = clock.monotonic()
         self._seen: Mapping[SerialNumber, str] = {}
         self._since: datetime | None = None
-        """Start of the next read that is not far, in database time."""
+        """The time (of the database) from which the next read that is not far starts."""
         self._listeners: set[Callable[[SerialNumber | None], None]] = set()
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class Peers:
     async def identify(self, certificate: bytes) -> CertificateRecord:
         """Returns the record of a certificate (PEM or DER) that TLS has verified.
 
-        Raises UnauthorizedError if there is no record, or it is revoked or not valid now; UnavailableError.
+        Raises UnauthorizedError if the certificate has no record, is revoked or is not valid now. Raises UnavailableError.
         """
         known = self._known.get(certificate)
         if known is None or not self._is_fresh(known):
@@ -87,11 +87,11 @@ class Peers:
         return await self._read(certificate)
 
     def refusal(self, serial: SerialNumber) -> UnauthorizedError:
-        """Returns the error for the holder of a serial number that listeners were called with."""
+        """Returns the error for the holder of a certificate whose serial number was passed to listeners."""
         return refusal_of(self._seen.get(serial))
 
     def listen(self, listener: Callable[[SerialNumber | None], None]) -> Callable[[], None]:
-        """Calls `listener` with each revoked serial number, and with None when revocations cannot be read any more.
+        """Calls `listener` with each revoked serial number, and with None when the replica can no longer read revocations.
 
         Returns a function that removes the listener.
         """
@@ -107,7 +107,7 @@ class Peers:
             self._notify(None)
 
     async def poll(self, *, far: bool = False) -> None:
-        """Reads revocations since the last read; `far`: of the last `FAR`. Raises UnavailableError."""
+        """Reads the revocations since the last read, or with `far` those of the last `FAR`. Raises UnavailableError."""
         began, since = self._clock.monotonic(), None if far else self._since
         now, revoked = await self._store.look(_revoked_since, since)
         self._since = now - OVERLAP
@@ -179,7 +179,7 @@ def refusal_of(reason: str | None) -> UnauthorizedError:
 
 
 def _record_of(tx: Transaction, facts: CertificateFacts) -> tuple[CertificateRecord | None, UnauthorizedError | None]:
-    """Returns the record; if there is none, the error for a certificate whose record was lost by a restore."""
+    """Returns the record. If there is none, returns the error for a certificate whose record a restore has lost."""
     record = tx.certificates.by_serial(facts.serial)
     return record, recovery.refusal_of(tx, facts) if record is None else None
 

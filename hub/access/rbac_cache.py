@@ -25,13 +25,13 @@ from machinery.runtime.informer import Informer
 KINDS = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
 CHECK_INTERVAL = timedelta(seconds=2)
 MAX_AGE = timedelta(seconds=10)
-"""Decisions are not based on roles that may have changed longer ago than this."""
+"""Longest time since the last successful check; older roles are not used for decisions."""
 
 log = structlog.get_logger(__name__)
 
 
 class RBACCache(Roles):
-    """One per process. Calls `watchers` with every change of any kind, in order, after it has updated the roles."""
+    """One per process. Updates the roles and then calls `watchers`, with every change of any kind, in order."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -106,7 +106,7 @@ class RBACCache(Roles):
             await asyncio.sleep(until_tick(CHECK_INTERVAL))
 
     async def prove(self) -> None:
-        """Reads the newest revision and waits until it was processed. Raises UnavailableError."""
+        """Reads the newest revision and waits until the cache has processed it. Raises UnavailableError."""
         began = self._clock.monotonic()
         await self._reach(await self._store.look(_newest))
         self._proven_at = began

@@ -1,8 +1,8 @@
 """Decides when to read revocations: soon after a notification, and periodically.
 
-The time of a revocation is the start of its transaction, but it may become visible much later: PostgreSQL holds a commit back
-until the synchronous standby confirms it, and sends the notification then. So most reads cover what is new, with an overlap,
-and some read far back: the first one, one soon after each notification, and one each minute.
+The time of a revocation is the start of its transaction, but PostgreSQL delays the commit and its notification until the
+synchronous standby confirms. So most reads cover the time since the last read, with an overlap. The first read, one soon after
+each notification, and one each minute go further back.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ POLL = timedelta(milliseconds=500)
 RARELY = timedelta(seconds=5)
 """Interval while notifications work."""
 OVERLAP = timedelta(seconds=15)
-"""Transactions that began before the last read may commit after it, so this much is read again."""
+"""Each read covers this much of the previous read again, because earlier transactions may have committed since."""
 FAR = timedelta(days=7)
-"""How much a far read covers, for commits that waited for a standby."""
+"""The time that a far read covers. It finds commits that waited for a standby."""
 NOTIFICATION_DELAY = timedelta(milliseconds=500)
 """Delay of the far read after a notification; several notifications share one read."""
 AFRESH = timedelta(minutes=1)
@@ -48,7 +48,7 @@ class RevocationPoller:
         return self._notifications_work() and not self._once.text
 
     async def run(self, look: Callable[..., Awaitable[object]], on_failure: Callable[[], None] = lambda: None) -> None:
-        """Calls `look` until cancelled: at once, soon after every revocation on any replica, and periodically.
+        """Calls `look` until cancelled: immediately, soon after every revocation on any replica, and periodically.
 
         `look` reads once, with `far=True` the last `FAR`. It raises MusterError.
         """

@@ -1,4 +1,4 @@
-"""Rights of agents and bootstrap credentials without any role. They follow from the hub's records, as in OCM.
+"""Rights of agents and bootstrap credentials, which the hub computes from its records without roles, as in OCM.
 
 user                                  its own ManagedCluster                     its namespace              requests
 an agent, denied or not yet accepted  get, list, watch                           nothing                    nothing
@@ -32,7 +32,7 @@ from machinery.meta.selectors import Operator, parse_label_selector
 
 REQUESTS = "certificatesigningrequests"
 BY_ROLES = frozenset((Purpose.OPERATOR, Purpose.LOGIN))
-"""Purposes whose rights come from roles alone."""
+"""Purposes whose holders have only the rights of their roles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Rules at the cluster scope, and those in one namespace."""
+    """Rules for the cluster scope and rules for one namespace."""
 
     rules: tuple[PolicyRule, ...] = ()
     namespace: str = ""
@@ -70,9 +70,9 @@ class Rights:
     selects: tuple[PolicyRule, ...] = ()
     """Rules for requests that select one object by name; the name may be any."""
     caller: CallerRecord | None = None
-    """The caller whose certificate requests may be read; None: none may."""
+    """The caller whose certificate requests these rights allow to read; None: no requests."""
     for_reviews: tuple[PolicyRule, ...] = ()
-    """Rules for access reviews that name no object: allowed if some object would be. OCM's agent makes such reviews."""
+    """Rules for access reviews that name no object, as OCM's agent sends them: allowed if any object would be allowed."""
 
     def allow(self, attributes: Attributes) -> bool:
         """Whether these rights allow a request. `get` of a CertificateSigningRequest is decided by `own_request` instead."""
@@ -113,9 +113,9 @@ NOTHING = Rights()
 
 
 def selected_cluster(selector: str) -> ClusterName | None:
-    """Returns the only cluster whose labelled objects a label selector selects; None if it is not limited to one.
+    """Returns the cluster to whose objects a label selector is limited; None if it is not limited to one cluster.
 
-    It uses the same parser as the selection itself.
+    Uses the same parser as the selection itself.
     """
     try:
         requirements = parse_label_selector(selector).requirements
@@ -130,7 +130,7 @@ def selected_cluster(selector: str) -> ClusterName | None:
 
 
 def caller_record_of(holder: object) -> CallerRecord | None:
-    """Returns the record of a caller by its record; None: rights come from roles alone."""
+    """Returns the caller's record from its certificate record; None: the caller has only the rights of its roles."""
     if isinstance(holder, CallerRecord):
         return holder
     if isinstance(holder, CredentialRecord):
@@ -144,7 +144,7 @@ def caller_record_of(holder: object) -> CallerRecord | None:
 
 
 def caller_record_by_name(user: str, groups: tuple[str, ...]) -> CallerRecord | None:
-    """Returns the record of an agent by its names, for access reviews, which give only names."""
+    """Returns the record of an agent by its names, because an access review contains only names."""
     agent = parse_agent_user(user)
     if agent is None or cluster_group(agent[0]) not in groups:
         return None
@@ -152,7 +152,7 @@ def caller_record_by_name(user: str, groups: tuple[str, ...]) -> CallerRecord | 
 
 
 def rights_of(caller: CallerRecord, view: ClusterView | None, groups: ApiGroups) -> Rights:
-    """Returns the rights of a caller. `view`: of its cluster, needed for agents only."""
+    """Returns the rights of a caller. `view`: the view of the caller's cluster, needed only for agents."""
     if caller.purpose is Purpose.BOOTSTRAP:
         return _bootstrap_rights(caller, groups)
     if caller.purpose is not Purpose.AGENT or view is None or caller.agent is None or view.agent != caller.agent:

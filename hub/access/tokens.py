@@ -1,7 +1,7 @@
 """Authentication of bootstrap tokens: finds the credential of a token and notifies listeners of revocations.
 
-The hub stores only hashes and compares them in constant time. Every use is checked against the database, so a revocation takes
-effect at once. Remaining uses are checked when one is spent, at the admission of a cluster's name.
+The hub stores only hashes and compares them in constant time. The database checks every use, so a revocation takes effect at
+once. The remaining uses are checked when a cluster's name is admitted.
 """
 
 import hmac
@@ -25,12 +25,12 @@ class BootstrapTokens:
         self._store = store
         self._poller = RevocationPoller(store, "revoked bootstrap credentials cannot be read")
         self._since: datetime | None = None
-        """Start of the next read that is not far, in database time."""
+        """The time (of the database) from which the next read that is not far starts."""
         self._seen: set[CredentialId] = set()
         self._listeners: set[Callable[[CredentialId], None]] = set()
 
     async def identify(self, token: str) -> CredentialRecord | None:
-        """Returns the credential; None: not a bootstrap token. Raises UnauthorizedError (wrong or ended), UnavailableError."""
+        """Returns the credential; None if `token` is none. Raises UnauthorizedError (wrong or ended), UnavailableError."""
         credential = credential_rules.token_id(token)
         if credential is None:
             return None
@@ -52,7 +52,7 @@ class BootstrapTokens:
         await self._poller.run(self.poll)
 
     async def poll(self, *, far: bool = False) -> None:
-        """Reads revocations since the last read; `far`: of the last `FAR`. Raises UnavailableError."""
+        """Reads the revocations since the last read, or with `far` those of the last `FAR`. Raises UnavailableError."""
         since = None if far else self._since
         now, revoked = await self._store.look(_revoked_since, since)
         self._since = now - OVERLAP

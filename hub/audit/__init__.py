@@ -1,4 +1,4 @@
-"""Audit of requests: the policy that selects them, the trails that take records, and the sinks that store them."""
+"""Audit of requests: the policy that selects requests, the trails that queue records, and the sinks that store records."""
 
 from hub.audit.auditor import Auditor
 from hub.audit.policy import AuditPolicy, RequestAuditConfig, default_policy

@@ -24,13 +24,13 @@ from machinery.runtime.event_loop import until_tick
 from machinery.sanitize import plain
 
 MAX_BODY = 64 * 1024
-"""Longer bodies are left out, with a note in the record."""
+"""Longest body in a record. The auditor omits longer bodies and adds a note to the record."""
 MAX_TEXT = 1024
 SECRET_KINDS = frozenset(("Secret", "SecretList", "TokenRequest", "TokenReview", "TokenCredentialRequest"))
-"""Kinds whose bodies may hold a secret under any field name."""
+"""Kinds whose bodies may contain a secret in a field of any name."""
 BODY_LEFT_OUT = f"{NAME}/body"
 FLUSHED_WITHIN = timedelta(seconds=15)
-"""How long the process waits for the last records at its end."""
+"""Longest time for which a process that stops waits until the last records are stored."""
 
 
 class Auditor:
@@ -47,7 +47,7 @@ class Auditor:
     ) -> None:
         """`strangers`: trails for refusals of unknown callers; None: the same as for other records.
 
-        `numbering`: of the database's records, which may also be written in the transaction of a change.
+        `numbering`: numbers of the records in the database, which the transaction of a change may also write.
         """
         self.numbering = numbering
         self._policy = policy
@@ -57,7 +57,7 @@ class Auditor:
         self.clock = clock
 
     async def open(self) -> None:
-        """Opens all trails. Raises MusterError if records cannot be stored: the hub must not start then."""
+        """Opens all trails. Raises MusterError if a sink cannot store records; the hub must then not start."""
         for trail in self._trails:
             await trail.sink.open()
 
@@ -92,7 +92,7 @@ class Auditor:
         return self._policy.evaluate(actor, attributes)
 
     def offer(self, record: AuditRecord, *, stored: bool = False) -> None:
-        """Takes a record, or counts a repetition. `stored`: it was written to the database with the change."""
+        """Takes a record, or counts a repetition. `stored`: the change's transaction has written the record."""
         stranger, kept = (False, record) if stored else self._floods.take(record)
         if kept is not None:
             for trail in self._trails_by_origin[stranger]:
@@ -100,9 +100,9 @@ class Auditor:
                     trail.offer(kept)
 
     def entry(self, record: AuditRecord) -> AuditEntry | None:
-        """Returns the record for the database, to be written by the caller; other trails get it now.
+        """Returns the record that the caller must write to the database. The other trails get the record now.
 
-        None: it is a repetition and counted, or its trail writes it to the database.
+        Returns None if the record is a repetition, which is counted, or if its trail writes the record to the database.
         """
         stranger, kept = self._floods.take(record)
         if kept is None:
@@ -122,9 +122,9 @@ def user_of(actor: Actor) -> User:
 
 
 def reference_of(attributes: Attributes, *, name: str = "", uid: str = "") -> ObjectReference | None:
-    """Returns the object of a request; None for a non-resource path. `name` and `uid`: if only the answer contains them.
+    """Returns the object of a request; None for a non-resource path. Set `name` and `uid` if only the answer contains them.
 
-    The client chooses the other fields, even without a credential, so they are shortened.
+    The other fields are shortened, because a client without a credential can choose them.
     """
     if not attributes.resource:
         return None
@@ -140,7 +140,7 @@ def reference_of(attributes: Attributes, *, name: str = "", uid: str = "") -> Ob
 
 
 def body_of(content: bytes | None, notes: dict[str, str]) -> msgspec.Raw:
-    """Returns a JSON body for a record, redacted; NO_BODY if there is none or it is left out, with the reason in `notes`."""
+    """Returns a redacted JSON body for a record; NO_BODY if the body is absent or omitted (the reason is then in `notes`)."""
     if not content:
         return NO_BODY
     if len(content) > MAX_BODY:
@@ -162,5 +162,5 @@ def token_hash(token: str) -> str:
 
 
 def short(text: str) -> str:
-    """Returns a client's text shortened, without characters that cannot be stored, and redacted."""
+    """Shortens and redacts a client's text, and removes characters that the database cannot store."""
     return str(redacted(plain(text[:MAX_TEXT])))

@@ -1,7 +1,7 @@
-"""Combines repeated audit records to one per minute: refusals of strangers, and requests of one caller above a rate.
+"""Combines repeated audit records into one per minute: refusals of strangers, and requests of one caller above a rate.
 
-A stranger is a caller without a credential known to the hub. The first record of a kind in a minute is kept; later ones are
-counted. For strangers, a kind is the address and the reason; for other callers, the caller, verb, object and status code.
+A stranger is a caller without a recorded credential. The first record of a kind in a minute is kept; later ones are counted.
+The kind of a stranger's record is its address and reason; of other records: caller, verb, object and status code.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ from machinery.runtime.clock import Clock
 
 PERIOD = timedelta(minutes=1)
 MAX_KINDS = 50
-"""Kinds of each table in one period. All further ones count as one kind, "others"."""
+"""Largest number of kinds in a table per period. All further kinds count as one kind, "others"."""
 RATE, BURST = 1, 300
-"""Rate per second and burst up to which records of one known caller are kept one by one."""
+"""Rate per second and burst up to which all records of one known caller are kept."""
 LONGEST_TEXT = 256
 """Characters of each text in a stranger's record."""
 REFUSED = 400
@@ -49,7 +49,7 @@ class Floods:
         self._others: _Counts = {}
 
     def take(self, record: AuditRecord) -> tuple[bool, AuditRecord | None]:
-        """Returns whether a stranger caused the record, and the record to keep now; None: it is counted."""
+        """Returns whether a stranger caused the record, and the record to keep now; None: the record is only counted."""
         stranger = record.user is None or record.user.username == ANONYMOUS.user
         address = origin(record.source_ips[0]) if record.source_ips else ""
         status = record.response_status or ResponseStatus(0)

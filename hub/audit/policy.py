@@ -2,7 +2,7 @@
 
 Rules match as in kube-apiserver. Bodies of `NEVER_BODIES` are never recorded.
 
-It leaves out signs of life: beats, status reports, events and access reviews. To record them, write a policy.
+The default omits beats, status reports, events and access reviews. To record these, write a policy.
 """
 
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def _some(rules: "tuple[AuditRule, ...]") -> "tuple[AuditRule, ...]":
 
 
 class _PolicyPart(BaseModel):
-    """A part of the policy file, with the names of Kubernetes. A value that is null counts as not given."""
+    """A part of the policy file, with the field names of Kubernetes. A null value counts as absent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -70,7 +70,7 @@ Stages = Annotated[frozenset[Stage], BeforeValidator(_stages)]
 
 
 class GroupResources(_PolicyPart):
-    """Resources of one group: `leases`, `managedclusters/status`, `*/status`, `managedclusters/*`, `*`; none: all of it."""
+    """Resources of a group: `leases`, `managedclusters/status`, `*/status`, `managedclusters/*`, `*`; empty: all."""
 
     group: Annotated[StrictStr, AfterValidator(_group)] = ""
     resources: Texts = ()
@@ -117,7 +117,7 @@ class AuditRule(_PolicyPart):
     paths: tuple[Annotated[StrictStr, AfterValidator(_path)], ...] = Field(default=(), alias="nonResourceURLs")
     omit_stages: Stages = Field(default=frozenset(), alias="omitStages")
     omit_managed_fields: Any = Field(default=None, alias="omitManagedFields")
-    """Accepted, without effect: no record has managed fields of its own."""
+    """Accepted for compatibility, without effect: records contain no managed fields."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -177,7 +177,7 @@ class AuditPolicy(_PolicyPart):
     omit_managed_fields: Any = Field(default=None, alias="omitManagedFields")
 
     def evaluate(self, actor: Actor, attributes: Attributes) -> RequestAuditConfig:
-        """Returns the configuration for a request of the authenticated, not the impersonated, actor; NOTHING without a rule."""
+        """Returns the configuration for the authenticated (not the impersonated) actor; NOTHING if no rule matches."""
         for rule in self.rules:
             if rule.match(actor, attributes):
                 level = rule.level

@@ -1,4 +1,4 @@
-"""Audit records that are written in the transaction of their change: of requests, and of approval rules' decisions."""
+"""Audit records of requests and of approval rules' decisions, which the transaction of the change writes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class RequestRecording(Recording):
-    """`make`: returns the record for the changes of the request's transaction; None: no record is required."""
+    """`make` returns the record for the changes of the request's transaction, or None if no record is required."""
 
     def __init__(self, auditor: Auditor, make: Callable[[Sequence[Change]], AuditRecord | None]) -> None:
         self._numbering = auditor.numbering
@@ -47,7 +47,7 @@ class RequestRecording(Recording):
         self.stored = True
 
     def close(self) -> None:
-        """Ends the recording with the request's outcome; later writes of tasks that it started do not belong to it."""
+        """Ends the recording with the request's outcome. Later writes of the request's tasks are not recorded."""
         self._closed = True
 
 
@@ -64,7 +64,7 @@ def recording(auditor: Auditor, make: Callable[[Sequence[Change]], AuditRecord |
 
 
 def change_of(changes: Sequence[Change], resource: str) -> Change | None:
-    """Returns the change of the requested resource; None: the request changed only others."""
+    """Returns the change of the requested resource; None if the request changed only other resources."""
     return next((change for change in changes if change.kind.partition(".")[0] == resource), None)
 
 
@@ -74,7 +74,7 @@ def status_of(change: Change | None, verb: str) -> ResponseStatus:
 
 
 class DecisionAudit:
-    """Call `write` in the transaction of the decisions and `committed` after it."""
+    """Records decisions. Call `write` in the transaction of the decisions, and `committed` after the commit."""
 
     def __init__(self, auditor: Auditor) -> None:
         self._auditor = auditor
@@ -93,7 +93,7 @@ class DecisionAudit:
 
 
 def record_of(decision: RuleDecision, now: datetime) -> AuditRecord:
-    """Returns the record of a decision. The policy does not apply: a rule acts for the operator that made it."""
+    """Returns the record of a decision. The audit policy does not apply, because a rule acts for the operator who made it."""
     metadata = doc.mapping(decision.about, "metadata")
     group, _, version = str(decision.about.get("apiVersion") or "").rpartition("/")
     accepts = decision.action is RuleAction.ACCEPT

@@ -1,6 +1,6 @@
-"""Sinks of audit records, the database and a file or standard output, and the auditor that a hub's settings ask for.
+"""Sinks of audit records (the database, a file or standard output), and the auditor that the hub's settings define.
 
-The file is opened for every batch, so that it can be rotated by renaming it. Each line is an event of `audit.k8s.io/v1`.
+The sink opens the file for every batch, so that a log rotation may rename it. Each line is an event of `audit.k8s.io/v1`.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class FileSink(AuditSink):
         self.name = "standard output" if self._path is None else str(self._path)
 
     async def open(self) -> None:
-        """Raises InvalidError if the file cannot be written, or does not end with an audit record."""
+        """Raises InvalidError if the hub cannot write the file, or if the file does not end with an audit record."""
         if self._path is None:
             return
         try:
@@ -81,7 +81,7 @@ def _write_all(descriptor: int, content: bytes) -> None:
 
 
 def _last_line(path: Path) -> bytes:
-    """Returns the last complete line. An incomplete one, left by a crash, was never acknowledged and is cut off."""
+    """Returns the last complete line. Cuts off an incomplete line, which a crash left and nobody acknowledged."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE)
     try:
         size = os.fstat(descriptor).st_size

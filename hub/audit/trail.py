@@ -1,8 +1,8 @@
-"""Queue of audit records for one sink: takes records at once and delivers them in batches.
+"""Queue of audit records for one sink, which delivers the records in batches.
 
-Taking never waits and never fails. Records above the capacity are counted, and the count becomes a record in their place. Each
-sink has its own queue, so that a slow sink does not delay others. If the process is killed, the queued records are lost; those
-of changes are still in the database, where they are written with the change.
+`offer` never waits or fails. If the queue is full, one record with the count replaces further records. Each sink has its own
+queue, so that a slow sink does not delay others. If the process is killed, queued records are lost, but not those of changes,
+which the transaction of the change writes to the database.
 """
 
 import asyncio
@@ -40,15 +40,15 @@ class AuditSink(Protocol):
         """Raises MusterError if records cannot be stored there."""
 
     async def write(self, entries: Sequence[AuditEntry]) -> None:
-        """Stores the entries; they are durable when it returns. After a failure the same entries may be written again.
+        """Stores the entries durably before it returns. After a failure the caller may write the same entries again.
 
-        Raises MusterError for failures to be retried later.
+        Raises MusterError for failures that the caller can retry later.
         """
 
 
 @dataclass(slots=True)
 class _Gap:
-    """Takes the place of records that exceeded the capacity."""
+    """Replaces records that did not fit into the queue."""
 
     count: int
     first: datetime
@@ -120,7 +120,7 @@ class Trail:
         return [self._entry(_record_of(each) if isinstance(each, _Gap) else each) for each in taken]
 
     def _entry(self, record: AuditRecord) -> AuditEntry:
-        """Encodes a record; one that cannot be encoded is replaced, so that others are not lost."""
+        """Encodes a record. Replaces a record that cannot be encoded, so that the other records are not lost."""
         try:
             return self.sink.numbering.entry(record)
         except Exception:
@@ -147,7 +147,7 @@ class Trail:
             log.info("audit records are written again", sink=self.sink.name)
 
     async def _one_by_one(self, entries: Sequence[AuditEntry]) -> Sequence[AuditEntry]:
-        """Writes entries one by one after an unexpected failure that one of them may have caused. Returns the rest."""
+        """Writes entries one by one after a failure that one entry may have caused. Returns the entries that remain."""
         while entries:
             try:
                 if not await self._is_taken(entries[0]):
@@ -161,7 +161,7 @@ class Trail:
         return entries
 
     async def _is_taken(self, entry: AuditEntry) -> bool:
-        """Writes one entry. Returns False if the sink rejects it. Raises MusterError if nothing can be written now."""
+        """Writes one entry. Returns False if the sink rejects the entry. Raises MusterError if the sink cannot write now."""
         try:
             await self.sink.write((entry,))
         except MusterError:
@@ -173,7 +173,7 @@ class Trail:
         return True
 
     async def _pause(self, why: str, defect: Exception | None = None) -> None:
-        """Waits before a retry. Logs each failure once; `defect`: an unexpected one, logged with its stack trace."""
+        """Waits before a retry. Logs each failure once; with `defect`, an unexpected failure, it also logs the stack trace."""
         self._failures += 1
         pause = self._pauses.next().total_seconds()
         report = self._failure.warning if defect is None else self._failure.error
@@ -194,7 +194,7 @@ class Trail:
             self._hurried -= 1
 
     async def finish(self) -> None:
-        """Flushes for the last time; records offered later are only counted."""
+        """Flushes for the last time. Records that are offered later are only counted."""
         self._finishing = True
         try:
             await self.flush()

@@ -1,4 +1,4 @@
-"""Runs `hub backup`: keys, order of the steps and output. `hub.store.backup` writes rows and file."""
+"""Runs `hub backup`: keys, order of the steps and output. `hub.store.backup` writes the rows and the file."""
 
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 def run(settings: HubSettings, file: Path, *, passphrase_file: Path | None, without_keys: bool, records: bool) -> None:
-    """Make the backup and print the result. `records`: the hub's metric then shows its time. Raises MusterError."""
+    """Make the backup and print the result. `records`: record its time for the hub's metric. Raises MusterError."""
     if (passphrase_file is None) is not without_keys:
         raise InvalidError(CHOICE)
     folder = DataDirectory(settings.keys_dir or settings.data_dir, "hub")

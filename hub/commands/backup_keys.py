@@ -1,8 +1,8 @@
-"""The hub's keys in a backup: only sealed with a passphrase, and never restored over other keys.
+"""The hub's keys in a backup. They are always sealed with a passphrase, and never replace other keys in a restore.
 
-They are sealed with a key derived from the passphrase by scrypt (RFC 7914), and bound to the digest of the manifest, so opening
-them proves that the rows are unchanged. A backup without keys has a proof instead: the digest, authenticated with the key for
-Secrets.
+scrypt (RFC 7914) derives the sealing key from the passphrase. Sealed keys are bound to the digest of the manifest, so whoever
+opens them knows that the rows are unchanged. A backup without keys has a proof instead: the digest, authenticated with the key
+for Secrets.
 """
 
 from base64 import b64decode, b64encode
@@ -33,7 +33,7 @@ class _Sealed(msgspec.Struct, frozen=True):
 
 
 def read_passphrase(file: Path) -> bytes:
-    """The first line of a file. Raises InvalidError, UnavailableError."""
+    """Return the first line of a file. Raises InvalidError, UnavailableError."""
     try:
         line = file.read_bytes().split(b"\n", 1)[0].strip()
     except OSError as error:
@@ -44,7 +44,7 @@ def read_passphrase(file: Path) -> bytes:
 
 
 def collect(folder: DataDirectory, seal_file: Path | None) -> dict[str, bytes]:
-    """The keys in the folder by file name. Raises InvalidError if there are none, UnavailableError."""
+    """Return the keys in the folder by file name. Raises InvalidError if there are none, UnavailableError."""
     names = [CA_CERTIFICATE, CA_KEY, SEAL_FILE, *(key.name for key in read_token_keys(folder)), *_further(folder)]
     found = {name: content for name in names if (content := folder.read(name)) is not None}
     if seal_file is not None:
@@ -68,7 +68,7 @@ def _further(folder: DataDirectory) -> list[str]:
 
 
 def sealed(keys: Mapping[str, bytes], passphrase: bytes, digest: bytes) -> bytes:
-    """The keys sealed for the backup whose manifest has this digest."""
+    """Seal the keys for the backup whose manifest has this digest."""
     salt = urandom(SALT)
     plain = msgspec.json.encode({name: b64encode(content).decode() for name, content in keys.items()})
     closed = _seal(passphrase, salt, LENGTH).closed(plain, digest.hex())
@@ -76,7 +76,7 @@ def sealed(keys: Mapping[str, bytes], passphrase: bytes, digest: bytes) -> bytes
 
 
 def opened(content: bytes, passphrase: bytes, digest: bytes) -> dict[str, bytes]:
-    """Open what `sealed` made. Raises InvalidError for another passphrase or a changed backup."""
+    """Open sealed keys. Raises InvalidError for another passphrase or a changed backup."""
     try:
         found = msgspec.json.decode(content, type=_Sealed)
     except msgspec.DecodeError:
@@ -94,18 +94,18 @@ def opened(content: bytes, passphrase: bytes, digest: bytes) -> dict[str, bytes]
 
 
 def read_seal(folder: DataDirectory, seal_file: Path | None) -> Seal | None:
-    """The hub's seal for Secrets; None: it is not in the folder. Raises InvalidError, UnavailableError."""
+    """Return the hub's seal for Secrets; None: it is not in the folder. Raises InvalidError, UnavailableError."""
     seal, is_new = find_seal(KeyFolder(folder), seal_file)
     return None if is_new else seal
 
 
 def proof(seal: Seal, digest: bytes) -> bytes:
-    """Proof that a holder of the hub's key for Secrets made the manifest with this digest."""
+    """Return the proof that a holder of the hub's key for Secrets made the manifest with this digest."""
     return seal.closed(b"", f"backup/{digest.hex()}")
 
 
 def check_proof(found: bytes | None, seal: Seal | None, digest: bytes, folder: DataDirectory) -> None:
-    """Raises InvalidError unless the backup is as a holder of the hub's key for Secrets made it."""
+    """Raises InvalidError unless a holder of the hub's key for Secrets made this backup and nobody changed it."""
     unverified = "--unverified restores it anyway, if you are sure that it is unchanged"
     if found is None:
         raise InvalidError(f"the backup has no proof of its origin: {unverified}")

@@ -1,4 +1,4 @@
-"""Runs `hub restore` and prints what differs from the state before."""
+"""Runs `hub restore` and prints the differences from the previous state."""
 
 import os
 from collections.abc import Iterator

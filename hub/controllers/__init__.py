@@ -5,4 +5,4 @@ controllers of a leader term. `batch` reconciles many names in one transaction.
 """
 
 ACTOR = "system:muster:controller"
-"""Prefix of the actor in the change log for writes of controllers; each appends its own name."""
+"""Prefix of the actor of a controller's writes in the change log; the controller's name follows."""

@@ -1,4 +1,4 @@
-"""What the `register` function of a controller uses: dependencies, event handlers, periodic work, reconcilers of batches."""
+"""Builder for the `register` functions of controllers: dependencies, event handlers, periodic work, reconcilers of batches."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Hashable, Mapping, Sequence
@@ -31,7 +31,7 @@ from machinery.runtime.scheduler import Scheduler
 
 K = TypeVar("K", bound=Hashable)
 Since = Callable[[Transaction], datetime | None]
-"""Returns, in a transaction, since when beats could be stored without a gap; None: they cannot be stored now."""
+"""Returns, in a transaction, since when the hub could store beats without a gap; None: it cannot store beats now."""
 PERIODIC = "*"
 """The key of periodic work. No object has this name."""
 PAGE = 500
@@ -43,7 +43,7 @@ class Observer(Protocol):
     """Receives every object of the followed kinds, including deleted ones, before the event handlers."""
 
     def relisting(self) -> None:
-        """All objects are about to be listed; those not listed no longer exist."""
+        """Called before all objects are listed. Objects that are then not listed no longer exist."""
 
     def listed(self, kind: Kind, key: Key, document: Document) -> None: ...
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None: ...
@@ -66,7 +66,7 @@ class GenerationFilter:
 class EventHandler:
     """Sends the keys of one kind to one controller; `wanted` filters objects that need no step.
 
-    `deleted`: also send keys of deleted objects, for controllers that recreate them or clean up.
+    `deleted`: also send keys of deleted objects, for controllers that recreate objects or clean up.
     """
 
     enqueue: Callable[[Key], None]
@@ -78,8 +78,8 @@ class EventHandler:
 class EventHandlers:
     """Dispatches objects and changes to observers and event handlers.
 
-    `on_relist` is called before all objects are listed, at the start and after a compaction. Deletions in between are not sent:
-    a controller that remembers objects forgets them then, and one that creates objects checks for missing ones.
+    `on_relist` is called before all objects are listed, at the start and after a compaction. Earlier deletions are not sent: a
+    controller that remembers objects must then forget them, and one that creates objects must check for missing objects.
     """
 
     observers: list[Observer] = field(default_factory=list)
@@ -117,10 +117,10 @@ class EventHandlers:
 
 @dataclass(eq=False)
 class TransactionReconciler(BatchReconciler[str]):
-    """Makes `step` for each name; it is idempotent, and a NotFoundError ends it, because the object is gone.
+    """Makes the idempotent `step` for each name. A NotFoundError ends a step, because the object no longer exists.
 
-    `read_ahead`: reads what the steps of these names share, as far as it is known in advance; each step gets its result.
-    `committed`: called after the commit with each step's result that is not None.
+    `read_ahead`: reads the data that the steps of these names share; each step gets this result. `committed`: called after the
+    commit with the result of each step, unless it is None.
     """
 
     store: Store
@@ -155,7 +155,7 @@ class Step(Generic[K]):
 
 @dataclass(eq=False)
 class ControllerBuilder:
-    """`since`: see Since. `decisions`: audits the decisions of rules; None: they are not audited."""
+    """`since`: see Since. `decisions`: audits the decisions of rules; None: decisions are not audited."""
 
     store: Store
     issuer: Issuer
@@ -239,7 +239,7 @@ class ControllerBuilder:
             scheduler.drop(controller.name)
 
     def informer(self, synced: asyncio.Event) -> Informer[Change]:
-        """Returns what follows the change log for all controllers. `synced` is set when all objects were sent once."""
+        """Returns the informer of all controllers. `synced` is set when it has sent all objects once."""
 
         async def list_all() -> int:
             revision = await self.handlers.list_all(self.store)

@@ -1,8 +1,8 @@
 """The clock guard: decides whether retention may trust the database's clock.
 
-If the clock is a year ahead for two minutes, everything is old, and a deletion cannot be undone. So nothing is deleted by age
-until the database's clock has run evenly with this process's monotonic clock for a while. Every transaction that deletes by age
-compares them.
+If the clock is a year ahead for two minutes, all data seems old, and a deletion cannot be undone. So nothing is deleted by age
+until the database's clock has agreed with this process's monotonic clock for a while. Every transaction that deletes by age
+compares the two clocks.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SETTLED = timedelta(minutes=10)
-"""How long both clocks must agree."""
+"""Time for which both clocks must agree."""
 APART = timedelta(minutes=1)
 """Tolerance: a transaction may wait some seconds for its turn; a larger difference is a jump."""
 
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class ClockGuard:
-    """One controller's view of the database's clock. `clock`: this process's clock."""
+    """Compares the database's clock with `clock`, this process's clock, for one controller."""
 
     def __init__(self, clock: Clock, settled: timedelta = SETTLED) -> None:
         self._clock = clock
@@ -36,12 +36,12 @@ class ClockGuard:
 
     @property
     def wait(self) -> timedelta:
-        """Time until the database's clock is trusted, if it runs evenly."""
+        """Return the time until the database's clock is trusted, if it does not jump."""
         steady = timedelta(seconds=self._clock.monotonic() - self._since) if self._began else timedelta()
         return max(self._settled - steady, timedelta())
 
     def guarded(self, work: Callable[Concatenate[Transaction, P], T]) -> Callable[Concatenate[Transaction, P], T | None]:
-        """Returns the use case or query; it is not run, and returns None, while the clock is not trusted."""
+        """Wrap a use case or query. While the clock is not trusted, the result does nothing and returns None."""
 
         def run(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T | None:
             return work(tx, *args, **kwargs) if self.trusts_clock(tx.now) else None
@@ -49,9 +49,9 @@ class ClockGuard:
         return run
 
     def trusts_clock(self, now: datetime) -> bool:
-        """Whether the database's clock, which shows `now`, is trusted. Each call is a comparison of the clocks.
+        """Whether the database's clock, which shows `now`, is trusted. Each call compares the clocks.
 
-        It runs on a thread of the store; a controller waits for the result before it calls again.
+        Runs on a thread of the store. A controller waits for the result before it calls again.
         """
         ours = self._clock.monotonic()
         began = now - timedelta(seconds=ours)

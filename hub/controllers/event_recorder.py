@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class Recorder(Reconciler[str]):
-    """Keeps the newest `kept` Events while they wait; the number of dropped ones is logged."""
+    """Keeps the newest `kept` waiting Events, and logs the number of dropped Events."""
 
     def __init__(self, store: Store, *, kept: int = KEPT) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class Recorder(Reconciler[str]):
         self._kept = kept
         self._lost = 0
         self._alone = 0
-        """The number of next Events to record one by one, because one of them causes an error."""
+        """How many of the next Events are recorded one by one, because one of these Events causes an error."""
 
     def add(self, record: EventRecord) -> None:
         """Add an Event to the next steps; the caller enqueues a step after GATHER."""
@@ -61,7 +61,7 @@ class Recorder(Reconciler[str]):
         return GATHER if self.waiting else None
 
     def _set_apart(self, portion: Sequence[EventRecord], error: Exception) -> None:
-        """Retry the Events of a portion one by one; drop an Event that fails alone."""
+        """Retry the Events of a portion one by one. Drop an Event that fails alone."""
         if len(portion) > 1:
             self._put_back(portion)
             self._alone = min(len(portion), len(self.waiting))

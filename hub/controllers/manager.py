@@ -31,17 +31,17 @@ CONTROLLERS: Sequence[Callable[[ControllerBuilder], None]] = (
 
 
 class ControllerManager:
-    """Runs all controllers of one term, which begin by examining every object.
+    """Runs all controllers of one term. They first examine every object.
 
-    The store of `builder` is fenced (`hub.election.fence`): it always reads, and writes only while this replica leads in that
-    term. Controllers use it as any store, and stop when the term ends.
+    The store of `builder` is fenced (`hub.election.fence`): reads always work, writes only while this replica leads in this
+    term. Controllers use it like any store, and stop when the term ends.
     """
 
     def __init__(self, builder: ControllerBuilder) -> None:
         for register in CONTROLLERS:
             register(builder)
         self.begin = replicas.register_leader_events(builder)
-        """Records the Events of the term that begins and of earlier unreported ones."""
+        """Records the Events of the term that begins and of earlier terms without an Event."""
         self.transitions = TransitionRecorder(builder.record_event)
         builder.handlers.observers.append(self.transitions)
         builder.watch(REVOCATIONS, lambda _key: None)  # observed only
@@ -51,7 +51,7 @@ class ControllerManager:
         self._synced = asyncio.Event()
 
     async def start(self, tasks: GuardedTasks) -> None:
-        """Return when every object was examined once. Raises StartError when that takes too long."""
+        """Return when every object was examined once. Raises StartError if this takes too long."""
         for controller in self.controllers:
             tasks.start(controller.name, controller.run())
         tasks.start("feed", self._builder.informer(self._synced).run())

@@ -1,8 +1,8 @@
-"""The fenced store of controllers: reads always work, writes only while this replica leads in the given term.
+"""The fenced store of controllers: reads always work, writes work only while this replica leads in the given term.
 
-`run` fails before it sends anything when this replica does not lead. The transaction then checks the term again and locks it
-until the commit: a process that was stopped in between and continues an hour later commits nothing. Code that writes on every
-replica (doors, heartbeats) uses the store itself.
+If this replica does not lead, `run` fails before it sends a statement. The transaction then checks the term again and locks it
+until the commit, so a process that was suspended in between commits nothing. Code that writes on every replica (doors,
+heartbeats) uses the store itself.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -32,7 +32,7 @@ class FencedStore(Store):
         return self._leadership.term == self._term
 
     async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Also raises NotLeaderError when this replica does not lead in this term; then nothing was written."""
+        """Also raises NotLeaderError if this replica does not lead in this term. Then nothing was written."""
         self._leadership.require(self._term)
         try:
             return await self._store.run(self._fenced, use_case, args, kwargs)

@@ -33,7 +33,7 @@ async def install(core: HubCore) -> None:
 
 
 def read_issuers(file: Path) -> Sequence[KnownIssuer]:
-    """The current list. Raises InvalidError with the file's name and the flaw."""
+    """Return the current list. Raises InvalidError with the file's name and the flaw."""
     try:
         document = boundedyaml.load(file.read_bytes())
     except (OSError, YamlError) as error:

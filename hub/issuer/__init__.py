@@ -1,1 +1,1 @@
-"""Adapter: certificate issuers, first of all the hub's CAs, and the storage of their keys."""
+"""Adapter: certificate issuers, such as the hub's CAs, and the storage of CA keys."""

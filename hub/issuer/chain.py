@@ -1,8 +1,8 @@
-"""The issuer chain: for each purpose an ordered list of issuers, of which the first that can signs.
+"""The issuer chain: each purpose has an ordered list of issuers; the first that can sign does so.
 
 Only the hub's own CA signs certificates of agents, add-ons, bootstrap credentials, the administrator and the doors: an API
 server that trusts another CA would accept such certificates and could not revoke them. The types ensure this: other issuers are
-`LoginIssuer`s, which have no `issue`. They sign logins, and the hub's own CA is the last in that list.
+`LoginIssuer`s, which sign only logins. The hub's own CA is the last of these.
 """
 
 import time
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class IssuerChain(Issuer):
-    """Counts certificates in `signed` and failures in `failed`. Thread-safe."""
+    """Signs with the issuers of a purpose. `signed` counts certificates, `failed` counts failures. Thread-safe."""
 
     def __init__(self, own: Issuer, logins: Sequence[LoginIssuer] = ()) -> None:
         self._own = own
@@ -40,7 +40,7 @@ class IssuerChain(Issuer):
         """Duration of a signature, including the lookups before and after it."""
 
     def add_login_issuer(self, issuer: LoginIssuer) -> None:
-        """Sign logins with `issuer`, after those added before and before the hub's own CA."""
+        """Sign logins with `issuer` if the login issuers added before fail, and before the hub's own CA."""
         self._logins = (*self._logins, issuer)
 
     @property
@@ -49,11 +49,11 @@ class IssuerChain(Issuer):
         return self._own.trust_bundle
 
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
-        """Sign with the first issuer that can; a serial is signed only once.
+        """Sign with the first issuer that can sign. A serial number is signed only once.
 
-        If all fail, the error lists each failure with its issuer's name. It has the issuers' common type, or is an
-        UnavailableError. An issuer's unexpected error (not a MusterError) is logged with its stack trace, and becomes a
-        RuntimeError if no issuer could sign.
+        If all fail, the error lists each failure with its issuer's name. Its type is that of all failures, or UnavailableError.
+        An unexpected error (not a MusterError) is logged with its stack trace, and becomes a RuntimeError if no issuer could
+        sign.
         """
         began, purpose = time.monotonic(), profile.purpose
         failures: list[tuple[str, Exception]] = []

@@ -1,8 +1,8 @@
 """Storage of the CA keys: files, the database, or a Secret of the hub's own Kubernetes cluster.
 
-Files have mode 0600: `ca.crt` and `ca.key` of the first CA, `ca-ID.crt` and `ca-ID.key` of later ones. A folder given by
-`--keys-dir`, or one that other replicas do not see, is only read: an operator puts the next CA's two files there, for every
-replica. The database and the Secret are shared by all replicas.
+Files have mode 0600: `ca.crt` and `ca.key` of the first CA, `ca-ID.crt` and `ca-ID.key` of later ones. A folder of
+`--keys-dir`, or one that other replicas cannot see, is only read: an operator puts the next CA's two files there for every
+replica. All replicas share the database and the Secret.
 """
 
 from abc import abstractmethod
@@ -24,17 +24,17 @@ log = structlog.get_logger(__name__)
 
 
 class KeyPairs(KeyPlace):
-    """Storage that holds the CAs by the names of their key files. Others than the hub may put the next CA there."""
+    """Storage of CAs by the names of their key files. An operator may put the next CA there."""
 
     @abstractmethod
     async def _pairs(self) -> Mapping[str, KeyPair]:
-        """The CAs by the names of their keys. Raises UnavailableError."""
+        """Return the CAs by the names of their keys. Raises UnavailableError."""
 
     async def find(self, authority: AuthorityId) -> KeyPair | None:
         return next((pair for pair in (await self._pairs()).values() if authority_id(pair.certificate) == authority), None)
 
     async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:
-        """The newest of the unknown CAs, by the start of its validity."""
+        """Return the unknown CA whose validity starts last."""
         unknown = [pair for pair in (await self._pairs()).values() if authority_id(pair.certificate) not in known]
         return max(unknown, key=lambda pair: pki.parse_certificate(pair.certificate).not_before, default=None)
 
@@ -44,7 +44,7 @@ class KeyPairs(KeyPlace):
 
 
 class KeyFiles(KeyPairs):
-    """`read_only`: this replica must not write here, or the other replicas could not see it."""
+    """Keys in files. `read_only`: this replica must not write keys, because the other replicas could not see them."""
 
     def __init__(self, folder: Path, *, read_only: bool) -> None:
         self._folder = folder
@@ -92,7 +92,7 @@ def certificate_file(authority: AuthorityId) -> str:
 
 
 class SealedKeys(KeyPlace):
-    """In the database, sealed with the key for Secrets, which the database does not contain."""
+    """Keys in the database, sealed with the key for Secrets, which is not in the database."""
 
     def __init__(self, store: Store, seal: Seal) -> None:
         self._store = store
@@ -112,7 +112,7 @@ class SealedKeys(KeyPlace):
         return KeyPair(one.certificate, key)
 
     async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:  # noqa: ARG002 - nothing ever is
-        """None: only a hub writes keys here, in the transaction that records the CA."""
+        """Always None: only a hub writes keys to the database, in the transaction that records the CA."""
         return None
 
     async def keep(self, authority: AuthorityId, pair: KeyPair) -> None:
@@ -124,7 +124,7 @@ class SealedKeys(KeyPlace):
 
 
 class SecretKeys(KeyPairs):
-    """In a Secret that the hub reads and writes."""
+    """Keys in a Secret that the hub reads and writes."""
 
     def __init__(self, secret: KeySecret) -> None:
         self._secret = secret
@@ -150,14 +150,14 @@ def _keep(tx: Transaction, authority: AuthorityId, sealed: bytes | None) -> None
 
 
 def _place(authority: AuthorityId) -> str:
-    """Associated data of a sealed key, so that it opens only as that CA's key."""
+    """Return the associated data of a sealed key, so that it can be decrypted only as the key of this CA."""
     return f"ca/{authority}"
 
 
 def _pairs(content: Mapping[str, bytes], folder: Path | None = None) -> Mapping[str, KeyPair]:
-    """The CAs in files or a Secret, by the names of their keys.
+    """Return the CAs in files or a Secret, by the names of their keys.
 
-    Left out: incomplete ones, which may still be being copied, and other keys, which are logged for a `folder`.
+    Omits incomplete CAs, which somebody may still copy. Omits other keys, and logs those of a `folder`.
     """
     found = {}
     for name, key in content.items():
@@ -175,5 +175,5 @@ def _pairs(content: Mapping[str, bytes], folder: Path | None = None) -> Mapping[
 
 
 def _beside(key: str) -> str:
-    """The certificate's name, derived from the key's."""
+    """Return the certificate's name, derived from the key's name."""
     return f"{key.removesuffix('.key')}.crt"

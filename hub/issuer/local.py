@@ -1,6 +1,6 @@
-"""A CA of the hub with its key in memory; the first one is made in the data directory at the first start.
+"""A CA of the hub with its key in memory. The first start of a hub makes the first CA in the data directory.
 
-Existing files are never replaced: an incomplete, unreadable or mismatched pair stops the start with advice, because a new CA
+Existing files are never replaced: with an incomplete, unreadable or mismatched pair the hub does not start, because a new CA
 would lock out every agent.
 """
 
@@ -42,16 +42,16 @@ class ServingNames:
 
 
 class LocalIssuer(Issuer, ListSigner):
-    """Signs with a key in memory. Thread-safe."""
+    """A CA with its key in memory. Thread-safe."""
 
     def __init__(self, authority: pki.CertificateAuthority, *, created: bool = False) -> None:
         self._authority = authority
         self.created = created
-        """Whether the CA is new: this is the first start."""
+        """Whether the CA is new, because this is the hub's first start."""
 
     @classmethod
     def open(cls, folder: Path, lifetimes: Lifetimes, now: datetime) -> Self:
-        """The CA in `folder`, made if neither file exists. Raises InvalidError, UnavailableError."""
+        """Return the CA in `folder`. Make it if neither file exists. Raises InvalidError, UnavailableError."""
         certificate, key = read_file(folder / CA_CERTIFICATE), read_file(folder / CA_KEY)
         if certificate is None and key is None:
             authority, key = make_authority(lifetimes, now)
@@ -79,7 +79,7 @@ class LocalIssuer(Issuer, ListSigner):
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
         """Raises InvalidError for an unusable key or an expired CA, RuntimeError for an invalid profile.
 
-        A certificate that would outlive the CA ends with it.
+        A certificate expires no later than the CA.
         """
         if now > self._authority.facts.not_after:
             raise InvalidError("the hub's CA has expired: it cannot sign")
@@ -108,7 +108,7 @@ class LocalIssuer(Issuer, ListSigner):
         return self._authority.facts
 
     def cross_sign(self, other: bytes) -> bytes:
-        """Sign another CA (PEM) for peers that trust only this one. Raises InvalidError."""
+        """Sign another CA (PEM) for peers that trust only this CA. Raises InvalidError."""
         return self._authority.cross_sign(other, pki.random_serial())
 
     @property
@@ -121,7 +121,7 @@ class LocalIssuer(Issuer, ListSigner):
         return self._authority.sign_list(content)
 
     def serving(self, folder: Path, names: ServingNames, lifetimes: Lifetimes, now: datetime) -> Material:
-        """The serving certificate in `folder`, replaced if its names differ or less than a third of its lifetime is left."""
+        """Return the serving certificate in `folder`, replaced if names differ or less than a third of its lifetime is left."""
         chain, key = read_file(folder / SERVING_CERTIFICATE), read_file(folder / SERVING_KEY)
         if chain is None or key is None or now >= _serves_until(Material(chain, key, self.trust_bundle), names):
             key = pki.generate_key()
@@ -134,7 +134,7 @@ class LocalIssuer(Issuer, ListSigner):
 
 @lru_cache(maxsize=4)
 def _serves_until(shown: Material, names: ServingNames) -> datetime:
-    """When to replace it: at once if its names, CA or key do not match. Cached, because it is called every two seconds."""
+    """Return when to replace it: now if names, CA or key do not match. Cached, because it is called every two seconds."""
     try:
         facts = pki.parse_certificate(shown.chain)
         if not pki.key_matches(shown.chain, shown.key) or not pki.is_issued_by(shown.chain, shown.trust):
@@ -162,7 +162,7 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def make_authority(lifetimes: Lifetimes, now: datetime) -> tuple[pki.CertificateAuthority, bytes]:
-    """A new CA and its key (PEM)."""
+    """Return a new CA and its key (PEM)."""
     key = pki.generate_key()
     # CAs of different hubs need different names: a peer that trusts both would check a signature with the wrong key.
     subject = CertificateSubject(common_name=f"{NAME}-ca-{secrets.token_hex(4)}")

@@ -29,9 +29,9 @@ class AuthoritySnapshot:
         return issuing(self.authorities)
 
     def chain_above(self, signer: AuthorityId) -> bytes:
-        """The chain above a serving certificate of this CA: the CA itself, cross-signed by each of its predecessors.
+        """Return the chain above a serving certificate of this CA: the CA cross-signed by each of its predecessors.
 
-        A peer that trusts only one of those can verify it. The chain ends at a compromised CA, which must not vouch for others.
+        A peer that trusts any of these can verify the chain, which ends at a compromised CA.
         """
         links, current = [], next((each for each in self.authorities if each.id == signer), None)
         if current is None or current.cross_signed is None:
@@ -47,7 +47,7 @@ class AuthoritySnapshot:
 
 
 class RotatingIssuer(Issuer, ListSigner):
-    """Thread-safe. `take` notifies the listeners in its caller's thread."""
+    """Signs with the issuing CA. Thread-safe. `take` notifies the listeners in its caller's thread."""
 
     def __init__(self) -> None:
         self._snapshot = AuthoritySnapshot()
@@ -85,7 +85,7 @@ class RotatingIssuer(Issuer, ListSigner):
 
     @property
     def client_trust(self) -> bytes:
-        """PEM of the CAs accepted for client certificates by TLS; more than the trust bundle."""
+        """Return the CAs (PEM) whose client certificates TLS accepts: those of the trust bundle and others."""
         return b"".join(each.certificate for each in admitted(self._snapshot.authorities))
 
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
@@ -94,7 +94,7 @@ class RotatingIssuer(Issuer, ListSigner):
 
     @property
     def current(self) -> LocalIssuer:
-        """The issuing CA with its key. Raises UnavailableError while this replica lacks the key."""
+        """Return the issuing CA with its key. Raises UnavailableError while this replica lacks the key."""
         snapshot = self._snapshot
         one = snapshot.issuing
         if one is None or one.id not in snapshot.keys:

@@ -1,7 +1,7 @@
 """The admin kubeconfig, in the data directory and in a Secret.
 
-Each replica keeps one with a recorded operator certificate in its data directory, and writes it again when its address, CA or
-hub id has changed, when its certificate is not on record, or when that is about to expire.
+Each replica keeps an admin kubeconfig with a recorded operator certificate in its data directory. It writes the file again when
+address, CA or hub id have changed, or when the certificate has no record or expires soon.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from machinery.runtime.event_loop import wait_at_most
 
 ADMIN_FILE = "admin.kubeconfig"
 BUNDLE = "trust.crt"
-"""The current trust bundle, for programs without a kubeconfig."""
+"""Name of the file with the current trust bundle, for programs without a kubeconfig."""
 ADMIN = "admin"
 RENEW_AT = 1 / 3
 """Remaining share of its lifetime at which the admin certificate is replaced."""
@@ -85,7 +85,7 @@ class AdminKubeconfig:
         return self.issuer.trust_bundle
 
     def is_right(self, content: bytes | None) -> bool:
-        """Whether this content, of any replica, still gives access to this hub."""
+        """Whether this content, which any replica may have written, still gives access to this hub."""
         credential, found = _judged(content, "the Secret", self._current, self.clock.now())
         return credential is not None and found == self._current
 
@@ -94,10 +94,10 @@ class AdminKubeconfig:
 
 
 class AdminSecret:
-    """Keeps the admin kubeconfig in a Secret of the hub's own Kubernetes cluster, where an installer reads it without `exec`.
+    """Keeps the admin kubeconfig in a Secret of the hub's Kubernetes cluster, so that an installer can read it without `exec`.
 
-    All replicas share the Secret. A replica that finds its content invalid (other address, other CA, certificate near its end)
-    writes its own; valid content of any replica stays. A deleted Secret is created again at the next check.
+    All replicas share the Secret. If its content is invalid (other address, other CA, certificate near its end), a replica
+    writes its own kubeconfig; valid content of any replica stays. The next check creates a deleted Secret again.
     """
 
     def __init__(self, secret: KeySecret, admin: AdminKubeconfig) -> None:
@@ -127,7 +127,7 @@ class AdminSecret:
 
 
 async def _repeat(check: Callable[[], Awaitable[object]], changed: asyncio.Event, every: timedelta, event: str) -> None:
-    """Run a check whenever `changed` is set, and periodically. `event`: of the log if it fails; it is then repeated soon."""
+    """Run a check when `changed` is set, and periodically. After a failure, log `event` and repeat the check soon."""
     failure, pause = LogOnce(log), every
     while True:
         await wait_at_most(changed, pause.total_seconds())
@@ -144,7 +144,7 @@ async def _repeat(check: Callable[[], Awaitable[object]], changed: asyncio.Event
 def _judged(
     content: bytes | None, source: str, cluster: ClusterEntry, now: datetime
 ) -> tuple[Credential | None, ClusterEntry | None]:
-    """The credential of a kubeconfig, if still usable, and its cluster entry."""
+    """Return the credential of a kubeconfig, if it is still usable, and the cluster entry."""
     if content is None:
         return None, None
     try:

@@ -1,8 +1,8 @@
-"""The hub's CAs on one replica: opened at the start, followed while it runs, with their keys from the key storage.
+"""The hub's CAs on one replica, with keys from the key storage. The replica opens them at its start and follows changes.
 
 The replica applies the state in the database: the issuing CA, the trust bundle of peers, and the CAs that the doors accept. It
-records there which state it applies and which keys it has, and no CA change makes its next step before all replicas have
-applied the last one.
+records in the database which state it applies and which keys it has. A CA change makes its next step only when all replicas
+have applied the last step.
 """
 
 from collections.abc import Collection, Sequence
@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 
 class KeyRing(KeyPlace):
-    """The configured key storage, then other places in which a key may be from before; keys found there are copied."""
+    """The configured key storage, then other places in which an earlier key may be. Keys from these places are copied."""
 
     def __init__(self, chosen: KeyPlace, others: Sequence[KeyPlace] = ()) -> None:
         self._chosen = chosen
@@ -67,7 +67,7 @@ class KeyRing(KeyPlace):
             await place.forget(authority)
 
     async def cannot(self, known: Collection[AuthorityId]) -> str | None:
-        """Why no next CA can be made now, with advice for the operator; None: one can."""
+        """Return why no next CA can be made now, with advice for the operator; None: a CA can be made."""
         if self.refusal is None or await self._chosen.offered(known) is not None:
             return None
         return self.refusal
@@ -75,9 +75,9 @@ class KeyRing(KeyPlace):
     async def made(
         self, known: Collection[AuthorityId], old: LocalIssuer | None, lifetimes: Lifetimes, now: datetime
     ) -> NewAuthority:
-        """Make the next CA and store its key: an offered one, or else a new one. `old` cross-signs it, if possible.
+        """Make the next CA, from an offered or a new key, and store its key. `old` cross-signs the CA, if possible.
 
-        Raises ConflictError when keys can be neither stored nor are offered.
+        Raises ConflictError if no key is offered and no key can be stored.
         """
         pair, sealed = await self._chosen.offered(known), None
         if pair is None:
@@ -99,7 +99,7 @@ class KeyRing(KeyPlace):
 
 
 class AuthorityFollower:
-    """Keeps `issuer` in line with the database and records the replica's progress there."""
+    """Keeps `issuer` equal to the state in the database, and records the replica's progress in the database."""
 
     def __init__(self, store: Store, issuer: RotatingIssuer, ring: KeyPlace, replica: str) -> None:
         self._store = store
@@ -112,7 +112,7 @@ class AuthorityFollower:
         await RevocationPoller(self._store, "the hub's CAs cannot be followed", poll=LOOK_EVERY).run(self.look)
 
     async def look(self, *, far: bool = False) -> None:
-        """Check all CAs once. Raises UnavailableError; the previous state then stays in effect."""
+        """Check all CAs once. Raises UnavailableError; the previous state is then still used."""
         del far
         everyone = tuple(await self._store.look(lambda tx: tx.authorities.all()))
         before, keys = self._issuer.snapshot, dict[AuthorityId, LocalIssuer]()
@@ -137,7 +137,7 @@ class AuthorityFollower:
 
 
 def authority_provider(issuer: RotatingIssuer, ring: KeyRing, lifetimes: Lifetimes, clock: Clock) -> Make:
-    """Returns the function that creates the CA after another one, cross-signed by that one unless its key may be known."""
+    """Return the function that creates the next CA. The previous CA cross-signs it unless its key may be known."""
 
     async def make(seen: RotationSnapshot, old: AuthorityRecord) -> NewAuthority:
         signs = None if old.is_given_up else issuer.snapshot.keys.get(old.id)
@@ -147,7 +147,7 @@ def authority_provider(issuer: RotatingIssuer, ring: KeyRing, lifetimes: Lifetim
 
 
 async def ring_of(settings: HubSettings, keys: KeyFolder, store: Store, seal: Seal, stack: AsyncExitStack) -> KeyRing:
-    """The key storage of the settings, with earlier places. `stack` closes what it opens."""
+    """Return the key storage of the settings, with earlier places. `stack` closes opened resources."""
     in_files = KeyFiles(keys.path, read_only=keys.given or not keys.alone)
     sealed = SealedKeys(store, seal)
     if settings.ca_key_place == "file":
@@ -165,7 +165,7 @@ async def open_authorities(
 ) -> tuple[RotatingIssuer, AuthorityFollower]:
     """Open the hub's CAs; the first start makes the first one. Raises InvalidError, UnavailableError.
 
-    `in_files`: keys belong into files. A CA in files that is not in the database is adopted in either case.
+    `in_files`: keys are stored in files. A CA in files that is not in the database is adopted in both cases.
     """
     if not await store.read(lambda tx: tx.authorities.all()):
         await _begin(keys, store, ring, in_files=in_files, lifetimes=lifetimes, now=clock.now())

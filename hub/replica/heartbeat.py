@@ -1,7 +1,7 @@
 """The name of this replica and its heartbeat, a row in the database.
 
-Audit records, sessions and leadership refer to the name. The row is written every two seconds without a revision. Two processes
-never serve under one name: the second one is refused unless the first is lost.
+Audit records, sessions and leadership refer to the name. The replica writes the row every two seconds, without a revision. Two
+processes never serve under one name: the second process is refused unless the first is lost.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from machinery.runtime.event_loop import until_tick, wait_at_most
 
 FILE = "replica"
 POD_NAME = "POD_NAME"
-"""Set from the downward API by the charts."""
+"""Environment variable with the pod's name, which the charts set from the downward API."""
 LONGEST = 200
 
 log = structlog.get_logger(__name__)
@@ -39,9 +39,9 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def replica_name(settings: HubSettings, directory: DataDirectory, environment: Mapping[str, str] | None = None) -> str:
-    """The name, which is the same after every restart. Raises InvalidError for an unusable name, UnavailableError.
+    """Return the name, which is the same after every restart. Raises InvalidError for an unusable name, UnavailableError.
 
-    With SQLite, the data directory holds the name, because it may move to another machine.
+    With SQLite, the data directory contains the name, because the directory may move to another machine.
     """
     if settings.replica_name:
         return _checked(settings.replica_name, "--replica-name")
@@ -60,7 +60,7 @@ def _checked(name: str, origin: str) -> str:
 
 
 def installation_name(directory: DataDirectory) -> str:
-    """The name stored in this data directory, which only one process can lock. Raises UnavailableError."""
+    """Return the name stored in this data directory, which only one process can lock. Raises UnavailableError."""
     known = directory.read(FILE)
     if known is not None and known.strip():
         return known.decode("ascii", "replace").strip()
@@ -70,7 +70,7 @@ def installation_name(directory: DataDirectory) -> str:
 
 
 def this_replica(name: str, settings: HubSettings, directory: DataDirectory) -> Replica:
-    """The row of this process; the database sets its times. Raises UnavailableError."""
+    """Return the row of this process. The database sets its times. Raises UnavailableError."""
     return Replica(
         name=name,
         home=installation_name(directory),
@@ -86,7 +86,7 @@ def this_replica(name: str, settings: HubSettings, directory: DataDirectory) -> 
 async def register_replica(store: Store, me: Replica, *, alone: bool) -> None:
     """Register the name, after waiting until an earlier holder is lost.
 
-    Raises AlreadyExistsError when another process serves under it, UnavailableError.
+    Raises AlreadyExistsError if another process serves under this name, UnavailableError.
     """
     if alone:
         await store.run(replicas.begin_alone, me)
@@ -114,8 +114,8 @@ def _seen(tx: Transaction, name: str) -> datetime | None:
 class ReplicaHeartbeat:
     """Keeps the row of this replica up to date.
 
-    `sessions` and `watches` return their numbers. `declared_lost`: called when other replicas have declared this one lost.
-    `drained`: called with every heartbeat; whether an operator has ordered this replica to drain.
+    `sessions` and `watches` return their numbers. `declared_lost`: called when other replicas have declared this replica lost.
+    `drained`: called with every heartbeat and whether an operator drains this replica.
     """
 
     store: Store
@@ -132,7 +132,7 @@ class ReplicaHeartbeat:
     _failure: LogOnce = field(default_factory=lambda: LogOnce(log), init=False)
 
     async def run(self) -> None:
-        """Update the row until cancelled, and at once when ready or stopping.
+        """Update the row until cancelled, and immediately when the replica becomes ready or stops.
 
         Raises AlreadyExistsError if another process took the name.
         """
@@ -169,7 +169,7 @@ class ReplicaHeartbeat:
             self.declared_lost()
 
     async def leave(self) -> None:
-        """Remove the row, so that no process has to wait until it is stale. A failure is only logged."""
+        """Remove the row, so that no process has to wait for its expiry. A failure is only logged."""
         self._left = True
         try:
             await self.store.run(replicas.leave, self.me)

@@ -1,7 +1,7 @@
 """Secrets of the hub's own Kubernetes cluster that the hub writes: keys of its CAs, and the admin kubeconfig.
 
-Permissions of the hub there: get, create and update this Secret, and get its pod and the pod's owners. The Secret gets the same
-owner, so that it is deleted with the hub.
+The hub needs these permissions: get, create and update this Secret, and get its pod and the pod's owners. The Secret gets the
+same owner as the pod, so that it is deleted with the hub.
 """
 
 import os
@@ -24,7 +24,7 @@ TRIES = 5
 
 
 class ClusterKeySecret(KeySecret):
-    """`pod`: this hub's pod, whose owner the Secret gets; None: no owner."""
+    """`pod`: this hub's pod; its owner also owns the Secret. None: no owner."""
 
     def __init__(self, client: KubeClient, namespace: str, name: str, *, pod: str | None = None) -> None:
         self._client = client
@@ -41,7 +41,7 @@ class ClusterKeySecret(KeySecret):
         return {name: decoded(value, what) for name, value in (secret.get("data") or {}).items()}
 
     async def write(self, changes: Mapping[str, bytes | None]) -> None:
-        """Update guarded by resourceVersion, with retries on conflicts. Raises ConflictError after TRIES attempts."""
+        """Update the Secret unless its resourceVersion has changed, with retries. Raises ConflictError after TRIES attempts."""
         await retried(lambda: self._write(changes), (ConflictError, AlreadyExistsError, NotFoundError), TRIES)
 
     async def _write(self, changes: Mapping[str, bytes | None]) -> None:
@@ -62,9 +62,9 @@ class ClusterKeySecret(KeySecret):
 
 
 async def open_secret(place: str, settings: HubSettings, stack: AsyncExitStack) -> KeySecret:
-    """The Secret NAMESPACE/NAME in the cluster `management_cluster`, or else in the one of this pod.
+    """Open the Secret NAMESPACE/NAME in the cluster `management_cluster`, or else in this pod's cluster.
 
-    In this pod's cluster it gets the owner of the pod. `stack` closes what is opened. Raises InvalidError.
+    In this pod's cluster, the pod's owner also owns the Secret. `stack` closes opened resources. Raises InvalidError.
     """
     namespace, _, name = place.partition("/")
     elsewhere = settings.management_cluster not in (None, IN_CLUSTER)

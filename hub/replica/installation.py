@@ -1,6 +1,6 @@
 """The hub's identity, made at the first start, and its addresses.
 
-The hub's id and the suffix of its API groups are facts in the database, shared by all replicas; `hub.replica.keys` has its
+The hub's id and the suffix of its API groups are in the database, which all replicas share. `hub.replica.keys` has the hub's
 keys.
 """
 
@@ -57,9 +57,9 @@ def lifetimes_of(settings: HubSettings) -> Lifetimes:
 
 
 async def check_first_start(store: Store, directory: DataDirectory, settings: HubSettings) -> None:
-    """Raises InvalidError if the database has no hub, but an admin kubeconfig of one is here: a lost or another database.
+    """Raises InvalidError if the database has no hub, but there is an admin kubeconfig of a hub: the database was replaced.
 
-    A new hub would have no record of the other one's agents and would refuse them all. Raises UnavailableError.
+    A new hub would have no records of the former hub's agents and would refuse all of them. Raises UnavailableError.
     """
     if await _has_hub(store):
         return
@@ -85,14 +85,14 @@ async def _has_hub(store: Store) -> bool:
 
 
 def _hub_of(content: bytes | None, source: str) -> HubId | None:
-    """The hub of an admin kubeconfig; None: there is none, or it is damaged."""
+    """Return the hub of an admin kubeconfig; None: there is no kubeconfig, or it is damaged."""
     with suppress(InvalidError):
         return None if content is None else parse_kubeconfig(content, source=source).require_endpoint().hub_id
     return None
 
 
 def settle(tx: Transaction, group_suffix: str = GROUP_SUFFIX) -> HubId:
-    """The hub's id, made at the first start. Raises InvalidError if the database's hub has another API group suffix."""
+    """Return the hub's id, which the first start makes. Raises InvalidError if the database has another API group suffix."""
     suffix = tx.facts.settle(SUFFIX, group_suffix)
     if suffix != group_suffix:
         raise InvalidError(

@@ -1,10 +1,10 @@
 """The keys that all replicas share, and the check that they belong to the database's hub.
 
 The keys are files: the CA (`ca.crt`, `ca.key`), the keys of ServiceAccount tokens (`token-*.key`) and the key for Secrets
-(`secrets.key`). Without `--keys-dir` they are in the data directory, and the first start makes them. With it they are only
-read, which fits a Secret mounted into every replica. The database stores no key, only a fingerprint of each, so a replica with
-other keys, or without keys, is refused at its start. If two replicas make keys for a new database at the same time, the second
-is refused and removes its keys.
+(`secrets.key`). Without `--keys-dir` they are in the data directory, and the first start makes them. The hub only reads
+`--keys-dir`, so it can be a Secret that every replica mounts. The database stores no key, only a fingerprint of each key, so a
+replica with other keys, or without keys, does not start. If two replicas make keys for a new database, the second stops and
+removes its keys.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ SEAL_FILE = "secrets.key"
 SHARED = f"{CA_CERTIFICATE}, {CA_KEY}, {SEAL_FILE} and token-*.key"
 CREATED = "%Y%m%dT%H%M%SZ"
 TOKEN_FILE = f"token-{CREATED}.key"
-"""Name of the file of a token key, by its creation time."""
+"""Name of a token key's file, with its creation time."""
 SIGNS_FOR = timedelta(days=90)
 LONGEST_TOKEN = timedelta(days=366)
 
@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class KeyFolder:
-    """The location of the keys. `given`: by `--keys-dir`, read-only. `alone`: there can be no other replica."""
+    """The location of the keys. `given`: the read-only folder of `--keys-dir`. `alone`: there can be no other replica."""
 
     directory: DataDirectory
     given: bool = False
@@ -61,7 +61,7 @@ class KeyFolder:
 
     @property
     def remedy(self) -> str:
-        """Advice for missing keys of the database's hub."""
+        """Advice if keys of the database's hub are missing."""
         if self.given:
             return f"all replicas of a hub need the same keys: {SHARED}"
         return (
@@ -86,12 +86,12 @@ class TokenKey:
 
     @property
     def mark(self) -> str:
-        """The form stored in the database: creation time and fingerprint of the public key."""
+        """The text for the database: creation time and fingerprint of the public key."""
         return f"{self.made.strftime(CREATED)} {pki.key_hash(pki.public_key_of(self.key))}"
 
 
 def read_token_keys(directory: DataDirectory) -> list[TokenKey]:
-    """The keys, newest first. Raises InvalidError for a file without a key, UnavailableError."""
+    """Return the keys, newest first. Raises InvalidError for a file without a key, UnavailableError."""
     found = [
         TokenKey(made, directory.read(_token_file(made)) or b"") for made in sorted(_creation_times(directory), reverse=True)
     ]
@@ -107,7 +107,7 @@ def make_token_key(directory: DataDirectory, now: datetime) -> str:
 
 
 def exchange_token_keys(directory: DataDirectory, now: datetime) -> str | None:
-    """Make a key if none is young enough to sign, and remove expired ones. Returns the new file's name, if any."""
+    """Make a key if no key is young enough to sign. Remove expired keys. Returns the new file's name, if any."""
     made, new = _creation_times(directory), None
     if not made or now - max(made) > SIGNS_FOR:
         new = make_token_key(directory, now)
@@ -130,7 +130,7 @@ def _token_file(made: datetime) -> str:
 
 
 def create_keys(folder: Path, lifetimes: Lifetimes, now: datetime) -> None:
-    """Create the keys of a new hub. Raises AlreadyExistsError if the folder has any, UnavailableError."""
+    """Create the keys of a new hub. Raises AlreadyExistsError if the folder has keys, UnavailableError."""
     with DataDirectory(folder, "hub") as directory, _unlocked(directory):
         there = [name for name in (CA_CERTIFICATE, CA_KEY, SEAL_FILE) if directory.read(name) is not None]
         if there or read_token_keys(directory):
@@ -159,7 +159,7 @@ def _unlocked(directory: DataDirectory) -> Iterator[None]:
 
 
 def find_seal(keys: KeyFolder, file: Path | None) -> tuple[Seal, bool]:
-    """The seal for Secrets, and whether it is new. Raises InvalidError, UnavailableError."""
+    """Return the seal for Secrets, and whether it is new. Raises InvalidError, UnavailableError."""
     if file is not None:
         try:
             return Seal.parse(file.read_bytes()), False
@@ -172,7 +172,7 @@ def find_seal(keys: KeyFolder, file: Path | None) -> tuple[Seal, bool]:
 
 
 async def keep_seal(keys: KeyFolder, store: Store, seal: Seal, *, is_new: bool) -> None:
-    """Check the seal against the database, and write a new one to the folder. Raises InvalidError."""
+    """Compare the seal with the database, and write a new seal to the folder. Raises InvalidError."""
     if is_new and await store.read(lambda tx: tx.facts.get(SEAL_KEY)) is None:
         keys.directory.write(SEAL_FILE, seal.written())
     try:
@@ -195,7 +195,7 @@ def _settle_seal(tx: Transaction, seal: Seal) -> None:
 
 
 async def keep_authority(keys: KeyFolder, store: Store, lifetimes: Lifetimes, now: datetime) -> LocalIssuer:
-    """The hub's CA; the first start makes it. Raises InvalidError, UnavailableError.
+    """Return the hub's CA, which the first start makes. Raises InvalidError, UnavailableError.
 
     The database has the CA's fingerprint, so a lost or wrong data directory cannot lead to a new CA, which would lock out
     every agent.
@@ -232,10 +232,10 @@ def _set_aside_half(directory: DataDirectory) -> None:
 
 
 async def keep_token_keys(keys: KeyFolder, store: Store, now: datetime) -> TokenKeys:
-    """The keys of ServiceAccount tokens; the newest signs. Raises InvalidError, UnavailableError.
+    """Return the keys of ServiceAccount tokens; the newest key signs. Raises InvalidError, UnavailableError.
 
-    A hub with a single replica replaces an old key. With several, the operator does: a key on one replica only would sign
-    tokens that others cannot verify.
+    A hub with a single replica replaces an old key. With several replicas the operator must replace it: a key on only one
+    replica would sign tokens that other replicas cannot verify.
     """
     made = await _ensure_token_key(keys, store, now)
     found = read_token_keys(keys.directory)
@@ -255,7 +255,7 @@ async def keep_token_keys(keys: KeyFolder, store: Store, now: datetime) -> Token
 
 
 async def _ensure_token_key(keys: KeyFolder, store: Store, now: datetime) -> str | None:
-    """Make a key if there is none that may sign. Returns its file name; None: none was made."""
+    """Make a key if no key may sign. Returns the new file's name; None: no key was made."""
     if keys.given:
         return None
     if keys.alone:
@@ -268,7 +268,7 @@ async def _ensure_token_key(keys: KeyFolder, store: Store, now: datetime) -> str
 
 
 def _settle_token_key(tx: Transaction, found: Sequence[TokenKey], keys: KeyFolder) -> str | None:
-    """Record the newest signing key of all replicas. Returns the replaced one if it is not available here."""
+    """Record the newest signing key of all replicas. Returns the replaced key if this replica does not have it."""
     newest, ours = found[0], {each.mark for each in found}
     known = tx.facts.settle(TOKEN_KEY, newest.mark)
     if known in ours and known >= newest.mark:

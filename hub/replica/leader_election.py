@@ -27,13 +27,13 @@ from machinery.runtime.tasks import GuardedTasks, TaskEndedError
 
 NAME, REASON = "hub", "LeaderElection"
 KNOWN_WITHIN = timedelta(seconds=60)
-"""How long the start waits for the first look at the lock, so that a new leader's first steps are part of it."""
+"""Longest wait of the start for the first read of the lock, so that the start includes a new leader's first steps."""
 
 log = structlog.get_logger(__name__)
 
 
 class Leading:
-    """Takes part in the election. `controllers` makes the controllers of a term over a fenced store.
+    """Takes part in the leader election. `controllers` makes the controllers of a term over a fenced store.
 
     `replica`: this replica's name.
     """

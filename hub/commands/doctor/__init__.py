@@ -1,4 +1,4 @@
-"""`hub doctor`: checks everything that a hub depends on, and its doors from outside, with advice.
+"""`hub doctor`: checks everything that a hub depends on, and connects to its doors as a client. Prints advice.
 
-It is read-only: no migration, no files, no locks, so that it can run beside a hub.
+The command only reads: it migrates nothing and takes no lock, so that it can run while the hub runs.
 """

@@ -46,7 +46,7 @@ async def _printed(settings: HubSettings) -> int:
 
 
 async def examined(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorFinding]:
-    """Run all checks in the order of dependency; a broken one does not stop the rest."""
+    """Run all checks in the order of their dependencies. A failed check does not stop the others."""
     checks: list[tuple[str, Check, str]] = [("data directory", partial(_folder, settings), _RIGHTS)]
     if settings.data_dir.is_dir():
         checks += [
@@ -117,7 +117,7 @@ def _disk(path: Path, reserve: int) -> DoctorFinding:
 
 
 async def _keys(settings: HubSettings, now: datetime) -> AsyncIterator[DoctorFinding]:
-    """Check the key files. If the CA's key is stored elsewhere, its certificate need not be here."""
+    """Check the key files. If the CA's key is stored elsewhere, the CA's certificate need not be in this folder."""
     path = settings.keys_dir or settings.data_dir
     name, ca = "keys", path / CA_CERTIFICATE
     advice = f"restore {path} from a backup (hub restore); a hub cannot run without its keys"

@@ -22,7 +22,7 @@ from machinery.errors import InvalidError
 from machinery.runtime.clock import Clock
 
 APART, MILLISECOND = timedelta(seconds=2), timedelta(milliseconds=1)
-"""A larger clock difference is reported; the hub itself treats it as a jump."""
+"""Tolerated difference between clocks. The hub treats a larger difference as a jump."""
 _CLOCKS = "set both clocks by NTP: leases are judged by the database's, certificates by each machine's"
 
 
@@ -55,7 +55,7 @@ def read_state(tx: Transaction) -> DatabaseState:
 
 
 def judged(state: DatabaseState, settings: HubSettings, clock: Clock, took: timedelta) -> list[DoctorFinding]:
-    """All findings from the state. `took`: the duration of the read."""
+    """Yield all findings from the state. `took`: the duration of the read."""
     identity = _identity(state, settings)
     message = f"answers within {took / MILLISECOND:.0f} ms; hub {state.facts[HUB_ID] or 'unknown'}"
     return [well("database", message), *identity, _clock(state, clock), *_replicas(state), _leader(state)]
@@ -77,7 +77,7 @@ def _identity(state: DatabaseState, settings: HubSettings) -> list[DoctorFinding
 
 
 def _authority(settings: HubSettings) -> str | None:
-    """The first CA's fingerprint; None: it is not in a file, or was removed after a rotation."""
+    """Return the first CA's fingerprint; None: the CA is not in a file, or was removed after a rotation."""
     path: Path = (settings.keys_dir or settings.data_dir) / CA_CERTIFICATE
     with suppress(OSError, InvalidError):
         return pki.parse_certificate(path.read_bytes()).key_hash

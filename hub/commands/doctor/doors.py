@@ -58,19 +58,19 @@ class HandshakeProblem(Enum):
     NO_TLS = auto()
     NO_HTTP2 = auto()
     TERMINATED = auto()
-    """It requests no client certificate."""
+    """The server requests no client certificate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialled:
-    """The result. `message`: the error of the network, or a description of the certificate."""
+    """Result of a connection. `message`: the network error, or a description of the certificate."""
 
     problem: HandshakeProblem | None
     message: str = ""
 
 
 async def dial(address: Address, trust: bytes, *, grpc: bool) -> Dialled:
-    """Connect once. `grpc`: the agents' door, which requires a client certificate and HTTP/2."""
+    """Connect once. `grpc`: connect to the gRPC door, which requires a client certificate and HTTP/2."""
     context = client_context(trust)
     context.set_alpn_protocols(["h2"] if grpc else ["http/1.1"])
     try:
@@ -111,7 +111,7 @@ async def _distrusted(address: Address, error: ssl.SSLCertVerificationError) -> 
 
 
 async def _shown(address: Address) -> str:
-    """Description of the served certificate; "" if a second connection fails."""
+    """Return a description of the served certificate; "" if a second connection fails."""
     with suppress(OSError, TimeoutError, InvalidError):
         async with asyncio.timeout(PROBE_TIMEOUT.total_seconds()):
             der = await shown_certificate(address.host, address.port)
@@ -139,7 +139,7 @@ def doors_of(settings: HubSettings) -> tuple[DoorAt, DoorAt]:
 
 
 def trust_of(settings: HubSettings) -> bytes | None:
-    """The trust bundle in the data directory; None: there is none."""
+    """Return the trust bundle in the data directory; None: there is none."""
     folder = settings.data_dir
     for path in (folder / BUNDLE, (settings.keys_dir or folder) / CA_CERTIFICATE):
         if path.exists():
@@ -162,7 +162,7 @@ async def reached(door: DoorAt, trust: bytes) -> list[DoctorFinding]:
 
 
 def _finding(door: DoorAt, dialled: Dialled, within: Dialled) -> DoctorFinding:
-    """What is wrong at the advertised address. `within`: the result at the listening address."""
+    """Return what is wrong at the advertised address. `within`: the result at the listening address."""
     host, server, setting = door.address.host, f"the server at {door.address}", door.setting
     shown = f" (it presents one {dialled.message})" if dialled.message else ""
     between = f"check firewall, load balancer and Service between the two; or {setting} is wrong"
@@ -193,7 +193,7 @@ def _finding(door: DoorAt, dialled: Dialled, within: Dialled) -> DoctorFinding:
 
 
 async def query_door(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorFinding]:
-    """Ask the HTTPS door, as the administrator, for the user name, its time and its readiness.
+    """Query the user name, the time and the readiness of the HTTPS door as the administrator.
 
     Raises MusterError.
     """

@@ -8,17 +8,17 @@ from machinery.errors import MusterError
 
 
 class DoctorState(StrEnum):
-    """The values are printed."""
+    """States of a check. `hub doctor` prints the values."""
 
     WELL = "ok"
     WARNING = "warning"
-    """The hub works, but something does not work or will not."""
+    """The hub works, but a part of it fails or will fail."""
     BROKEN = "broken"
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """The result of a check. `advice`: what to do if it is not well."""
+    """The result of a check. `advice`: what to do after a failure or a warning."""
 
     name: str
     state: DoctorState

@@ -2,8 +2,8 @@
 
 Acceptance also owns the condition HubAcceptedManagedCluster, which reflects `spec.hubAcceptsClient` as set by an operator or a
 rule (OCM's ManagedCluster controller). A cluster that was never accepted has no such condition. A rule accepts a cluster only
-once, so a later denial by an operator stands. Approval approves renewals, add-ons, and registrations that match a rule; it
-never denies, and other requests wait for an operator. The rules are in `hub.registry.approvalrules.approval`.
+once, so a later denial by an operator stays. Approval approves renewals, add-ons, and registrations that match a rule. It never
+denies: other requests wait for an operator. The rules are in `hub.registry.approvalrules.approval`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ ACCEPTANCE, APPROVAL, RULES, ISSUANCE = "acceptance", "approval", "approval-rule
 COUNTS = ""
 """Key of the rules' counts."""
 ACCEPTED = "accepted/"
-"""Prefix of keys of accepted clusters. No rule can have such a name."""
+"""Prefix of keys of accepted clusters. No rule name can begin with this prefix."""
 GATHER = timedelta(seconds=1)
 """Matches are counted in memory and written together, so that a decision does not wait for its count. A killed hub loses at
 most this much of them; the decisions themselves are in the audit log and on the objects."""
@@ -101,7 +101,7 @@ class AcceptanceReconciler(RuleReconciler):
 
 
 def _acceptance_condition(cluster: Document) -> Condition | None:
-    """The condition HubAcceptedManagedCluster to write; None: the current one is right."""
+    """Return the condition HubAcceptedManagedCluster to write; None: the current condition is right."""
     current = conditions.find(doc.conditions(cluster), conditions.HUB_ACCEPTED)
     is_true = current is not None and current.status == conditions.TRUE
     if doc.is_deleting(cluster) or cluster_rules.is_accepted(cluster) == is_true:
@@ -124,7 +124,7 @@ class ApprovalReconciler(RuleReconciler):
 
 
 class RuleStatusReconciler(BatchReconciler[str]):
-    """Writes statuses and counts of ApprovalRules. Enqueues waiting clusters and requests when a rule or a cluster changes."""
+    """Writes statuses and counts of ApprovalRules. When a rule or cluster changes, enqueues waiting clusters and requests."""
 
     at_most = 100
 
@@ -218,7 +218,7 @@ def register(builder: ControllerBuilder) -> None:
 
 
 def _event_of(decision: RuleDecision) -> EventRecord:
-    """The Event of a decision; TransitionRecorder records acceptances."""
+    """Return the Event of a decision. TransitionRecorder records acceptances instead."""
     verb, noun = ("accept", "cluster") if decision.action is RuleAction.ACCEPT else ("approve", "certificate request")
     if decision.dry_run:
         message = f'in a dry run, the rule "{decision.rule}" would {verb} this {noun}'

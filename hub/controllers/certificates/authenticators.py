@@ -25,7 +25,7 @@ NAME = "authenticators"
 READY_CHECK_INTERVAL, UNREADY_CHECK_INTERVAL = timedelta(minutes=3), timedelta(seconds=20)
 """Intervals between checks of a ready and of an unready authenticator."""
 GRACE = timedelta(seconds=1)
-"""Time for a running check to end when the controllers stop, because it waits for a remote server."""
+"""When the controllers stop, a running check has this time to end, because it waits for a remote server."""
 WORKERS = 4
 NOT_EXAMINED = "Not checked: an earlier check failed."
 
@@ -36,7 +36,7 @@ WORDS: Mapping[Kind, str] = {kind: word for word, kind in KINDS.items()}
 
 
 class AuthenticatorStatus(Reconciler[tuple[Kind, str]]):
-    """Keys are kind and name."""
+    """Reconciles the status of one authenticator. Keys are kind and name."""
 
     def __init__(self, store: Store, examine: Examine) -> None:
         self._store = store
@@ -60,7 +60,7 @@ class AuthenticatorStatus(Reconciler[tuple[Kind, str]]):
 async def examine(kind: str, document: Document, connect: Connect) -> list[Condition]:
     """Returns the conditions of a JWTAuthenticator or a WebhookAuthenticator, found by connecting to its issuer or endpoint.
 
-    Types and their order of dependence are Pinniped's. Conditions that depend on a failed one are Unknown.
+    The condition types and their dependencies are those of Pinniped. Conditions that depend on a failed condition are Unknown.
     """
     spec, server = doc.mapping(document, "spec"), _Server(document, connect)
     named = doc.mapping(document, "spec", "tls").get("certificateAuthorityData")

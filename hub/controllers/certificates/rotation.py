@@ -1,10 +1,10 @@
 """Performs CA changes, one due step at a time.
 
-A step that fails does not block other steps: an untrusted clock or a key that cannot be stored must not keep a compromised CA
-in use.
+A step that fails does not block other steps. Otherwise an untrusted clock, or a key that cannot be stored, would keep a
+compromised CA in use.
 
-It runs on the leader. After a crash it continues from the database and the key storage: a key stored for a CA that is not
-recorded is used for the next CA, and a key that was not removed with its CA is removed later.
+The controller runs on the leader. After a crash it continues from the database and the key storage: it uses a stored key
+without a recorded CA for the next CA, and removes a key that was not removed with its CA.
 
 A CA is retired when everything it signed has ended or when a patience has passed. A clock that is ahead for a moment would make
 all of that true at once, irreversibly. So while the database's clock is not trusted, no CA is retired because of time: only an
@@ -45,7 +45,7 @@ CLOCK_NOT_TRUSTED = "it waits until the database's clock has run evenly for a wh
 log = structlog.get_logger(__name__)
 
 Make = Callable[[RotationSnapshot, AuthorityRecord], Awaitable[NewAuthority]]
-"""Makes and stores the CA that succeeds this one."""
+"""Makes and stores the CA that replaces this CA."""
 
 
 @dataclass(eq=False)
@@ -65,7 +65,7 @@ class Rotation(Reconciler[str]):
     _removal_failure: str = field(default="", init=False)
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        """Take the first possible step, and run again at once if there was one."""
+        """Take the first possible step. If a step was taken, run again immediately."""
         seen, is_believed, retired = await self.store.look(self._look)
         if seen is not None and await self._take_first(seen, is_believed=is_believed):
             return timedelta()
@@ -73,7 +73,7 @@ class Rotation(Reconciler[str]):
         return None
 
     def _look(self, tx: Transaction) -> tuple[RotationSnapshot | None, bool, Sequence[AuthorityId]]:
-        """The change under way (None: none), whether the clock is trusted (each call counts), and the retired CAs."""
+        """Return the CA change in progress, whether the clock is trusted (each call counts), and the retired CAs."""
         is_believed = self.clock_guard.trusts_clock(tx.now)
         records = tx.authorities.all()
         is_under_way = any(each.order is not None or each.phase not in (Phase.ISSUING, Phase.RETIRED) for each in records)
@@ -81,7 +81,7 @@ class Rotation(Reconciler[str]):
         return authorities.rotation_snapshot(tx) if is_under_way else None, is_believed, retired
 
     async def _take_first(self, seen: RotationSnapshot, *, is_believed: bool) -> bool:
-        """Take the first due step that is possible now; warn about others once. Returns whether there was one."""
+        """Take the first due step that is possible now. Warn about blocked steps once. Returns whether a step was taken."""
         blocked: dict[RotationStep, str] = {}
         for step in due_steps(seen, self.patience):
             if not is_believed and goes_by_time(seen, step):

@@ -1,1 +1,1 @@
-"""Controllers of ManagedClusters and of what belongs to them."""
+"""Controllers of ManagedClusters and of objects that belong to them."""

@@ -1,9 +1,9 @@
 """Sets ManagedClusterConditionAvailable to Unknown when the grace of a silent cluster ends.
 
-A silent cluster is Unknown, not False. The transaction that stores its next beat ends the silence, not this controller.
+A silent cluster is Unknown, not False. The transaction that stores the next beat ends the silence, not this controller.
 
-Clusters that are due together are read in one transaction, and the silent ones are written in a few: thousands of clusters that
-become silent at once cost dozens of commits.
+Clusters that are due together are read in one transaction, and silent clusters are written in a few transactions: thousands of
+clusters that become silent together cost dozens of commits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,16 +24,16 @@ NAME = "availability"
 UNSURE = timedelta(seconds=1)
 """Interval between checks while beats cannot be stored, so that no cluster counts as silent."""
 AHEAD = timedelta(seconds=5)
-"""Clusters due within this time are checked with those due now: most have sent a beat and are next due a grace later. With
-1,000 clusters, the hub wakes up every five seconds instead of three times a second."""
+"""Clusters due within this time are checked with clusters due now: most have sent a beat and are next due a grace period later.
+With 1,000 clusters, the hub wakes up every five seconds instead of three times a second."""
 READ, WRITTEN = 500, 100
 """Clusters per reading and per writing transaction."""
 GATHER = timedelta(milliseconds=250)
-"""A joining cluster changes several times at once, and hundreds may join together: their checks wait for this time."""
+"""Delay of a check. A joining cluster changes several times in a short time, and hundreds may join together."""
 
 
 class AvailabilityReconciler(BatchReconciler[str]):
-    """Judges in database time. Each cluster is due when its grace ends. `window`: the flush window of heartbeats."""
+    """Checks a cluster when its grace period ends, in database time. `window`: the flush window of heartbeats."""
 
     at_most, ahead = READ, AHEAD
 
@@ -43,7 +43,7 @@ class AvailabilityReconciler(BatchReconciler[str]):
         self._since = since
 
     async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
-        """Nearly every check finds a beat, so it only reads. The writing transaction judges again."""
+        """First only reads, because nearly every check finds a beat. The writing transaction checks again."""
         batch, silent = Batch[str](), list[str]()
 
         async def read(names: Sequence[str]) -> Mapping[str, timedelta | None]:

@@ -8,8 +8,8 @@ managed-namespaces   `status.managedNamespaces` of clusters; the agent's conditi
 survey               re-examines all clusters after a change of a set
 cluster-profiles     ClusterProfiles: a cluster has one in each namespace with a bound binding of one of its sets
 
-Sources: OCM's controllers of cluster sets, bindings, default and global set, managed namespaces and ClusterProfiles. What an
-operator adds to a standing set is kept.
+Sources: OCM's controllers of cluster sets, bindings, default and global set, managed namespaces and ClusterProfiles. Additions
+of an operator to a standing set stay.
 """
 
 from datetime import timedelta
@@ -27,7 +27,7 @@ from machinery.meta.objects import Document, Key
 from machinery.runtime.controller import Controller
 
 GATHER = timedelta(seconds=1)
-"""Delay before counting, so that clusters that come or go together are counted once."""
+"""Delay before a count, so that clusters that join or leave a set together cause one count."""
 CHANGES = {
     "created": (NORMAL, "ClusterSetCreated", "the hub has created this set"),
     "restored": (WARNING, "ClusterSetRestored", "the hub has restored the selector of this set"),
@@ -77,7 +77,7 @@ def _register_bindings(builder: ControllerBuilder) -> None:
     store = builder.store
 
     async def update(key: Key) -> None:
-        """A key without a namespace is a set, whose bindings are enqueued."""
+        """For a key without a namespace, which is a set, enqueue the bindings of the set."""
         if key.namespace:
             await store.run(clustersets.update_binding, key, f"{ACTOR}:set-bindings")
         else:

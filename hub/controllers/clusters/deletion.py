@@ -1,4 +1,4 @@
-"""Removes deleted ManagedClusters and Namespaces with everything in them, in order; gives accepted clusters a Namespace.
+"""Removes deleted ManagedClusters and Namespaces with their content, in order. Creates the Namespaces of accepted clusters.
 
 removal      condition Deleting of ManagedClusters. Unlike OCM, the hub warns an operator when it takes too long, and the
              operator can force it.
@@ -33,16 +33,16 @@ LONGEST_INTERVAL = timedelta(minutes=1)
 
 
 class Waiting:
-    """Namespaces whose content is waited for. As an observer, it calls `wake` when an object in one of them is deleted.
+    """Namespaces whose content must disappear. Calls `wake` when an object in one of these namespaces is deleted.
 
-    `shortest`: the interval between checks after progress. It grows with the time waited: the end of a short wait is noticed
-    soon, and an endless wait, such as for a finalizer of a controller that is gone, costs the database next to nothing.
+    `shortest`: the interval between checks after progress. The interval grows with the time waited. So a short wait ends soon,
+    and an endless wait, for example for the finalizer of a removed controller, costs the database little.
     """
 
     def __init__(self, shortest: timedelta) -> None:
         self._shortest = shortest
         self._progress: dict[str, timedelta] = {}
-        """How long the deletion had lasted at the last progress."""
+        """Duration of the deletion at the last progress."""
         self.wake: Callable[[str], None] = lambda _name: None
 
     def relisting(self) -> None:
@@ -56,29 +56,29 @@ class Waiting:
             self.wake(key.namespace)
 
     def begin(self, name: str) -> None:
-        """Call it before the check, so that deletions during it cause another one."""
+        """Call this before the check, so that deletions during the check cause another check."""
         self._progress.setdefault(name, timedelta())
 
     def note_progress(self, name: str, lasting: timedelta) -> None:
-        """Note progress: the interval starts from `shortest` again."""
+        """Record progress, so that the interval starts from `shortest` again."""
         self._progress[name] = lasting
 
     def end(self, name: str) -> None:
         self._progress.pop(name, None)
 
     def pause(self, name: str, lasting: timedelta) -> timedelta:
-        """The interval until the next check of a deletion that has lasted so long, at most LONGEST_INTERVAL."""
+        """Return the interval until the next check of a deletion that has lasted this long, at most LONGEST_INTERVAL."""
         waited = lasting - self._progress.get(name, timedelta())
         return min(max(waited / WAITED_SHARE, self._shortest), LONGEST_INTERVAL)
 
 
 NAMESPACES_NAME = "namespaces"
 NAMESPACE_CHECKS = timedelta(seconds=5)
-"""Shortest interval between checks while finalizers hold a namespace's content; not every kind is in the feed."""
+"""Shortest interval between checks while finalizers block a namespace's content. The feed does not contain every kind."""
 
 
 class Namespaces(Reconciler[str]):
-    """Remembers which clusters have their namespace, so that changes of those need no step."""
+    """Remembers which clusters have their namespace, so that changes of these clusters need no step."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -89,7 +89,7 @@ class Namespaces(Reconciler[str]):
         self._present.clear()
 
     def wanted(self, namespace: Document) -> bool:
-        """Whether this Namespace needs a step. Call it for all namespaces before clusters are handled."""
+        """Whether this Namespace needs a step. Call this for all namespaces before `wanted_of`."""
         name = doc.name(namespace)
         if not doc.is_deleting(namespace) and namespace_rules.is_of_cluster(namespace):
             self._present.add(name)
@@ -116,7 +116,7 @@ class Namespaces(Reconciler[str]):
 
 
 def _namespace_step(tx: Transaction, name: str) -> tuple[NamespaceDeletionProgress, bool, timedelta]:
-    """One step. Returns its progress, whether the namespace is gone, and how long it has been deleting."""
+    """Make one step. Returns its progress, whether the namespace no longer exists, and how long the deletion has lasted."""
     found = namespaces.get(tx, name)
     if found is not None and doc.is_deleting(found.document):
         progress = deletion.delete_namespace(tx, name, f"{ACTOR}:{NAMESPACES_NAME}")
@@ -134,13 +134,13 @@ def _needs_one(cluster: Document) -> bool:
 
 REMOVAL_NAME = "removal"
 CLUSTER_CHECKS = timedelta(seconds=1)
-"""Shortest interval between checks while finalizers hold the rest; not every kind is in the feed."""
+"""Shortest interval between checks while finalizers block the rest. The feed does not contain every kind."""
 WORKERS = 4
-"""Clusters, or namespaces, handled concurrently, so that emptying one does not block others."""
+"""Clusters or namespaces that are handled concurrently, so that one with much content does not block the others."""
 
 
 class Removal(Reconciler[str]):
-    """`deadline`: after this time the deletion order is ignored and an operator is warned. `record_event` records an Event."""
+    """After `deadline` the order of deletion is ignored and an operator is warned. `record_event` records an Event."""
 
     def __init__(self, store: Store, deadline: timedelta, record_event: Callable[[EventRecord], None]) -> None:
         self._store = store
@@ -175,7 +175,7 @@ class Removal(Reconciler[str]):
 def _cluster_step(
     tx: Transaction, name: str, deadline: timedelta
 ) -> tuple[Document, timedelta | None, ClusterDeletionProgress]:
-    """One step. Returns the cluster before it, how long the hub has been deleting it (None: it is not), and the progress."""
+    """One step. Returns the cluster before the step, how long it has been deleting (None: not deleted), and the progress."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     about = stored.document if stored else {}
     began = doc.deleted_at(about) if doc.is_deleting(about) else None

@@ -22,10 +22,10 @@ NAME = "replicas"
 
 
 class LostReplicas(Reconciler[str]):
-    """Checks often, and writes only if there are sessions to end.
+    """Ends the sessions of lost replicas. Checks often, and writes only if there are sessions to end.
 
-    `since`: returns since when the hub could write without a gap; None: it cannot write now. A replica that could not write its
-    row is not lost: after an outage, all replicas get the usual time again.
+    `since`: returns since when the hub could write without a gap; None: it cannot write now. A replica is not lost because the
+    database was unavailable: after an outage, all replicas get the usual time again.
     """
 
     def __init__(self, store: Store, *, since: Since) -> None:
@@ -50,9 +50,9 @@ def register(builder: ControllerBuilder) -> None:
 
 
 def register_leader_events(builder: ControllerBuilder) -> Callable[[int, EventRecord], None]:
-    """Returns what is to be called with a term that begins and its Event.
+    """Returns a function to call with a term that begins and with the term's Event.
 
-    Events up to the term are recorded by its own leader or, after a very short term, by a later leader.
+    The leader of a term records its Event. After a very short term, a later leader records the Event.
     """
     begun: list[tuple[int, EventRecord]] = []
 
@@ -73,9 +73,9 @@ RENEWAL_CHECKS = timedelta(hours=12)
 
 
 def start_serving_certificate(renew: Callable[[], None], tasks: GuardedTasks, scheduler: Scheduler) -> None:
-    """Run the controller of the doors' certificate, which each replica has, until `tasks` end.
+    """Run the controller of the serving certificate, on each replica, until `tasks` end.
 
-    `renew` checks the certificate and replaces it when due.
+    `renew` checks the certificate, and replaces it if necessary.
     """
 
     async def step(_key: str) -> None:

@@ -27,29 +27,29 @@ log = structlog.get_logger(__name__)
 NAME = "compaction"
 PERIOD = timedelta(minutes=5)
 CHANGES_AT_ONCE = 200
-"""Change-log rows per transaction, so that other writers do not wait long."""
+"""Rows of the change log per transaction. The number is small, so that other writers do not wait long."""
 MEASURED_AT_ONCE = 2_000
 RECORDS_AT_ONCE, SHORTENED_AT_ONCE = 2_000, 200
 """Audit records removed per transaction, by age and for space."""
 PORTION = 200
-"""Events deleted per transaction, so that other writers wait only briefly."""
+"""Events deleted per transaction. The number is small, so that other writers do not wait long."""
 PORTIONS = 25
 """Portions of Events per query, which scans all Events."""
 FORGOTTEN_AT_ONCE = 1_000
 """Transitions or certificate records per transaction."""
 LOGINS_KEPT = timedelta(days=1)
-"""A logged-in operator causes a dozen records an hour, each for a certificate of some minutes."""
+"""Retention of login records. An operator causes a dozen records per hour, each for a certificate of some minutes."""
 CERTIFICATES_KEPT = timedelta(days=90)
-"""After their end. Each agent causes about forty a year; recovery and revocation lists need only valid ones."""
+"""Retention after the expiry. Each agent has about forty a year. Recovery and revocation lists need only valid certificates."""
 STRANGERS_KEPT = 50_000
-"""Audit records of refused callers without an identity, at most about 75 MB."""
+"""Largest number of audit records of refused callers without an identity (about 75 MB)."""
 PAUSE = timedelta(milliseconds=100)
 """Pause between portions, each of which blocks other writers for some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryStatus:
-    """What is kept and its size. `began`: start of the readable past; None: nothing is written yet."""
+    """Retention and size of the history. `began`: start of the readable history; None: nothing is written yet."""
 
     ledger: Ledger
     volume: Volume
@@ -62,7 +62,7 @@ def history_status(tx: Transaction) -> HistoryStatus:
 
 @dataclass(eq=False)
 class Compaction(Reconciler[str]):
-    """Each step runs one portion per table, and runs again at once while there is more.
+    """Deletes old rows. Each step deletes one portion per table, and runs again immediately while there are more rows.
 
     `clock_guard`: postpones deletion by age while the database's clock is not trusted.
     `status`: retention and sizes after the last complete run, for metrics; None: not yet known.
@@ -78,7 +78,7 @@ class Compaction(Reconciler[str]):
         self._removed: Counter[str] = Counter()
         self._due: Sequence[Callable[[], Awaitable[bool]]] = ()
         self._records: tuple[int, Mapping[str, AuditSize]] | None = None
-        """The number of refusals without an identity, and sizes of other audit records by user; None: to be measured."""
+        """Number of refusals without an identity, and sizes of other audit records by user; None: not measured yet."""
         self.status: HistoryStatus | None = None
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
@@ -102,7 +102,7 @@ class Compaction(Reconciler[str]):
         return len(due) == most
 
     async def _changes(self) -> bool:
-        """Compact the log and measure the sizes of new rows, then delete the past by age, and then by size."""
+        """Compact the log and measure the sizes of new rows, then delete history by age, and then by size."""
         compacted = await self.store.run(
             self.clock_guard.guarded(lambda tx: tx.changes.compact(tx.now - self.periods.window, limit=CHANGES_AT_ONCE))
         )
@@ -120,7 +120,7 @@ class Compaction(Reconciler[str]):
         return more or early.more
 
     def _free_space(self, tx: Transaction) -> Trimmed:
-        """Remove the oldest past if the log or the disk is too full, but never what a watch may need."""
+        """Remove the oldest history if the log or the disk is too full, but no rows that a watch may need."""
         left = tx.volume().left
         if tx.changes.ledger().bytes <= self.periods.history_bytes and (left is None or left >= self.periods.reserve):
             return Trimmed()
@@ -133,7 +133,7 @@ class Compaction(Reconciler[str]):
         return trimmed == FORGOTTEN_AT_ONCE
 
     async def _certificates(self) -> bool:
-        """Query without blocking writers: it skips the records that are never removed."""
+        """Query without blocking writers. The query skips records that are never removed."""
         guarded = self.clock_guard.guarded
         logins = await self.store.run(
             guarded(lambda tx: tx.certificates.forget_logins(tx.now - LOGINS_KEPT, FORGOTTEN_AT_ONCE))
@@ -153,7 +153,7 @@ class Compaction(Reconciler[str]):
     async def _audit_size(self) -> bool:
         """Measure once per run without blocking writers, then delete in portions.
 
-        Above the size limit, each portion is from the user with most bytes: a user who floods the log loses their own first.
+        Above the size limit, delete from the user with most bytes, so that a flood displaces only the user's own records.
         """
         if self._records is None:
             self._records = await self.store.read(audit.sizes)

@@ -1,6 +1,6 @@
-"""In-memory index of cluster sets and add-ons that maps a change of one object to others that it concerns.
+"""In-memory index of cluster sets and add-ons. It maps a change of one object to the other objects that it affects.
 
-It only selects what to reconcile. Transactions decide on the stored objects.
+The index only selects objects to reconcile. Transactions decide on the stored objects.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ from hub.api.meta.change import ADDONS, CLUSTER_SETS, MANAGED_CLUSTERS, Kind
 from machinery.meta.objects import ChangeType, Document, Key
 
 Callback = Callable[[str], None]
-"""It must not block."""
+"""Called with a name. The callback must not block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class _Membership:
 
 @dataclass(frozen=True, slots=True)
 class _AddOn:
-    """The state for its label ("": no label), and the reason of its cluster's silence that its status shows."""
+    """The state for an add-on's label ("": no label), and the reason of the cluster's silence in the add-on's status."""
 
     state: str = ""
     silence: str | None = None
@@ -74,7 +74,7 @@ class FleetIndex:
         self._age += 1
 
     def listed(self, kind: Kind, key: Key, document: Document) -> None:
-        """Add an existing object. No callbacks: all listed objects are reconciled anyway."""
+        """Add an existing object. Calls no callbacks, because all listed objects are reconciled anyway."""
         if kind == CLUSTER_SETS:
             self._note_set(key.name, managedclustersets.cluster_set(document))
         elif kind == ADDONS:
@@ -84,7 +84,7 @@ class FleetIndex:
             self._clusters[key.name] = self._membership(document)
 
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None:
-        """Apply a change; `document` is the object after it, or the deleted object."""
+        """Apply a change. `document` is the object after the change, or the deleted object."""
         del actor
         gone = change is ChangeType.DELETED
         if kind == CLUSTER_SETS:

@@ -1,7 +1,7 @@
 """Logs transitions of clusters, add-ons and certificate requests and records them as Events, with actor and next step.
 
-It reads the change log, so each transition is recorded once per hub, whichever door or controller wrote it. Heartbeats and
-status reports are not recorded, and neither are objects that exist at the start.
+The recorder reads the change log, so each transition is recorded once per hub, regardless of its writer. Heartbeats, status
+reports and objects that exist at the start are not recorded.
 """
 
 from collections import Counter
@@ -51,17 +51,17 @@ class TransitionRecorder:
         self._requests: dict[Key, RequestPhase] = {}
         self._unavailable_addons: set[Key] = set()
         self._unlisted: set[tuple[Kind, Key]] = set()
-        """Objects known before a relisting and not listed since: deleted when changes follow again."""
+        """Objects known before a relisting and not listed since. They count as deleted when the first change follows."""
         self.phases: Counter[str] = Counter()
-        """Requests that entered each phase since the start."""
+        """Number of requests that entered each phase since the start."""
         self.availability: Counter[str] = Counter()
-        """Clusters that became True, False or Unknown since the start."""
+        """How often clusters became True, False or Unknown since the start."""
 
     def by_phase(self) -> Mapping[str, int]:
         return Counter(phase.value for phase in tuple(self._requests.values()))
 
     def relisting(self) -> None:
-        """Called before objects are listed again: known states stay, and objects that are not listed are forgotten."""
+        """Prepare for a new list of all objects. Known states stay; objects that are not listed are then forgotten."""
         known = ((MANAGED_CLUSTERS, self._clusters), (REQUESTS, self._requests), (ADDONS, self._unavailable_addons))
         self._unlisted = {(kind, key) for kind, keys in known for key in keys}
 
@@ -76,7 +76,7 @@ class TransitionRecorder:
             self._addon(key, document, is_initial=True)
 
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None:
-        """Process a change by `actor`; `document` is the object after it, or the deleted object."""
+        """Process a change by `actor`. `document` is the object after the change, or the deleted object."""
         for unlisted in self._unlisted:  # their deletion was not observed; actor and time are unknown
             self._forget(*unlisted)
         self._unlisted.clear()
@@ -169,7 +169,7 @@ class TransitionRecorder:
             self._record_event(EventRecord(key.name, document, clock.reason, clock.message, _type(now.clock == TRUE)))
 
     def _addon(self, key: Key, document: Document, *, is_initial: bool = False) -> None:
-        """Record a change of health, except to Unknown, which follows from a silent cluster with its own alarm."""
+        """Record a change of health, except a change to Unknown, because the silent cluster already has an alarm."""
         available = _condition(document, ADDON_AVAILABLE)
         if available is None or available.status == UNKNOWN:
             return

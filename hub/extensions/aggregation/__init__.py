@@ -8,7 +8,7 @@ from hub.settings.fields import IN_CLUSTER
 
 
 async def install(core: HubCore) -> None:
-    """Serve a kube-apiserver that aggregates this hub's API, if `management_cluster` is set. Raises InvalidError."""
+    """If `management_cluster` is set, serve a kube-apiserver that aggregates this hub's API. Raises InvalidError."""
     settings, context = core.context.settings, core.context
     if not isinstance(settings, AggregationSettings) or settings.management_cluster is None:
         return

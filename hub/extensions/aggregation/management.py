@@ -1,9 +1,9 @@
-"""The management cluster: authentication of its users through its front proxy, and authorization by it.
+"""The management cluster: its front proxy authenticates its users, and the cluster authorizes them.
 
-The front proxy's CA and names are read from the cluster every few seconds. After a failed read the previous ones stay; before
-the first successful read the front proxy is not trusted.
+The hub reads the front proxy's CA and names from the cluster every few seconds. After a failed read it uses the previous
+values; before the first successful read it does not trust the front proxy.
 
-Permissions of the hub there: read the ConfigMap `extension-apiserver-authentication`, create TokenReviews and
+The hub needs these permissions in the cluster: read the ConfigMap `extension-apiserver-authentication`, create TokenReviews and
 SubjectAccessReviews, list and update APIServices.
 """
 
@@ -46,7 +46,7 @@ log = structlog.get_logger(__name__)
 class Aggregation(ExternalAuthenticator):
     """Authentication and authorization by one management cluster.
 
-    `service`: namespace and name of the hub's Service in the cluster; None: no caBundle is kept.
+    `service`: namespace and name of the hub's Service in the cluster; None: the hub writes no caBundle.
     """
 
     authenticator: FrontProxy
@@ -70,7 +70,7 @@ class Aggregation(ExternalAuthenticator):
             await asyncio.sleep(LOOK_EVERY.total_seconds())
 
     async def look(self) -> None:
-        """Applies the cluster's current configuration, and writes the hub's CA bundle into the cluster."""
+        """Applies the cluster's current configuration. Writes the hub's CA bundle into the cluster."""
         try:
             trust = Trust.of_config_map(await self._client.get(CONFIG_MAP))
             if trust != self.authenticator.trust:
@@ -94,7 +94,7 @@ class Aggregation(ExternalAuthenticator):
 
 
 async def keep_bundle(client: KubeClient, service: tuple[str, str], bundle: bytes) -> None:
-    """Write a CA bundle (PEM) into the APIServices of this Service where it differs. Raises MusterError."""
+    """Write a CA bundle (PEM) into those APIServices of this Service that have another. Raises MusterError."""
     encoded = b64encode(bundle).decode("ascii")
 
     def is_outdated(found: Mapping[str, Any]) -> bool:
@@ -113,7 +113,7 @@ async def keep_bundle(client: KubeClient, service: tuple[str, str], bundle: byte
 
 
 class DelegatingReviewer(DelegatedAuthorizer):
-    """Asks the management cluster about its own users, and `own` about all others; lists only the hub's own rules."""
+    """Asks the management cluster about its own users, and `own` about other users. Lists only the hub's own rules."""
 
     def __init__(self, own: Reviewer, review: Review, clock: Clock) -> None:
         super().__init__(own, review, clock)

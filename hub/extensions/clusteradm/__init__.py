@@ -1,4 +1,4 @@
-"""What OCM's command line `clusteradm` needs of a hub: bootstrap tokens, cluster-info, and a sign that this is a hub.
+"""Support for OCM's command line `clusteradm`: bootstrap tokens, cluster-info, and the object by which it recognizes a hub.
 
 Sources: clusteradm's pkg/cmd/{get/token,join,accept,delete/token} and pkg/helpers; docs/how-to/clusteradm.md.
 """
@@ -39,7 +39,7 @@ DEFINITION = {
 
 
 async def install(core: HubCore) -> None:
-    """Add them, if `clusteradm` is set. Raises InvalidError if first registrations must be attested."""
+    """Add this support if `clusteradm` is set. Raises InvalidError if first registrations must be attested."""
     settings, context, changes = core.context.settings, core.context, core.changes
     if not isinstance(settings, ClusteradmSettings) or not settings.clusteradm:
         return

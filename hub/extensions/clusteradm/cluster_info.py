@@ -1,6 +1,6 @@
 """The ConfigMap kube-public/cluster-info, from which `clusteradm join` takes the hub's CA.
 
-It has the form of kubeadm: a kubeconfig with the server and its CA only. It is computed on read, so that it has the current CA.
+As in kubeadm, it contains a kubeconfig with only the server and its CA. Each read computes it, so it has the current CA.
 """
 
 from base64 import b64encode
@@ -28,7 +28,7 @@ CLUSTER_INFO = Key("kube-public", "cluster-info")
 
 
 class ClusterInfoStorage(DelegatingStorage):
-    """All ConfigMaps, with this one computed. A stored one of the same name is hidden."""
+    """Storage of all ConfigMaps. It computes cluster-info, and hides a stored ConfigMap of this name."""
 
     def __init__(self, objects: Storage, certificates: CertificateSection) -> None:
         super().__init__(objects)
@@ -84,7 +84,7 @@ class ClusterInfoStorage(DelegatingStorage):
 
 
 def with_cluster_info(resource: Resource, objects: Storage, certificates: CertificateSection) -> Resource:
-    """The resource of ConfigMaps with this one, also in reads of the past, so that no former content of it is readable."""
+    """Return the resource of ConfigMaps with cluster-info. Reads of the past compute it too, so its history is not readable."""
     changed, own = replace(resource, storage=ClusterInfoStorage(objects, certificates)), resource.past
     if own is None:
         return changed
@@ -97,7 +97,7 @@ def with_cluster_info(resource: Resource, objects: Storage, certificates: Certif
 
 
 class ClusterInfoReviewer(Reviewer):
-    """Lets bootstrap credentials get this ConfigMap, and with `is_public` every caller; asks `own` about all else."""
+    """Allows bootstrap credentials, with `is_public` all callers, to get this ConfigMap. Asks `own` about other requests."""
 
     def __init__(self, own: Reviewer, *, is_public: bool) -> None:
         self._own = own

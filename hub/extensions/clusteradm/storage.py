@@ -1,4 +1,4 @@
-"""Base of storages that treat some objects in their own way and leave all others to another storage."""
+"""Base class of storages that handle some objects themselves and pass all other objects to another storage."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -8,7 +8,7 @@ from machinery.meta.objects import Document, Key, Page, Query, StoredObject, Wat
 
 
 class DelegatingStorage(Storage):
-    """Calls `objects` for everything."""
+    """Passes every call to `objects`."""
 
     def __init__(self, objects: Storage) -> None:
         self._objects = objects

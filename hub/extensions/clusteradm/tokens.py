@@ -32,7 +32,7 @@ from machinery.product import NAME
 
 SERVICE_ACCOUNT_RESOURCE, SECRET_RESOURCE = GroupResource("", "serviceaccounts"), GroupResource("", "secrets")
 CREDENTIAL = f"{NAME}/bootstrap-credential"
-"""Annotation of an audit record: the id of the created credential."""
+"""Annotation of an audit record with the id of the created credential."""
 SYSTEM, TOKEN_SECRET = "kube-system", "bootstrap.kubernetes.io/token"
 STORED_TOKENS = parse_label_selector("app=cluster-manager").requirements
 """Label by which `clusteradm get token --use-bootstrap-token` finds its Secret."""
@@ -66,7 +66,7 @@ class TokenRequests:
         self._required = Attributes("create", "", group, "v1alpha1", "bootstrapcredentials")
 
     def change(self, resource: Resource, _objects: Storage, authorizer: Reviewer) -> Resource:
-        """The resource of ServiceAccounts with these answers."""
+        """Return the resource of ServiceAccounts with these answers."""
 
         def changed(part: Subresource) -> Subresource:
             kind = part.question
@@ -87,7 +87,7 @@ class TokenRequests:
         return replace(resource, subresources=tuple(map(changed, resource.subresources)))
 
     async def _answered(self, question: Question, answer: Document) -> Document:
-        """`answer`: of the account's own TokenRequest in a dry run, which has no token. Raises BadRequestError."""
+        """`answer`: the answer of the account's own TokenRequest in a dry run, without a token. Raises BadRequestError."""
         spec = doc.mapping(question.document, "spec")
         if spec.get("audiences"):
             raise BadRequestError("a bootstrap token is for this hub alone: leave spec.audiences out")
@@ -115,7 +115,7 @@ def _create(
 
 
 class SecretStorage(DelegatingStorage):
-    """All Secrets. Explains that the hub stores no tokens, where a client expects one."""
+    """Storage of all Secrets. If a client expects a stored token, explains that the hub stores no tokens."""
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
         page = await super().list(resource, query)

@@ -1,7 +1,7 @@
-"""The console: a browser application at /console/ that uses the HTTPS door as any other client does (ADR 0009).
+"""The console: a browser application at /console/ that uses the HTTPS door like any other client (ADR 0009).
 
-Its files are public, because they hold no data. Requests of a console carry the header `MARK`, which `hubctl console` adds;
-with --console=read-only the hub refuses those that could write.
+Its files are public, because they contain no data. `hubctl console` adds the header `MARK` to the console's requests. With
+--console=read-only the hub refuses requests with this header that could write.
 """
 
 from http import HTTPStatus
@@ -30,7 +30,7 @@ REVIEWS = frozenset(
         ("authorization.k8s.io", "selfsubjectrulesreviews"),
     )
 )
-"""Groups and resources whose create changes nothing."""
+"""Groups and resources that a client may create without a change of the hub's data."""
 POLICY = (
     "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -60,7 +60,7 @@ async def install(core: HubCore) -> None:
 
 
 class Console:
-    """Filter before authentication: it answers the console's paths, and passes all others on."""
+    """Filter before authentication. It answers the console's paths, and passes all other requests on."""
 
     def __init__(self, files: dict[str, ConsoleFile], *, read_only: bool) -> None:
         self._files = files
@@ -93,5 +93,5 @@ class Console:
 
 
 def _is_review(asked: Attributes) -> bool:
-    """Whether it is a review of the caller's own rights or identity."""
+    """Whether the request is a review of the caller's own rights or identity."""
     return asked.verb == "create" and not asked.name and (asked.group, asked.resource) in REVIEWS

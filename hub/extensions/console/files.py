@@ -1,4 +1,4 @@
-"""The console's files, read once at the start; a request chooses among them by name and never reaches a file system."""
+"""The console's files, read once at the start. A request selects a file by name and never reaches the file system."""
 
 import gzip
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class ConsoleFile:
 
 
 def read_files(folder: Traversable) -> dict[str, ConsoleFile]:
-    """The files below a folder of a package, by their path in it, as `vendor/preact.js`."""
+    """Return the files below a folder of a package, by their path in this folder, such as `vendor/preact.js`."""
     return {
         name: ConsoleFile.of(file.read_bytes(), media)
         for name, file in _files_in(folder, "")

@@ -1,8 +1,8 @@
 """The program of the cert agent's pod: `python -m hub.extensions.kube_cert_agent sleep|print`.
 
 `sleep` keeps the pod Running. `print` writes the certificate and key named by CERT_PATH and KEY_PATH as one JSON object
-`{"tls.crt": <base64>, "tls.key": <base64>}`, which is read only through the exec channel. Errors go to standard error, with
-exit code 1. Two of these processes share 32 MiB, so it imports only the standard library.
+`{"tls.crt": <base64>, "tls.key": <base64>}`, which the hub reads through the exec channel. Errors go to standard error, with
+exit code 1. Two of these processes share 32 MiB, so the program imports only the standard library.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""Certificates of the CA of the hub's own Kubernetes cluster: the hub signs operators' logins with it, and accepts them.
+"""Certificates of the CA of the hub's own Kubernetes cluster: the hub signs operators' logins with this CA, and accepts them.
 
 Signed: the cluster's API server accepts such a certificate until it expires; there is no revocation. So the issuer signs only
 logins, which last for minutes, and no name with the prefix `system:`: a token for `system:masters` does not make its bearer an
@@ -52,7 +52,7 @@ class KubernetesIssuer(LoginIssuer):
 
     @property
     def certificate(self) -> bytes:
-        """PEM; b"" if there is no CA yet."""
+        """The CA's certificate (PEM); b"" if there is no CA yet."""
         return self._authority.certificate if self._authority is not None else b""
 
     @property
@@ -97,7 +97,7 @@ def _signer(authority: pki.CertificateAuthority) -> str:
 
 
 class KubernetesAuthority(ExternalAuthenticator, RequestAuthenticator):
-    """`take` sets the trusted CA. `groups`: groups that count; without any no certificate is accepted."""
+    """`take` sets the trusted CA. `groups`: groups that count; if there are none, no certificate is accepted."""
 
     def __init__(self, groups: Iterable[str], serving: Serving, identify: Identify, find: FindRecord, clock: Clock) -> None:
         self._groups = frozenset(group for group in groups if not group.startswith(RESERVED))
@@ -112,7 +112,7 @@ class KubernetesAuthority(ExternalAuthenticator, RequestAuthenticator):
         return self._authorities.signed(certificate) is not None
 
     def take(self, authority: bytes) -> None:
-        """Trusts this CA (PEM) alone and ends watches by another one. The hub's own CA is refused with a log line."""
+        """Trusts only this CA (PEM) and ends watches of users of another CA. Refuses the hub's own CA with a log line."""
         own = {pki.parse_certificate(each).key_hash for each in pki.split_bundle(self._serving.material.trust)}
         if pki.parse_certificate(authority).key_hash in own:
             why = "it is the hub's own CA, whose certificates need a record"

@@ -31,7 +31,7 @@ PRINT_WITHIN, MAX_PRINTED = timedelta(seconds=20), 1 << 20
 
 
 def collections_of(shape: AgentDeploymentShape) -> Mapping[str, tuple[str, Mapping[str, str]]]:
-    """Path and query of each watched collection, by name."""
+    """Return path and query of each watched collection, by name."""
     [(label, _)] = shape.selector.items()
     kept = [f"{key}={value}" for key, value in sorted(shape.labels.items())]
     pods, deployments = PODS.path(namespace=shape.namespace), DEPLOYMENTS.path(namespace=shape.namespace)
@@ -45,7 +45,7 @@ def collections_of(shape: AgentDeploymentShape) -> Mapping[str, tuple[str, Mappi
 
 
 class ClusterClient:
-    """All methods raise MusterError. `pod`: the hub's own, if it runs in the Deployment's namespace."""
+    """All methods raise MusterError. `pod`: the hub's own pod, if it is in the Deployment's namespace."""
 
     def __init__(self, client: KubeClient, shape: AgentDeploymentShape, pod: str | None = None) -> None:
         self._client = client
@@ -65,7 +65,7 @@ class ClusterClient:
         return await self._client.find(self._path)
 
     async def owner(self) -> Document | None:
-        """Owner reference to the hub's owner; None: there is none in the Deployment's namespace."""
+        """Return the owner reference to the hub's owner; None: there is no owner in the Deployment's namespace."""
         if self._pod is not None and self._owner is None:
             self._owner = await owner_if_known(self._client, self._namespace, self._pod, of="Deployment")
             if self._owner is None:
@@ -76,7 +76,7 @@ class ClusterClient:
         await self._client.create(DEPLOYMENTS.path(namespace=self._namespace), deployment)
 
     async def replace(self, deployment: dict[str, Any]) -> None:
-        """Update guarded by resourceVersion."""
+        """Update the object unless its resourceVersion has changed."""
         await self._client.update(self._path, deployment)
 
     async def remove(self, deployment: Document) -> None:
@@ -102,7 +102,7 @@ class ClusterClient:
 
 
 def _only(existing: Document) -> Object:
-    """DeleteOptions with preconditions: a changed or recreated object is not deleted."""
+    """Return DeleteOptions with preconditions, so that a changed or recreated object is not deleted."""
     metadata = doc.mapping(existing, "metadata")
     conditions = {"uid": metadata.get("uid"), "resourceVersion": metadata.get("resourceVersion")}
     return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
@@ -111,7 +111,7 @@ def _only(existing: Document) -> Object:
 def mirrors(
     client: KubeClient, shape: AgentDeploymentShape, look: Callable[[], None], clean: Callable[[str], None]
 ) -> Mapping[str, Reflector[Any]]:
-    """A mirror of each watched collection, by its name.
+    """Return a mirror of each watched collection, by its name.
 
     `look` is called on every relevant change, `clean` with the name of each pod of an older form. A Deployment is mirrored
     without its status, which changes often; of a pod only identity and state are.
@@ -139,7 +139,7 @@ def mirrors(
 
 
 def running(pods: Iterable[Document]) -> list[Document]:
-    """Running pods that are not being deleted, newest first; for equal times, the smaller name first."""
+    """Return running pods that are not being deleted, newest first, and by name if times are equal."""
 
     def made(pod: Document) -> datetime:
         try:
@@ -152,13 +152,13 @@ def running(pods: Iterable[Document]) -> list[Document]:
 
 
 def preferred(pods: Sequence[Document], nodes: Iterable[Document]) -> Document | None:
-    """The first pod on a schedulable node, else the first pod. Nodes without a name are ignored."""
+    """Return the first pod on a schedulable node, else the first pod. Ignores nodes without a name."""
     schedulable = {doc.name(node) for node in nodes if not doc.mapping(node, "spec").get("unschedulable")} - {""}
     return next((pod for pod in pods if doc.mapping(pod, "spec").get("nodeName") in schedulable), pods[0] if pods else None)
 
 
 def instance(pod: Document) -> str:
-    """A value that changes with the pod and with restarts of its containers."""
+    """Return a value that changes with the pod and with restarts of its containers."""
     statuses = doc.sequence(pod, "status", "containerStatuses")
     restarts = sum(int(status.get("restartCount") or 0) for status in statuses)
     return f"{doc.mapping(pod, 'metadata').get('uid', '')}/{restarts}"
@@ -200,7 +200,7 @@ def parse_cluster_info(config_map: Document) -> tuple[str, str]:
 
 
 def parse_printed(output: bytes, pod: str) -> tuple[bytes, bytes]:
-    """Certificate and key, as in the files. `pod` is for error messages. Raises InvalidError that names the failed step."""
+    """Return certificate and key, as in the files. `pod` is for error messages. The InvalidError names the failed step."""
     try:
         document = json.loads(output)
     except ValueError:

@@ -1,8 +1,8 @@
 """Keeps the cert agent's Deployment, fetches the cluster's CA through its pod, and reports the result, on every replica.
 
 Only the leader writes the Deployment and the strategy in the CredentialIssuer. All replicas fetch the key from the leader's
-pod. An error in writing the Deployment is reported only at the end, because the pod of an existing Deployment may serve as
-well. A fetched key is kept, whatever fails later.
+pod. An error in writing the Deployment is reported only at the end, because an existing Deployment may have a usable pod. A
+fetched key stays in use after later failures.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +31,7 @@ COULD_NOT_FETCH_KEY = "CouldNotFetchKey"
 COULD_NOT_GET_CLUSTER_INFO = "CouldNotGetClusterInfo"
 KEY = "agent"
 REFETCH_INTERVAL = timedelta(minutes=15)
-"""A key is not fetched again from the same pod within this time."""
+"""Shortest time between two fetches of the key from the same pod."""
 RESYNC = timedelta(minutes=3)
 LOOK_AGAIN = timedelta(seconds=5)
 """Retry interval of a follower that waits for the leader's Deployment."""
@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 
 class StatusWriter:
-    """Writes the strategy in the CredentialIssuer. All methods raise MusterError."""
+    """Writes the strategy of the CredentialIssuer. All methods raise MusterError."""
 
     def __init__(self, store: Store, api_version: str) -> None:
         self._store = store
@@ -50,7 +50,7 @@ class StatusWriter:
         self._fenced: FencedStore | None = None
 
     def lead(self, fenced: FencedStore) -> None:
-        """Set the fenced store of the newest term of this replica."""
+        """Use the fenced store of this replica's newest term."""
         self._fenced = fenced
 
     def leads(self) -> bool:
@@ -68,7 +68,7 @@ class StatusWriter:
 
 
 class StepError(Exception):
-    """`reason`: of the strategy. `cause`: the error to raise for a retry."""
+    """A failed step. `reason`: for the strategy. `cause`: the error to raise for a retry."""
 
     def __init__(self, cause: MusterError, reason: str = COULD_NOT_FETCH_KEY) -> None:
         super().__init__(cause.message)
@@ -77,7 +77,7 @@ class StepError(Exception):
 
 
 def failed(what: str, error: MusterError) -> MusterError:
-    """The error with the failed action before its message."""
+    """Return the error with the failed action before its message."""
     return type(error)(f"{what}: {error.message}")
 
 
@@ -92,7 +92,7 @@ def step(what: str, reason: str = COULD_NOT_FETCH_KEY) -> Iterator[None]:
 
 @dataclass(eq=False)
 class KubeCertAgent(Reconciler[str]):
-    """It has only one key. `server` overrides the one in cluster-info."""
+    """Reconciler with a single key. `server` overrides the server in cluster-info."""
 
     cluster: ClusterClient
     shape: AgentDeploymentShape
@@ -107,7 +107,7 @@ class KubeCertAgent(Reconciler[str]):
     _fetched: int = field(default=0, init=False)
 
     async def reconcile(self, key: str) -> timedelta | None:
-        """Raises errors of the fetch and of its report, so that they are retried."""
+        """Raises errors of the fetch and of the status report, so that the queue retries."""
         del key
         await self.status.check()
         failure: MusterError | None = None
@@ -135,7 +135,7 @@ class KubeCertAgent(Reconciler[str]):
         return RESYNC
 
     def snapshot(self) -> Mapping[str, object]:
-        """State for the debug report, without secrets. It counts the keys that were read from a pod since the start."""
+        """Return the state for the debug report, without secrets, and the number of keys read from a pod since the start."""
         return {"reason": self._reason, "signer": self.issuer.signer, "keys fetched": self._fetched}
 
     async def _fetch(self) -> tuple[str, str]:
@@ -206,7 +206,7 @@ class KubeCertAgent(Reconciler[str]):
 
 
 class OutdatedPods(Reconciler[str]):
-    """Keys are pod names. Only the leader deletes."""
+    """Deletes pods of an older form. Keys are pod names. Only the leader deletes."""
 
     def __init__(self, cluster: ClusterClient, shape: AgentDeploymentShape, leads: Callable[[], bool]) -> None:
         self._cluster = cluster
@@ -214,7 +214,7 @@ class OutdatedPods(Reconciler[str]):
         self._leads = leads
 
     async def reconcile(self, key: str) -> timedelta | None:
-        """Read the pod again and delete exactly that one. Raises MusterError."""
+        """Read the pod again and delete exactly this pod. Raises MusterError."""
         pod = await self._cluster.pod(key) if self._leads() else None
         if pod is not None and is_outdated(pod, self._shape):
             with suppress(NotFoundError):

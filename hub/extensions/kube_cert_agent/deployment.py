@@ -1,7 +1,7 @@
 """The cert agent's Deployment: its desired state, comparison and update.
 
-The value of its selector label is the version of the pod's form. Change it when a pod of the old form no longer works:
-selectors are immutable, so the Deployment is then replaced. An unchanged value means that existing Deployments stay usable.
+The value of the selector label is the version of the pod's form. Change this value when pods of the old form no longer work:
+selectors are immutable, so the Deployment is then replaced. With an unchanged value existing Deployments stay.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ from machinery.meta.objects import Document
 
 CERTIFICATE_FLAGS = ("cluster-signing-cert-file", "cluster-signing-kube-apiserver-client-cert-file")
 KEY_FLAGS = ("cluster-signing-key-file", "cluster-signing-kube-apiserver-client-key-file")
-"""The first flag that is set wins: the general CA before the one for clients only."""
+"""Flags that name the CA. The first flag that is set counts: the general CA before the CA for clients only."""
 DEFAULT_CERTIFICATE, DEFAULT_KEY = "/etc/kubernetes/ca/ca.pem", "/etc/kubernetes/ca/ca.key"
 """Kubernetes' defaults from before these flags."""
 
 
 def flag_of(pod: Document, flags: Sequence[str], default: str) -> str:
-    """The value of the first of these flags that a container's command line has (`--flag=value` or `--flag value`)."""
+    """Return the value of the first of these flags in a container's command line (`--flag=value` or `--flag value`)."""
     for flag, container in product(flags, doc.sequence(pod, "spec", "containers")):
         words = [str(word) for part in ("command", "args") for word in container.get(part) or ()]
         pairs = zip((word.partition("=") for word in words), [*words[1:], ""], strict=True)
@@ -38,7 +38,7 @@ SCHEMA = "v1"
 CONTAINER = "sleeper"
 PROGRAM = ("python", "-m", "hub.extensions.kube_cert_agent")
 FOREIGN_SELECTORS = ("app", "app.kubernetes.io/name")
-"""Labels that Services and older Deployments select by; with them, an agent's pod would be selected too."""
+"""Labels by which Services and older Deployments select pods. An agent's pod must not have these labels."""
 TOKEN_SOURCE = "serviceAccountToken"  # noqa: S105 - the name of a field
 
 
@@ -56,7 +56,7 @@ class AgentDeploymentShape:
 
     @property
     def selector(self) -> dict[str, str]:
-        """The only label that selects the pods; unique to this Deployment."""
+        """The only label that selects the pods. It is unique to this Deployment."""
         return {f"{SELECTOR_PREFIX}{self.name}": SCHEMA}
 
     @property
@@ -65,7 +65,7 @@ class AgentDeploymentShape:
 
 
 def deployment(shape: AgentDeploymentShape, manager: Document, owner: Document | None = None) -> dict[str, Any]:
-    """The Deployment for a controller-manager's pod. `owner`: reference to the hub's owner, for garbage collection."""
+    """Return the Deployment for a controller-manager's pod. `owner`: reference to the hub's owner, for garbage collection."""
     metadata: dict[str, Any] = {"name": shape.name, "namespace": shape.namespace, "labels": dict(shape.labels)}
     if owner is not None:
         metadata["ownerReferences"] = [dict(owner)]
@@ -129,7 +129,7 @@ def _is_token(volume: Mapping[str, Any]) -> bool:
 
 
 def is_as_wanted(existing: Document, wanted: Document) -> bool:
-    """Whether no write is needed. A subset test cannot find extra values, so labels and priority must be equal."""
+    """Whether no write is needed. Labels and priority must be equal, because a subset test finds no extra values."""
     exactly = (("spec", "selector"), ("spec", "template", "metadata", "labels"))
     if any(doc.mapping(existing, *path) != doc.mapping(wanted, *path) for path in exactly):
         return False
@@ -143,13 +143,13 @@ def is_as_wanted(existing: Document, wanted: Document) -> bool:
 
 
 def _owners(document: Document) -> list[tuple[str, str, str]]:
-    """Kind, name and uid of each owner; other fields, which a server may add, are ignored."""
+    """Return kind, name and uid of each owner, without other fields, which a server may add."""
     references = doc.sequence(document, "metadata", "ownerReferences")
     return [(str(each.get("kind")), str(each.get("name")), str(each.get("uid"))) for each in references]
 
 
 def is_within(wanted: Any, there: Any) -> bool:
-    """Whether `there` contains `wanted`; mappings may have more keys. Empty equals absent."""
+    """Whether `there` contains `wanted`. Mappings may have more keys; empty equals absent."""
     if not wanted:
         return not there
     if isinstance(wanted, Mapping):
@@ -161,7 +161,7 @@ def is_within(wanted: Any, there: Any) -> bool:
 
 
 def updated(existing: Document, wanted: Document) -> dict[str, Any]:
-    """The existing object with the wanted spec; other labels, annotations and owners stay.
+    """Return the existing object with the wanted spec. Other labels, annotations and owners stay.
 
     A new owner replaces an earlier one of the same kind and name, which no longer exists.
     """

@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 async def install(core: HubCore, environment: Mapping[str, str] = os.environ) -> None:
-    """Fetch the CA on every replica, if `kube_cert_agent` is set. Raises InvalidError if the settings lack the namespace."""
+    """If `kube_cert_agent` is set, fetch the CA on every replica. Raises InvalidError if the settings lack the namespace."""
     settings, context = core.context.settings, core.context
     if not isinstance(settings, KubeCertAgentSettings) or not settings.kube_cert_agent:
         return
@@ -67,7 +67,7 @@ async def install(core: HubCore, environment: Mapping[str, str] = os.environ) ->
     mirrors = cluster_client.mirrors(client, shape, look, cleaner.enqueue)
 
     def lead(fenced: FencedStore) -> None:
-        """This replica leads now: let the controllers write what they only read before."""
+        """Let the controllers of this replica, which leads now, also write."""
         status.lead(fenced)
         look()
         for key in mirrors[cluster_client.OUTDATED].items:

@@ -1,4 +1,4 @@
-"""Logins of operators: tokens of other issuers are exchanged for client certificates (TokenCredentialRequest).
+"""Logins of operators: exchange of tokens of other issuers for client certificates (TokenCredentialRequest).
 
 Without a JWTAuthenticator or WebhookAuthenticator only tokens of this hub's ServiceAccounts are accepted.
 """

@@ -1,7 +1,7 @@
 """Authentication of login tokens by JWTAuthenticators, WebhookAuthenticators and this hub's ServiceAccounts.
 
-The authenticator is read from the database for each request, so that its change or removal takes effect on every replica with
-the next request. Issuer keys and webhook answers are cached until the authenticator object changes.
+Each request reads the authenticator from the database, so that a change or removal takes effect on every replica with the next
+request. Issuer keys and webhook answers are cached until the authenticator object changes.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ MAX_KEPT = 100
 API_VERSION = "authentication.k8s.io/v1"
 
 IdentifyToken = Callable[[str], Awaitable[AuthenticatedUser | None]]
-"""Returns the user of a token; None: there is none. Raises UnauthorizedError with the reason, UnavailableError."""
+"""Returns the user of a token; None: the token has no user. Raises UnauthorizedError with the reason, UnavailableError."""
 
 
 class Authenticators:
@@ -37,7 +37,7 @@ class Authenticators:
         self._kept: dict[Reference, tuple[tuple[str, int], IdentifyToken]] = {}
 
     async def find(self, reference: Reference) -> tuple[IdentifyToken, Sequence[str]]:
-        """Returns the authenticator and the groups whose members it makes operators.
+        """Returns the authenticator and the groups whose members become operators.
 
         Raises UnauthorizedError (no such authenticator), InvalidError, UnavailableError.
         """
@@ -59,7 +59,7 @@ class Authenticators:
         return None if found is None else AuthenticatedUser(found.actor.user, found.actor.groups, account=found.actor.uid)
 
     def _identify(self, config: AuthenticatorConfig) -> IdentifyToken:
-        """By the keys of the issuer, or by TokenReviews of the webhook, whose answers are cached under the token's hash."""
+        """Verifies the token with the issuer's keys or by TokenReviews of the webhook, which are cached by the token's hash."""
         documents, claims = self._connect(config.authorities), config.claims
         if claims is not None:
             keys = IssuerKeys(config.address, documents, self._clock)

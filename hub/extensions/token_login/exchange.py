@@ -1,10 +1,10 @@
 """TokenCredentialRequests: exchange of a token for a client certificate.
 
 All failures of a token (unknown authenticator, unreachable issuer, signature, claim, reserved name) have the same answer:
-success without a credential and one message, at the end of the first span of `PAUSE` after the failure, so that neither the
-answer nor its time reveals the cause. The cause is in the audit log only.
+success without a credential and one message, at the end of the first span of `PAUSE` after the failure. So neither the answer
+nor its time reveals the cause, which only the audit log contains.
 
-The token is sent to the authenticator only: admission gets a request with a blank token, the audit log its hash.
+Only the authenticator gets the token: admission gets a request with a blank token, and the audit log the token's hash.
 """
 
 import asyncio
@@ -49,9 +49,9 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class LoginTerms:
-    """How logins are issued. `issuer` signs for users named by others; `own`, the hub's CA, for names that the hub gives.
+    """How logins are issued. `issuer` signs for users of other issuers; `own`, the hub's CA, signs names that the hub gives.
 
-    `rates`: limit per address. `names_people`: whether audit records contain user and groups of a token.
+    `rates`: limit per address. `names_people`: whether audit records contain the user and groups of a token.
     """
 
     issuer: Issuer
@@ -73,7 +73,7 @@ class Exchange:
         self._clock = clock
         self._group = f"login.{group_suffix}"
         self.outcomes: Counter[str] = Counter()
-        """Numbers of successful and failed exchanges, by kind of authenticator."""
+        """Number of successful and of failed exchanges, by kind of authenticator."""
 
     def resource(self) -> Resource:
         return token_credential_request(self._group, self.answers)
