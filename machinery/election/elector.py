@@ -1,8 +1,8 @@
-"""Competes for the lock during the whole life of its process.
+"""Competes for the leader lock as long as its process runs.
 
-After client-go's leaderelection and Pinniped's use of it. Loss of the lock does not end the process. Differences: the flag is
-set in the same step in which the lock was taken, with its term, so that no late callback can set it after the loss; and the
-lock is released only after the leader's work has ended.
+Modelled on client-go's leaderelection, with three differences. A loss of the lock does not end the process. The flag is set in
+the step that takes the lock, with its term, so that no late callback can set the flag after a loss. The lock is released only
+after the leader's work has ended.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ log = structlog.get_logger(__name__)
 
 
 class Observation:
-    """What one candidate has seen of the lock. Instants are seconds of its own monotonic clock.
+    """The lock as one candidate has observed it. Instants are seconds of the candidate's monotonic clock.
 
     Rules (the first two are client-go's):
-    - A lock without holder may be taken at once.
-    - A held lock may be taken when its record has not changed for its lease since it was first seen so.
-    - A lock held by this very process may be taken at once: its leadership ended without a release.
+    - A lock without a holder may be taken immediately.
+    - A held lock may be taken when its record has not changed for the duration of its lease since the candidate first saw it.
+    - A lock that this process itself holds may be taken immediately: its leadership ended without a release.
     - At its first poll, a process may take a lock that an earlier process of its own name holds. That process has ended, since
       two replicas never share a name; if it still ran, its term is over. The rule is limited to the first poll so that two
       processes that share a name by mistake do not take the lock from each other for ever. With `alone`, no other process can
@@ -55,7 +55,7 @@ class Observation:
         self._seen = record
 
     def free_at(self) -> float:
-        """Instant from which the unchanged lock may be taken; 0: at once. Call `observe` first."""
+        """Instant from which the unchanged lock may be taken; 0: immediately. Call `observe` first."""
         seen, since = self._seen, self._since
         if seen is None or since is None or not seen.holder or self._inherits:
             return 0.0
@@ -64,7 +64,7 @@ class Observation:
         return since + seen.lease.total_seconds()
 
     def predecessor(self) -> str:
-        """Why the lock may be taken, for logs."""
+        """Return why the lock may be taken, for logs."""
         seen = self._seen
         if seen is None:
             return "nobody held the lock before"
@@ -79,15 +79,15 @@ class Observation:
 
 STOP_WITHIN = timedelta(seconds=10)
 SPREAD = 0.25
-"""Candidates poll earlier by up to this share of the period, so that they do not poll in step."""
+"""Candidates poll earlier by up to this share of the period, so that they do not poll at the same time."""
 
 
 class Elector:
     """One candidate, which runs `work` in each of its terms. Raises InvalidError for a candidate without identity.
 
-    `alone`: no other process can use this lock. `stop_within`: time limit for the end of the work.
-    `survives_renew_failure`: called when the lock could not be renewed in time; whether the work may continue without the flag
-    while no other holder is seen.
+    `alone`: no other process can use this lock. `stop_within`: time limit for the end of the work. `survives_renew_failure`:
+    called when the lock was not renewed in time; returns whether the work may continue without the flag until another holder
+    appears.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Elector:
         self._ended = asyncio.Event()
         self._ended.set()
         self.leader_known = asyncio.Event()
-        """Set when the leader is known, this process or another."""
+        """Set when it is known which process leads."""
         self.tried = asyncio.Event()
         """Set after the first attempt to read the lock, successful or not."""
         self.tally = ElectionCounts()
@@ -134,12 +134,12 @@ class Elector:
 
     @property
     def last_failure(self) -> str:
-        """Why the last read of the lock failed; "": it succeeded."""
+        """Return why the last read of the lock failed; "": it succeeded."""
         return self._failure.text
 
     @property
     def leader(self) -> str:
-        """Last seen holder of the lock; "": none, or not known."""
+        """Return the last seen holder of the lock; "": none, or not known."""
         return self._seen.record.holder if self._seen.record is not None else ""
 
     async def run(self) -> None:
@@ -160,7 +160,7 @@ class Elector:
             self._ended.set()
 
     async def stop(self) -> None:
-        """End the current term in order, if any, and return when that is done. Idempotent."""
+        """End the current term, if any, in the order of LeaderTerm. Returns after the end. Idempotent."""
         self._stop.set()
         self._poll_now.set()
         await self._ended.wait()
@@ -177,7 +177,7 @@ class Elector:
         return loss
 
     async def _taken(self) -> tuple[LockRecord, float, str] | None:
-        """Read the lock once and take it if it is free; otherwise wait until the next poll and return None."""
+        """Read the lock once and take it if it is free. Otherwise wait until the next poll and return None."""
         self.tally.polls += 1
         self._poll_now.clear()
         attempt = self._timings.attempt.total_seconds()

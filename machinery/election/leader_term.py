@@ -31,7 +31,7 @@ class Leadership:
         self.refused = 0
         """Number of writes that were not sent."""
         self.fenced = 0
-        """Number of writes that were sent and found a newer term in their transaction."""
+        """Number of writes whose transaction found a newer term."""
 
     @property
     def term(self) -> int | None:
@@ -58,7 +58,7 @@ class Leadership:
         self._term, self._until = term, until
 
     def extend(self, term: int, until: float) -> None:
-        """As `hold`, but only if the flag is set for `term`; an expired or cleared flag stays cleared."""
+        """Like `hold`, but only if the flag is set for `term`. An expired or cleared flag stays cleared."""
         if self._term == term:
             self._until = until
 
@@ -79,12 +79,12 @@ class TermEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """The new term, as passed to the leader's work."""
+    """The new term, which the leader's work receives."""
 
     number: int
     holder: str
     because: str
-    """Why the lock was free."""
+    """The reason why the lock was free."""
     transitions: int
 
 
@@ -103,15 +103,15 @@ class ElectionCounts:
 
 
 class LeaderTerm:
-    """Renews the lock while the work runs, and ends both in the right order.
+    """Renews the lock while the work runs, and ends work and renewals in the right order.
 
     1. The flag is set since the lock was taken; it is cleared when the term ends, before anything is awaited.
     2. A term that the process itself ends (a stop) lasts until the work has stopped; then the flag is cleared, then the lock is
        released. If the work does not stop within `stop_within`, the lock is not released and expires.
     3. A lost term ends the work, also within `stop_within`. The work can write no more in either case.
-    4. When the lock cannot be renewed in time, the flag is cleared and the work ends unless `survives_renew_failure`. Renewals
-       are then tried further: on success the flag is set again; the term is lost when another holder is seen, or when
-       `survives_renew_failure` turns false.
+    4. If the lock is not renewed in time, the flag is cleared and the work ends unless `survives_renew_failure`. In this case
+       renewals are retried: a success sets the flag again; the term is lost when another holder is seen, or when
+       `survives_renew_failure` returns false.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class LeaderTerm:
         self._survives_renew_failure = survives_renew_failure
 
     async def run(self, held: LockRecord, since: float, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> TermEnd:
-        """`since`: monotonic time at which `take` began. The flag is already set. Return why the term ended."""
+        """Run the term, whose flag is already set, and return why it ended. `since`: monotonic time at which `take` began."""
         keeping = asyncio.create_task(self._keep(held, since), name="election/renewals")
         working = asyncio.create_task(work, name="election/work")
         stopping = asyncio.create_task(stop.wait(), name="election/stop")
@@ -173,7 +173,7 @@ class LeaderTerm:
         return working.done()
 
     async def _keep(self, held: LockRecord, since: float) -> TermEnd:
-        """Renew until that fails for too long. The flag is cleared before this returns."""
+        """Renew until renewals have failed for too long. Clears the flag before it returns."""
         retry, attempt = self._timings.retry.total_seconds(), self._timings.attempt.total_seconds()
         is_overdue = False
         try:
@@ -234,12 +234,12 @@ class LeaderTerm:
 
 
 def error_text(error: Exception) -> str:
-    """Message of an error of the lock, for logs."""
+    """Return the message of an error of the lock, for logs."""
     return str(error) or (NO_ANSWER if isinstance(error, TimeoutError) else type(error).__name__)
 
 
 def stack_of(error: Exception) -> Exception | None:
-    """The error if no lock should raise it, for a stack trace in the log; None for expected errors."""
+    """Return an unexpected error, for a stack trace in the log; None for errors that a lock may raise."""
     return None if isinstance(error, MusterError | TimeoutError) else error
 
 

@@ -1,4 +1,4 @@
-"""The timings of an election, and the port of its lock: a record that one candidate holds, changed by conditional writes."""
+"""The timings of an election, and the port of its lock: a record that one candidate holds. Conditional writes change it."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,13 +9,13 @@ from machinery.durations import format_duration
 from machinery.errors import InvalidError
 
 JITTER = 1.2
-"""Upper bound of a retry's delay as a multiple of the retry period; Kubernetes' factor."""
+"""Upper bound of a retry's delay, as a multiple of the retry period. The value is that of Kubernetes."""
 MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Kubernetes' defaults. `lease`: how long the lock is held without a renewal. Raises InvalidError.
+    """Timings with Kubernetes' defaults. `lease`: time for which the lock is held without a renewal. Raises InvalidError.
 
     Without a leader the fleet waits at most `poll` after a clean release, and `lease` + `poll` after the leader was killed,
     frozen or cut off, if every read sees the current lock (docs/reference/leadership.md lists all causes). A leader survives an
@@ -24,11 +24,11 @@ class Timings:
 
     lease: timedelta = timedelta(seconds=15)
     renew_deadline: timedelta = timedelta(seconds=10)
-    """A leader that could not renew for this long stops leading."""
+    """A leader that has not renewed the lock for this time stops leading."""
     retry: timedelta = timedelta(seconds=2)
     """Period of renewals, and of retries after a failure."""
     poll: timedelta = timedelta(milliseconds=250)
-    """How often a waiting candidate checks whether the lock was released."""
+    """Interval at which a waiting candidate checks whether the lock was released."""
 
     def __post_init__(self) -> None:
         shown = {name: format_duration(getattr(self, name)) for name in ("lease", "renew_deadline", "retry", "poll")}
@@ -52,7 +52,7 @@ class Timings:
 
     @property
     def longest_outage(self) -> timedelta:
-        """Longest outage of the lock after which the leader still renews in time, whenever the outage begins."""
+        """Longest outage of the lock after which the leader always still renews in time."""
         return (ceil(self.renew_deadline / self.retry) - 2) * self.retry
 
 
@@ -72,19 +72,19 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class LockRecord:
-    """The content of the lock. A released lock has the holder "" and keeps everything else."""
+    """The content of the lock. A released lock has the holder ""; all other fields stay."""
 
     holder: str
     incarnation: str
     term: int
-    """Increases with every `take` and never decreases: of two writers, the one with the lower term is late."""
+    """Increases with every `take` and never decreases. If two writers have different terms, the lower term is outdated."""
     transitions: int
     """Number of changes of the holder."""
     lease: timedelta
     acquired_at: datetime
-    """By the lock's clock, for display only; it is not compared with any clock."""
+    """Time by the lock's clock, only for display. It is not compared with any clock."""
     renewed_at: datetime
-    """As `acquired_at`."""
+    """Time by the lock's clock, only for display."""
     version: str
     """Changes with every write."""
     status: str = ""
@@ -92,16 +92,16 @@ class LockRecord:
 
 
 class Lock(Protocol):
-    """All methods raise UnavailableError when the lock cannot be reached. A cancelled call may have taken effect."""
+    """A lock. All methods raise UnavailableError if the lock is unreachable. A cancelled call may have taken effect."""
 
     async def read(self) -> LockRecord | None:
-        """The current record; None: the lock was never held."""
+        """Return the current record; None: the lock was never held."""
 
     async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
-        """Make `candidate` the holder in a new term. Raises ConflictError when the record differs from `seen`."""
+        """Make `candidate` the holder in a new term. Raises ConflictError if the record differs from `seen`."""
 
     async def renew(self, held: LockRecord) -> LockRecord:
         """Renew the lease. Raises ConflictError when `held` is no longer the holder in that term."""
 
     async def release(self, held: LockRecord) -> bool:
-        """Release the lock. Return whether it was still held by that holder in that term."""
+        """Release the lock. Return whether this holder still held the lock in this term."""

@@ -1,4 +1,4 @@
-"""Keys, requests and certificates: everything X.509, with the library's objects kept inside."""
+"""Keys, requests and certificates (X.509). Objects of the library `cryptography` do not leave this package."""
 
 from machinery.pki.authority import CertificateAuthority, create_authority, random_serial
 from machinery.pki.certificates import (

@@ -22,7 +22,7 @@ from machinery.pki.lint import lint_certificate, lint_plan
 
 class CertificateAuthority:
     def __init__(self, certificate: bytes, key: bytes) -> None:
-        """Raises InvalidError when one is unreadable, they are no pair, or the certificate is not a CA's."""
+        """Raises InvalidError if key or certificate is unreadable, they do not match, or the certificate is not a CA's."""
         self._certificate = certificates.load_certificate(certificate)
         self.facts = certificates.facts_of(self._certificate)
         self._key = keys.load_signing_key(key)
@@ -39,7 +39,7 @@ class CertificateAuthority:
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def sign(self, plan: Plan) -> bytes:
-        """Sign a certificate; return it in PEM. Raises InvalidError for an unreadable or unusable key."""
+        """Sign a certificate and return it (PEM). Raises InvalidError for an unreadable or unusable key."""
         _refuse(lint_plan(plan, self.facts))
         key: Any = keys.load_public_key(plan.public_key)
         builder = (
@@ -59,7 +59,7 @@ class CertificateAuthority:
         return signed.public_bytes(serialization.Encoding.PEM)
 
     def cross_sign(self, other: bytes, serial: SerialNumber) -> bytes:
-        """Sign another CA's subject and key (PEM): clients that trust only this CA then accept what the other signs.
+        """Sign another CA's subject and key (PEM), so that clients that trust only this CA accept certificates of the other CA.
 
         Valid while both CAs are. Raises InvalidError when `other` (PEM) is no CA, is this CA, or the validities do not overlap.
         """
@@ -90,7 +90,7 @@ class CertificateAuthority:
 
 
 def _begun(issuer: x509.Name, usage: Usage, own_id: bytes | None) -> x509.CertificateBuilder:
-    """Common part of all certificates of one usage, built once. An old external CA may have no key identifier."""
+    """Return the common part of all certificates of one usage, built once. An old external CA may have no key identifier."""
     extended = ExtendedKeyUsageOID.CLIENT_AUTH if usage is Usage.CLIENT else ExtendedKeyUsageOID.SERVER_AUTH
     builder = (
         x509.CertificateBuilder()
@@ -125,7 +125,7 @@ def create_authority(
 
 
 def _for_authority(subject: x509.Name, key: CertificatePublicKeyTypes) -> x509.CertificateBuilder:
-    """Common part of all certificates over a CA's key, for any issuer."""
+    """Return the common part of all certificates with a CA's key, for any issuer."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -137,7 +137,7 @@ def _for_authority(subject: x509.Name, key: CertificatePublicKeyTypes) -> x509.C
 
 
 def random_serial() -> SerialNumber:
-    """A random serial number of 159 bits, positive, within the bounds of RFC 5280."""
+    """Return a random positive serial number of 159 bits, within the bounds of RFC 5280."""
     return SerialNumber(x509.random_serial_number())
 
 

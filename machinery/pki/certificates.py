@@ -1,4 +1,4 @@
-"""Parsing of certificates, and of revocation lists (RFC 5280, section 5), into plain values; signing of such lists."""
+"""Parsing of certificates and revocation lists (RFC 5280, section 5) into plain values, and signing of revocation lists."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -144,7 +144,7 @@ def facts_of(certificate: x509.Certificate) -> CertificateFacts:
 
 
 class Extensions:
-    """For this package: a certificate's extensions by class. The library searches all of them on each access."""
+    """For this package: a certificate's extensions by class, because the library searches all extensions on each access."""
 
     def __init__(self, certificate: x509.Certificate) -> None:
         self._by_class = {type(extension.value): extension for extension in certificate.extensions}
@@ -161,7 +161,7 @@ class Extensions:
 
 _NO_WORDS = (x509.ReasonFlags.unspecified, x509.ReasonFlags.remove_from_crl)
 REASONS = tuple(flag.value for flag in x509.ReasonFlags if flag not in _NO_WORDS)
-"""Reason codes of RFC 5280: keyCompromise, privilegeWithdrawn, ... An entry without one has no specific reason."""
+"""Reason codes of RFC 5280: keyCompromise, privilegeWithdrawn, ... An entry without a code has no specific reason."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -183,7 +183,7 @@ class RevocationList:
     next_update: datetime
     entries: tuple[RevokedSerial, ...] = ()
     issuer: str = ""
-    """Of a parsed list, in the form of RFC 4514."""
+    """The issuer of a parsed list, in the form of RFC 4514."""
 
 
 def sign_list(
@@ -192,7 +192,7 @@ def sign_list(
     own_id: x509.SubjectKeyIdentifier,
     key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey,
 ) -> bytes:
-    """Sign the list with the key of the CA `issuer`; return DER."""
+    """Sign the list with the key of the CA `issuer`. Return DER."""
     builder = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(issuer)

@@ -1,7 +1,7 @@
 """Encryption of documents in the database: AES-256-GCM with a key ring.
 
-A sealed document is `version (1 byte) | key id (4) | nonce (12) | ciphertext and tag`. Its place (kind, namespace, name) is
-authenticated with it, so that it cannot be opened under another object's name. The first key seals, all keys open.
+A sealed document is `version (1 byte) | key id (4) | nonce (12) | ciphertext and tag`. The encryption also authenticates its
+place (kind, namespace, name), so that it cannot be decrypted under another object's name. The first key seals, all keys open.
 """
 
 import binascii
@@ -23,10 +23,10 @@ HEADER = len(VERSION) + ID_LENGTH
 
 
 class Seal:
-    """Seals with the first of its keys and opens with any. Keys must never be displayed; their ids may be."""
+    """Seals documents with its first key and opens them with any key. Never display a key; a key id may be displayed."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
-        """Raises InvalidError when there is no key, or a key does not have 32 bytes."""
+        """Raises InvalidError if there is no key, or a key does not have 32 bytes."""
         if not keys or any(len(key) != KEY_LENGTH for key in keys):
             raise InvalidError(f"each key for Secrets must have {KEY_LENGTH} bytes, and there must be one at least")
         self._keys = tuple(keys)
@@ -48,7 +48,7 @@ class Seal:
         return cls([os.urandom(KEY_LENGTH)])
 
     def written(self) -> bytes:
-        """The file content for `parse`."""
+        """Return the file content for `parse`."""
         comment = b"# Keys for Secrets in the database: the first seals, all open. Without them the Secrets are lost."
         return b"\n".join((comment, *map(b64encode, self._keys), b""))
 
@@ -74,10 +74,10 @@ class Seal:
 
 
 def header_of(key: bytes) -> bytes:
-    """Header of documents that `key` has sealed."""
+    """Return the header of documents that `key` has sealed."""
     return VERSION + sha256(b"key id" + key).digest()[:ID_LENGTH]
 
 
 def shown(header: bytes) -> str:
-    """Id of a key in hexadecimal, for display."""
+    """Return the hexadecimal id of a key, for display."""
     return header[len(VERSION) :].hex()

@@ -1,7 +1,7 @@
-"""This program's own private keys (ECDSA P-256, PKCS#8 PEM), and the kinds of public keys that it accepts from others.
+"""This program's own private keys (ECDSA P-256, PKCS#8 PEM), and the kinds of public keys that it accepts from peers.
 
-Accepted are the kinds that gRPC's TLS supports for client certificates: ECDSA P-256 and P-384, RSA from 2048 bits. With others
-(Ed25519, P-521, ...) the handshake fails with NO_COMMON_SIGNATURE_ALGORITHMS, so their certificates would be useless.
+It accepts the kinds that gRPC's TLS supports for client certificates: ECDSA P-256 and P-384, RSA from 2048 bits. With other
+keys (Ed25519, P-521, ...) the handshake fails with NO_COMMON_SIGNATURE_ALGORITHMS.
 """
 
 from functools import lru_cache
@@ -16,7 +16,7 @@ from machinery.errors import InvalidError
 
 MIN_RSA_BITS = 2048
 MAX_RSA_BITS = 8192
-"""Verifying a signature with a larger key is too expensive for unauthenticated callers."""
+"""Largest RSA key. Unauthenticated callers must not make the hub verify signatures with larger, expensive keys."""
 MIN_RSA_EXPONENT = 65537
 """Smaller exponents make errors in a signature's padding exploitable (FIPS 186-5, 5.4)."""
 MAX_RSA_EXPONENT = 2**32 - 1
@@ -30,7 +30,7 @@ def generate_key() -> bytes:
 
 
 def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
-    """Load an own private key. Raises InvalidError without any part of the key."""
+    """Load a private key of this program. Raises InvalidError without any part of the key."""
     key = _load(pem, "PKCS#8 PEM block")
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InvalidError("the private key is of another kind than ours: expected ECDSA P-256")
@@ -56,12 +56,12 @@ def _load(pem: bytes, expected: str) -> PrivateKeyTypes:
 
 
 def public_key_of(private_key: bytes) -> bytes:
-    """Public key (DER SubjectPublicKeyInfo) of a private key in PEM. Raises InvalidError."""
+    """Return the public key (DER SubjectPublicKeyInfo) of a private key (PEM). Raises InvalidError."""
     return encode_public_key(load_key(private_key).public_key())
 
 
 def key_hash(public_key: bytes) -> str:
-    """Hex SHA-256 of a DER SubjectPublicKeyInfo, the key's identifier in records."""
+    """Return the hex SHA-256 of a DER SubjectPublicKeyInfo, which identifies the key in records."""
     return sha256(public_key).hexdigest()
 
 
@@ -80,7 +80,7 @@ def load_public_key(der: bytes) -> PublicKeyTypes:
 
 
 def kind_of(key: PublicKeyTypes) -> str:
-    """Kind of the key for display: `ECDSA P-256`, `RSA 2048`, `Ed25519`."""
+    """Return the kind of the key for display: `ECDSA P-256`, `RSA 2048`, `Ed25519`."""
     if isinstance(key, ec.EllipticCurvePublicKey):
         return {"secp256r1": "ECDSA P-256", "secp384r1": "ECDSA P-384", "secp521r1": "ECDSA P-521"}.get(
             key.curve.name, f"ECDSA {key.curve.name}"
@@ -91,7 +91,7 @@ def kind_of(key: PublicKeyTypes) -> str:
 
 
 def refusal_of(key: PublicKeyTypes) -> str | None:
-    """Why a certificate over this key would be useless; None: it is usable."""
+    """Return why a certificate with this key would be useless; None: the key is usable."""
     if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1):
         return None
     if isinstance(key, rsa.RSAPublicKey):

@@ -1,4 +1,4 @@
-"""Checks of a certificate before and after its signature. Each returns a list of findings, empty for a correct certificate.
+"""Checks of a certificate before and after its signature. Each check returns findings, or none for a correct certificate.
 
 Sources of the rules: RFC 5280, RFC 5480, and requirements of the TLS stacks of Python and gRPC.
 """
@@ -28,7 +28,7 @@ _OTHER_USAGES = "content_commitment", "key_encipherment", "data_encipherment", "
 
 
 def lint_plan(plan: Plan, authority: CertificateFacts) -> list[str]:
-    """Findings about a planned certificate. Raises InvalidError when its key is unusable."""
+    """Return the findings about a planned certificate. Raises InvalidError if its key is unusable."""
     if (refusal := keys.refusal_of(keys.load_public_key(plan.public_key))) is not None:
         raise InvalidError(refusal)
     named = plan.usage is not Usage.SERVER or bool(plan.dns_names or plan.ip_addresses)
@@ -44,7 +44,7 @@ def lint_plan(plan: Plan, authority: CertificateFacts) -> list[str]:
 
 
 def lint_certificate(signed: x509.Certificate, plan: Plan, authority: CertificateFacts) -> list[str]:
-    """Findings about a signed certificate. The signature is not verified: the caller has just made it with the CA's key.
+    """Return the findings about a signed certificate. Does not verify the signature, which the caller has just made.
 
     Only the key of a request is copied; any extension or name beyond the plan is a finding.
     """

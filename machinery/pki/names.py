@@ -1,10 +1,10 @@
 """X.509 names above the length limit: OCM's CN and O may hold a UUID or a 63-character cluster name, over RFC 5280's 64.
 
-Kubernetes and OCM issue such names, and every TLS stack reads them. `cryptography` refuses to build them and warns when it
-reads one. Only this module handles names; it suppresses exactly that warning, only during these calls.
+Kubernetes and OCM issue such names, and every TLS stack reads them. `cryptography` refuses to build such a name and warns when
+it reads one. Only this module handles names; it suppresses this warning, and only during these calls.
 
-Names are built as by Go: one relative name with every O, one with every OU, then the CN; PrintableString where the characters
-allow it, otherwise UTF8String. Names are parsed by attribute type, never by position.
+Names have the form of Go: one relative name with every O, one with every OU, then the CN; PrintableString if the characters
+allow this, otherwise UTF8String. Names are parsed by attribute type, never by position.
 """
 
 import re
@@ -32,7 +32,7 @@ UNREADABLE = (
 """All exceptions of the library for undecodable input."""
 _KNOWN = (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME)
 LONGEST_CN = 64
-"""Longest CN in bytes that the library accepts without warning; it limits no other attribute."""
+"""Longest CN in bytes that the library accepts without a warning. It limits no other attribute."""
 _PRINTABLE = re.compile(r"[A-Za-z0-9 '()+,\-./:=?]*")
 _filters = Lock()
 """`warnings.catch_warnings` is not thread-safe: two concurrent uses may leave filters behind."""
@@ -40,7 +40,7 @@ _filters = Lock()
 
 @lru_cache(maxsize=64)
 def build(subject: CertificateSubject) -> x509.Name:
-    """X.509 name of `subject`. Cached, since the check after the signature needs it again."""
+    """Return the X.509 name of `subject`. Cached, because the check after the signature needs the name again."""
     with _long_names() if len(subject.common_name.encode()) > LONGEST_CN else nullcontext():
         parts = [
             x509.RelativeDistinguishedName([_attribute(kind, value) for value in sorted(values)])
@@ -55,14 +55,14 @@ def build(subject: CertificateSubject) -> x509.Name:
 
 
 def names_of(certificate: x509.Certificate) -> tuple[CertificateSubject, CertificateSubject]:
-    """CN, O and OU of subject and issuer. Raises ValueError when undecodable, or for more than one CN."""
+    """Return CN, O and OU of subject and issuer. Raises ValueError if they are undecodable or have more than one CN."""
     with _long_names():
         subject, issuer = certificate.subject, certificate.issuer
     return _read(subject), _read(issuer)
 
 
 def requested_subject(request: x509.CertificateSigningRequest) -> tuple[CertificateSubject, tuple[str, ...]]:
-    """The subject's CN, O and OU, and the dotted types of its other attributes. Raises ValueError as `names_of`."""
+    """Return the subject's CN, O and OU, and the dotted types of other attributes. Raises ValueError like `names_of`."""
     subject = raw_subject_of(request)
     return _read(subject), tuple(sorted({part.oid.dotted_string for part in subject if part.oid not in _KNOWN}))
 
@@ -73,7 +73,7 @@ def is_exactly(certificate: x509.Certificate, subject: CertificateSubject) -> bo
 
 
 def raw_subject_of(encoded: x509.Certificate | x509.CertificateSigningRequest) -> x509.Name:
-    """The subject as encoded; certificates that a CA signs must have the CA's as issuer."""
+    """Return the encoded subject. A certificate's issuer must equal the encoded subject of its CA."""
     with _long_names():
         return encoded.subject
 

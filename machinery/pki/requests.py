@@ -23,13 +23,13 @@ _ONE_BLOCK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CSRFacts:
-    """Content of a certificate signing request. Only the key is proven (by the signature); all else is a claim."""
+    """Content of a certificate signing request. The signature proves only the key; all other fields are claims."""
 
     subject: CertificateSubject
     public_key: bytes
     """DER SubjectPublicKeyInfo."""
     key_refusal: str | None
-    """Why a certificate over this key would be useless; None: it is usable."""
+    """Why a certificate with this key would be useless; None: the key is usable."""
     signature_valid: bool
     """Whether the signature proves that the requester holds the private key."""
     dns_names: tuple[str, ...] = ()

@@ -1,11 +1,11 @@
-"""JSON web tokens: those of this program, signed with ES256 only, and verification by the public keys of any issuer (JWKS).
+"""JSON web tokens: this program signs with ES256 only, and verifies tokens with the public keys of any issuer (JWKS).
 
-This program signs in one form, whose key id is the hash of the public key, as in Kubernetes; several keys may be valid at once,
-so that keys can be replaced while tokens of older ones are in use.
+As in Kubernetes, the key id is the hash of the public key. Several keys may be valid at the same time, so that a key can be
+replaced while tokens of older keys are in use.
 
-For verification (RFC 7517) only RS, PS and ES are supported, each with SHA-256, -384 and -512. `none` and
-the HMAC family, with which a public key would become a secret, are not, and keys embedded in a token are ignored. A key is used
-only for the algorithm that it names, or those of its own family.
+Verification (RFC 7517) supports only RS, PS and ES, each with SHA-256, -384 and -512. It does not support `none` and the HMAC
+family, with which a public key would become a secret, and ignores keys inside a token. A key is used only for the algorithm
+that it names, or for algorithms of its own family.
 """
 
 import binascii
@@ -30,9 +30,9 @@ MAX_TOKEN = 16 * 1024
 _HALF = 32
 """Bytes of each half of a P-256 signature."""
 MAX_KEYS = 100
-"""Most keys of an issuer; a larger document is not a key set."""
+"""Largest number of keys of an issuer. A larger document is not a key set."""
 MAX_EXPONENT_BITS = 32
-"""A larger exponent makes verification as expensive as signing."""
+"""Largest exponent. With a larger exponent, verification is as expensive as signing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class _Key:
     key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey
     key_id: str | None
     algorithm: str | None
-    """The only algorithm of the key; None: all of its family."""
+    """The only algorithm of the key; None: all algorithms of its family."""
 
     def fits(self, header: TokenHeader) -> bool:
         if self.algorithm not in (None, header.algorithm) or (header.key_id is not None and header.key_id != self.key_id):
@@ -101,7 +101,7 @@ class KeySet:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
-        """Parse a JWKS, ignoring keys of other kinds and uses. Raises InvalidError when no key remains."""
+        """Parse a JWKS, ignoring keys of other kinds and uses. Raises InvalidError if no key remains."""
         listed = document.get("keys")
         if not isinstance(listed, Sequence) or isinstance(listed, str) or len(listed) > MAX_KEYS:
             raise InvalidError(f"the key set has no list `keys` of at most {MAX_KEYS} keys")
@@ -120,7 +120,7 @@ class KeySet:
         return any(key.fits(header) for key in self._keys)
 
     def verified(self, token: str) -> dict[str, Any] | None:
-        """The claims; None: not signed by any of these keys, or not a supported token."""
+        """Return the claims; None: none of these keys has signed the token, or it is not supported."""
         header, claims = read_header(token), unverified_claims(token)
         if header is None or claims is None:
             return None
@@ -181,10 +181,10 @@ def _number(text: object) -> int | None:
 
 
 class TokenKeys:
-    """Keys of an issuer: the first signs, all verify. Contains private keys, which must never be displayed."""
+    """Keys of an issuer: the first key signs, all keys verify. Contains private keys, which must never be displayed."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
-        """`keys`: own private keys in PEM, at least one. Raises InvalidError."""
+        """`keys`: private keys (PEM) of this program, at least one. Raises InvalidError."""
         loaded = {key_id(key): key for key in map(load_key, keys)}
         if not loaded or any(not isinstance(key.curve, ec.SECP256R1) for key in loaded.values()):
             raise InvalidError("tokens are signed with ECDSA P-256 keys, and at least one is needed")
@@ -196,7 +196,7 @@ class TokenKeys:
         return "TokenKeys(...)"
 
     def key_set(self) -> dict[str, Any]:
-        """The public keys as a JWKS document."""
+        """Return the public keys as a JWKS document."""
         keys = []
         for name, key in self._own.items():
             numbers = key.public_key().public_numbers()
@@ -212,18 +212,18 @@ class TokenKeys:
         return f"{signed}.{_text(first.to_bytes(_HALF, 'big') + second.to_bytes(_HALF, 'big'))}"
 
     def verified(self, token: str) -> dict[str, Any] | None:
-        """The claims; None: not signed by the key that it names, or not a token."""
+        """Return the claims; None: it is no token, or the key that it names has not signed it."""
         header = read_header(token)
         return None if header is None or header.key_id is None else self._public.verified(token)
 
 
 def key_id(key: ec.EllipticCurvePrivateKey) -> str:
-    """Key id as in Kubernetes: base64url of the SHA-256 of the public key."""
+    """Return the key id as in Kubernetes: base64url of the SHA-256 of the public key."""
     return _text(sha256(encode_public_key(key.public_key())).digest())
 
 
 def unverified_claims(token: str) -> dict[str, Any] | None:
-    """The claims without verification; None: not a JSON web token."""
+    """Return the claims without verification; None: not a JSON web token."""
     return _decoded(token, 1)
 
 

@@ -1,1 +1,1 @@
-"""The stored credentials of an agent: kubeconfigs, owner record, trust bundle."""
+"""Stored credentials of an agent: kubeconfigs, owner record, trust bundle."""

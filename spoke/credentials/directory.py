@@ -1,11 +1,11 @@
 """A directory that mirrors the hub kubeconfig secret and changes atomically, as a mounted secret does.
 
-It follows the kubelet's layout: the files are in a new folder, `..data` is a symbolic link to it that is replaced in one step,
-and each key is a link to `..data/<key>`. A reader that opens `..data` once reads one set and never a mix of two. Files of
-others in the directory are kept; a directory that holds only files of others is refused.
+The directory has the kubelet's layout: the files are in a new folder, `..data` is a symbolic link to this folder that is
+replaced in one step, and each key is a link to `..data/<key>`. A reader that opens `..data` once never reads a mix of two sets.
+Files of other programs stay; a directory with only files of other programs is refused.
 
-The secret is authoritative, so nothing waits for the directory. But its readers must not keep an old certificate until the next
-renewal, which may be weeks away: a failed write, for example on a full disk, is retried every minute.
+The secret is authoritative, so nothing waits for the directory. But readers of the directory must not use an old certificate
+until the next renewal, weeks later. So a failed write, for example on a full disk, is retried every minute.
 """
 
 import re
@@ -41,8 +41,8 @@ class AtomicDirectory(CredentialDirectory):
     def replace(self, contents: Mapping[str, bytes]) -> None:
         """Replace the contents.
 
-        Raises InvalidError, and changes nothing, for a key that no secret can have and for a directory with files of others
-        only. Raises OSError when it cannot be written; the earlier contents stay.
+        Raises InvalidError, and changes nothing, for a key that no secret can have, and for a directory with only files of
+        other programs. Raises OSError if the directory cannot be written; the earlier contents then stay.
         """
         _check(contents)
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class AtomicDirectory(CredentialDirectory):
         self._sweep(contents)
 
     def read(self) -> Mapping[str, bytes]:
-        """The contents at one instant; empty when nothing was written yet."""
+        """Return the contents at one instant; empty if nothing was written yet."""
         for _ in range(_READ_ATTEMPTS):
             folder = (self._path / DATA).resolve()
             with suppress(FileNotFoundError):
@@ -98,7 +98,7 @@ class AtomicDirectory(CredentialDirectory):
         staged.replace(self._path / name)
 
     def _sweep(self, contents: Mapping[str, bytes]) -> None:
-        """Remove our obsolete entries: links of removed keys, folders of earlier sets and of interrupted writes."""
+        """Remove obsolete entries of this program: links of removed keys, folders of earlier sets and of interrupted writes."""
         current = str((self._path / DATA).readlink())
         for entry in self._path.iterdir():
             if entry.is_symlink():
@@ -118,14 +118,14 @@ MIRROR_RETRY = timedelta(minutes=1)
 
 
 class PatientDirectory(CredentialDirectory):
-    """Remembers contents that `inner` cannot write now, until `again` succeeds."""
+    """Wraps a credential directory. If a write fails, keeps the contents until a retry (`again`) succeeds."""
 
     def __init__(self, inner: CredentialDirectory) -> None:
         self._inner = inner
         self._owed: Mapping[str, bytes] | None = None
 
     def replace(self, contents: Mapping[str, bytes]) -> None:
-        """Raises InvalidError as the directory does; never OSError."""
+        """Raises InvalidError like the directory, but never OSError."""
         self._owed = None
         try:
             self._inner.replace(contents)

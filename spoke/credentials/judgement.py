@@ -1,4 +1,4 @@
-"""Judges a stored credential by the rules and by what its hub has reported about it; for the owner and for standby hubs."""
+"""Checks a stored credential by the rules and by the reports of its hub, for the owner and for standby hubs."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,7 +21,7 @@ _REJECTIONS = {
 def rejection(
     end: SessionEnd | None, message: str, chain: Sequence[CertificateView], now: datetime
 ) -> CredentialFinding | None:
-    """The flaw that a hub's refusal shows; None: none. `end` None: the hub did not answer.
+    """Return the flaw that a hub's refusal shows; None: no flaw. `end` None: the hub did not answer.
 
     `now` is the hub's time: TLS does not report that our certificate has expired.
     """
@@ -34,19 +34,19 @@ def rejection(
 
 
 class CredentialJudge:
-    """Judges the credential of one hub. A finding of the hub is used once, except a revocation, which lasts."""
+    """Checks the credential of one hub. A refusal of the hub is used for one check, but a revocation for all."""
 
     def __init__(self) -> None:
         self._rejected: CredentialFinding | None = None
         self._revoked: CredentialFinding | None = None
 
     def reject(self, finding: CredentialFinding) -> None:
-        """Record the hub's finding about a credential that looks valid."""
+        """Record the hub's refusal of a credential that looks valid."""
         self._rejected = finding
 
     @property
     def is_rejected(self) -> bool:
-        """Whether the hub has rejected the credential since it was judged last."""
+        """Whether the hub has rejected the credential since the last check."""
         return self._rejected is not None
 
     @property
@@ -56,10 +56,10 @@ class CredentialJudge:
     def judge(
         self, contents: Contents, hub: HubEntry | None, names: AgentNames, now: datetime, *, is_hub_time: bool
     ) -> CredentialFinding | None:
-        """The flaw of the stored credential; None: it is good.
+        """Return the flaw of the stored credential; None: no flaw.
 
-        `is_hub_time`: `now` is this hub's time. Otherwise the clock may be wrong, and the credential is tried before
-        it is given up.
+        `is_hub_time`: `now` is this hub's time. Otherwise the clock may be wrong, so the agent tries the credential before it
+        gives the credential up.
         """
         stored = view_stored(contents)
         finding, rejected = judge(stored, hub, names, now), self._rejected

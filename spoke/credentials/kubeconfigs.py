@@ -1,4 +1,4 @@
-"""Parses the agent's kubeconfigs: bootstrap kubeconfigs from the operator, and those in the secrets that the agent keeps."""
+"""Parses the agent's kubeconfigs: bootstrap kubeconfigs of the operator, and kubeconfigs in the agent's own secrets."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -50,20 +50,20 @@ class HubConnection:
     identity: ClientIdentity
     chain: tuple[CertificateFacts, ...]
     kubeconfig: bytes = field(repr=False)
-    """A hub kubeconfig for this hub. It holds no key, at most a proxy's password."""
+    """A hub kubeconfig for this hub. It contains no key; it may contain a proxy's password."""
     cluster_name: str = ""
-    """The name that a bootstrap credential is bound to; empty: not stated."""
+    """The cluster name to which a bootstrap credential is bound; empty: not stated."""
     source: str = ""
     """Location of the kubeconfig, for messages."""
 
     @property
     def hub_id(self) -> HubId:
-        """The hub's own id; without one in the kubeconfig, a UUID derived from the server and its entry's name."""
+        """The hub's id. If the kubeconfig has none, a UUID derived from the server and the name of its entry."""
         return _hub_id(self.hub)
 
     @property
     def trust(self) -> Mapping[str, bytes]:
-        """The keys of a secret that hold the trust in the hub."""
+        """Return the keys and contents of a secret with the CAs of the hub."""
         origin = self.hub.grpc_ca or self.hub.ca
         return {KUBECONFIG: self.kubeconfig, **({ORIGIN: origin} if origin != self.address.ca else {})}
 
@@ -73,12 +73,12 @@ class HubConnection:
 
 
 def stored_connection(contents: Mapping[str, bytes], reach: Reach = ANY_REACH) -> HubConnection:
-    """The connection of a stored credential without flaws. Raises InvalidError."""
+    """Return the connection of a stored credential without flaws. Raises InvalidError."""
     return replace(connection_of(_stored_kubeconfig(contents), reach), hub=_stored_entry(contents))
 
 
 def stored_hub(contents: Mapping[str, bytes]) -> HubId:
-    """The hub of a stored credential, with or without flaws. Raises InvalidError."""
+    """Return the hub of a stored credential, with or without flaws. Raises InvalidError."""
     return _hub_id(_hub_entry(_stored_kubeconfig(contents).cluster))
 
 
@@ -101,9 +101,9 @@ def recovery_connection(
 
 
 def recovery_obstacle(contents: Mapping[str, bytes], reach: Reach = ANY_REACH) -> str:
-    """Why an expired credential cannot be replaced without a bootstrap credential; empty when no reason is known.
+    """Return why an expired credential cannot be replaced without a bootstrap credential; empty: no reason is known.
 
-    The recovery certificate itself is checked by `recovery_connection`.
+    `recovery_connection` checks the recovery certificate itself.
     """
     with suppress(InvalidError):
         if stored_connection(contents, reach).address.driver is Driver.CSR:
@@ -131,7 +131,7 @@ def view_stored(contents: Mapping[str, bytes]) -> StoredCredential:
 
 
 def stored_texts(contents: Mapping[str, bytes]) -> tuple[str, str]:
-    """Cluster name and agent id in a secret; empty if missing."""
+    """Return cluster name and agent id of a secret; empty if missing."""
     cluster, agent = (contents.get(key, b"").decode(errors="replace").strip() for key in (CLUSTER_NAME, AGENT_NAME))
     return cluster, agent
 
@@ -141,7 +141,7 @@ def _stored_kubeconfig(contents: Mapping[str, bytes]) -> Kubeconfig:
 
 
 def _stored_entry(contents: Mapping[str, bytes]) -> HubEntry:
-    """The hub as registered, with the CAs known now. Raises InvalidError."""
+    """Return the hub as registered, with the present CAs. Raises InvalidError."""
     entry, origin = _hub_entry(_stored_kubeconfig(contents).cluster), contents.get(ORIGIN, b"")
     entry = replace(entry, known=b"\n".join((entry.ca, entry.grpc_ca)))
     if not origin.strip():
@@ -150,7 +150,7 @@ def _stored_entry(contents: Mapping[str, bytes]) -> HubEntry:
 
 
 def connection_of(kubeconfig: Kubeconfig, reach: Reach = ANY_REACH) -> HubConnection:
-    """The hub and the identity in a kubeconfig. Raises InvalidError, with what is missing and what to do."""
+    """Return the hub and the identity of a kubeconfig. The InvalidError contains what is missing and what to do."""
     cluster, endpoint = kubeconfig.cluster, kubeconfig.cluster.endpoint
     driver = reach.driver_for(
         source=kubeconfig.source, endpoint=endpoint is not None, certificate=kubeconfig.credential is not None
@@ -170,7 +170,7 @@ def connection_of(kubeconfig: Kubeconfig, reach: Reach = ANY_REACH) -> HubConnec
 
 
 def _identity(kubeconfig: Kubeconfig, driver: Driver) -> tuple[ClientIdentity, tuple[CertificateFacts, ...]]:
-    """The client certificate if there is one; else the token, for the driver that accepts it."""
+    """Return the client certificate if there is one; else the token, for the driver that accepts tokens."""
     if kubeconfig.credential is None and kubeconfig.token is not None and driver is Driver.CSR:
         return ClientIdentity(token=kubeconfig.token), ()
     credential = kubeconfig.require_credential()
@@ -231,7 +231,7 @@ def by_token_file(kubeconfig: bytes) -> bytes:
 
 
 def with_authority(kubeconfig: bytes, authority: bytes) -> bytes:
-    """The kubeconfig with these CAs (PEM) for the gRPC door, and for the HTTPS door too if both had the same CA.
+    """Return the kubeconfig with these CAs (PEM) for the gRPC door, and for the HTTPS door too if both had the same CA.
 
     Raises InvalidError.
     """

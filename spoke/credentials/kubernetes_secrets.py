@@ -1,4 +1,4 @@
-"""Secrets of one namespace over its Kubernetes API, and those that an agent leaves in its clusters."""
+"""Secrets of one namespace over the Kubernetes API, and secrets that remain in the clusters of an agent."""
 
 import asyncio
 import base64
@@ -19,7 +19,7 @@ from spoke.ports.cluster import RefusedSecretError, Remains, SecretPlace, Secret
 SECRETS = RestResource("", "v1", "secrets")
 PART_OF = "app.kubernetes.io/part-of"
 MANAGED_BY, AGENT = "app.kubernetes.io/managed-by", f"{product.PART_OF}-agent"
-"""Label of every secret that an agent has created. Charts also set PART_OF on theirs."""
+"""Label of every secret that an agent has created. Charts also set PART_OF on the secrets that they create."""
 _OCM = frozenset({"cluster-name", "tls.crt", "tls.key"})
 MISSING = SecretSnapshot(contents={}, version=None)
 
@@ -65,7 +65,7 @@ class KubeSecrets(Secrets):
         return [name for name in found if name.startswith(prefix)]
 
     async def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
-        """Yield the secret now and after every change; a slow reader gets only the newest."""
+        """Yield the secret now and after every change. A slow reader gets only the newest secret."""
         latest = MISSING
         news = asyncio.Event()
 
@@ -89,7 +89,7 @@ class KubeSecrets(Secrets):
                 await wait(news)
 
     def _owned(self, secret: Object) -> Object:
-        """The secret as it may be updated. A subclass raises RefusedSecretError for one that the agent may not change."""
+        """Return the secret for an update. A subclass raises RefusedSecretError if the agent may not change this secret."""
         return secret
 
     def _path(self, name: str) -> str:
@@ -97,7 +97,7 @@ class KubeSecrets(Secrets):
 
 
 class OwnedSecrets(KubeSecrets):
-    """Secrets of add-ons that the agent has created, recognised by their label; others are neither read nor changed.
+    """Secrets that the agent has created for add-ons and labelled. It neither reads nor changes other secrets.
 
     With `adopts`, an unlabelled secret that has the keys of OCM's agent gets the label and is then owned.
     """
@@ -131,7 +131,7 @@ def _snapshot(secret: Object) -> SecretSnapshot:
 
 
 def _snapshot_or_empty(secret: Object) -> SecretSnapshot:
-    """An unreadable secret as a snapshot without contents, which readers treat as half-written."""
+    """Return an unreadable secret as a snapshot without contents, which readers treat as incomplete."""
     try:
         return _snapshot(secret)
     except InvalidError:
@@ -143,7 +143,7 @@ _CREATED = {"labelSelector": f"{MANAGED_BY}={AGENT}"}
 
 
 class KubeRemains(Remains):
-    """`management` holds the agent's own secrets, in `namespace`; `spoke` is the managed cluster, often the same one.
+    """`management`: the cluster with the agent's own secrets, in `namespace`. `spoke`: the managed cluster, often the same.
 
     `addon_namespaces`: the namespaces of add-ons' secrets.
     """
@@ -173,7 +173,7 @@ class KubeRemains(Remains):
         return places
 
     def _is_addons(self, secret: Object, cluster: ClusterName) -> bool:
-        """Whether it is an add-on's secret of this cluster. That of a pending request is in the agent's namespace."""
+        """Whether this is an add-on's secret of this cluster. The secret of a pending request is in the agent's namespace."""
         metadata, data = secret["metadata"], secret.get("data") or {}
         own = metadata["namespace"] == self._namespace
         if data.get(CLUSTER_NAME) != base64.b64encode(cluster.encode()).decode() or (AGENT_NAME in data and not own):

@@ -1,8 +1,8 @@
 """The owner's secret: the hub that holds the agent's session, the epoch and the credential.
 
-Each change of owner is one write with the read version as precondition. It names the hub, stores its credential and raises the
-epoch, before the hub is dialled. So no two hubs are dialled with one epoch, even after a crash; and of two copies of the agent
-one fails and finds the other owner.
+Each change of owner is one write with the read version as precondition, before the agent connects to the hub. The write names
+the hub, stores its credential and increases the epoch. So the agent never connects to two hubs with one epoch, even after a
+crash. If two processes of the agent write, one write fails, and this process reads the other owner.
 
 A secret without the hub's id, such as that of OCM's agent, is adopted: the hub of its kubeconfig is the owner.
 """
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 def owner_of(contents: Contents) -> HubId | None:
-    """The hub whose credential is in the owner's secret; None when there is none or it is unreadable."""
+    """Return the hub whose credential is in the owner's secret; None: there is no readable credential."""
     if named := contents.get(HUB_ID, b"").decode(errors="replace").strip():
         return HubId(named)
     with suppress(InvalidError):
@@ -38,8 +38,8 @@ def owner_of(contents: Contents) -> HubId | None:
 async def agreed(owner: Slot, slot: Slot, hub: HubId, *, held: Contents, kept: Contents) -> Contents:
     """The owner's secret with the newer credential of `held` (there) and `kept` (slot), unless another hub is the owner.
 
-    A missing or older copy is written: after a crash between the two writes, for an adopted secret, and when the owner's secret
-    was deleted or restored from a backup.
+    The result differs from `held` after a crash between the two writes, for an adopted secret, and if the owner's secret was
+    deleted or restored from a backup.
     """
     if owner_of(held) not in (None, hub):
         return held
@@ -63,7 +63,7 @@ def _pending_of(contents: Contents) -> Contents:
 
 
 def _begun(contents: Contents) -> datetime | None:
-    """Begin of the credential's validity; None when there is no complete one."""
+    """Return the begin of the credential's validity; None: there is no complete credential."""
     seen = view_stored(contents)
     return seen.chain[0].not_before if seen.chain and damage(seen) is None else None
 
@@ -79,7 +79,7 @@ class Owner:
 
 
 class OwnerConflictError(MusterError):
-    """Another copy of this agent has changed the owner's secret."""
+    """Another process of this agent has changed the owner's secret."""
 
     reason = "Conflict"
 
@@ -108,7 +108,7 @@ class OwnerRecord:
         return await self._write(known, lambda present: owned(present, credential_of(credential), hub), epoch)
 
     async def raise_epoch(self, known: Owner, *, reported_epoch: int = 0) -> Owner:
-        """Raise the epoch of the same owner above a hub's; keep the stored credential. Raises OwnerConflictError like `give`.
+        """Raise the owner's epoch above that of a hub. Keep the stored credential. Raises OwnerConflictError like `give`.
 
         A secret that was deleted, or restored from the time of another owner, is rewritten from `known`.
         """
@@ -122,11 +122,11 @@ class OwnerRecord:
         return await self._write(known, same, self._above(known, reported_epoch))
 
     def has_accepted_epoch(self, known: Owner) -> bool:
-        """Whether hubs accept its epoch; otherwise an earlier version or a wrong clock produced it."""
+        """Whether hubs accept the stored epoch. If not, an earlier version or a wrong clock produced it."""
         return is_accepted_epoch(known.epoch, self._clock.now())
 
     async def confirm(self, known: Owner) -> None:
-        """Raises OwnerConflictError when the secret differs."""
+        """Raises OwnerConflictError if the secret differs."""
         _check_owner(known, await self.read())
 
     def _above(self, known: Owner, reported_epoch: int) -> int:
@@ -140,7 +140,7 @@ class OwnerRecord:
         return _parsed(await Slot(self._secrets, OWNER_SECRET).change(checked))
 
     async def _keep(self, known: Owner) -> None:
-        """Keep the credential of the previous owner in its slot, unless that holds a newer one."""
+        """Store the credential of the previous owner in its slot, unless the slot has a newer credential."""
         chain = view_stored(known.contents).chain
         if known.hub_id is None or not chain:
             return

@@ -1,8 +1,8 @@
 """The agent's own secrets: a slot for each hub, and the owner's secret.
 
-A slot holds a credential and a pending request; it is changed by read, modify, write. Each hub has one, named after its id,
-with its credential and the request for the next one. The credential of the owner is also in the owner's secret, in Open
-Cluster Management's layout: other programs mount and mirror that one. Secrets that others delete are recreated from memory.
+Each hub has a slot, named after its id, with its credential and the pending request for the next credential. A slot is changed
+by read, modify, write. The credential of the owner is also in the owner's secret, in Open Cluster Management's layout, which
+other programs mount and mirror. If somebody deletes a secret, the agent recreates it from memory.
 """
 
 import asyncio
@@ -48,12 +48,12 @@ class Slot:
         self._last: SecretSnapshot | None = None
 
     async def read(self) -> Contents:
-        """The stored contents; empty when the secret does not exist."""
+        """Return the stored contents; empty if the secret does not exist."""
         self._last = await self._secrets.read(self.name)
         return self._last.contents
 
     async def change(self, edit: Callable[[Contents], Contents]) -> Contents:
-        """Store `edit(contents)`; after a concurrent change, read again and edit that."""
+        """Store `edit(contents)`. After a concurrent change, read the secret again and edit the new contents."""
 
         async def attempt() -> Contents:
             present, self._last = self._last or await self._secrets.read(self.name), None
@@ -63,9 +63,9 @@ class Slot:
         return await retried(attempt, (ConflictError, AlreadyExistsError), ATTEMPTS)
 
     async def forget(self) -> None:
-        """Delete the pending request; delete the secret if it holds no credential.
+        """Delete the pending request. Delete the secret if it has no credential.
 
-        It reads again instead of using the cache, because another process may have stored a credential since.
+        Reads the secret again instead of using the cache, because another process may have stored a credential since.
         """
         if CERTIFICATE in await self.read():
             await self.change(without_request)
@@ -78,9 +78,9 @@ class Slot:
 
 
 class OwnedSlot(Slot):
-    """The slot of the owner's hub: a credential stored in it is then stored in the owner's secret, too.
+    """The slot of the owner: a credential that is stored in the slot is then also stored in the owner's secret.
 
-    The credential of another hub that became the owner meanwhile is not overwritten.
+    If another hub has become the owner meanwhile, its credential is not overwritten.
     """
 
     def __init__(self, slot: Slot, owner: Slot, hub: HubId) -> None:
@@ -110,32 +110,32 @@ def hub_slot(secrets: Secrets, hub: HubId) -> Slot:
 
 
 def slot_at(secrets: Secrets, secret: str, hub: HubId) -> Slot:
-    """The slot of a secret's data for one hub, named after both."""
+    """Return the slot for one hub, named after the owner's secret and the hub."""
     return Slot(secrets, f"{secret}-{hub[:8]}")
 
 
 def without_request(contents: Contents) -> Contents:
-    """The contents without a pending request."""
+    """Return the contents without a pending request."""
     return {key: content for key, content in contents.items() if key not in (PENDING_KEY, PENDING_REQUEST, REQUEST_NAME)}
 
 
 def credential_of(contents: Contents) -> Contents:
-    """The credential in a slot or in the owner's secret, without the keys of the owner."""
+    """Return the credential of a slot or of the owner's secret, without the keys of the owner record."""
     return {key: content for key, content in without_request(contents).items() if key not in (HUB_ID, EPOCH)}
 
 
 def owned(present: Contents, credential: Contents, hub: HubId) -> Contents:
-    """The owner's secret with the `credential` of `hub`. The epoch and the keys of others stay."""
+    """Return the owner's secret with the `credential` of `hub`. The epoch and the keys of other programs stay."""
     return {**without_trust(without_credential(present)), **credential, HUB_ID: hub.encode()}
 
 
 def without_trust(contents: Contents) -> Contents:
-    """The contents without the trust in the hub: a CA of one hub is not valid for another hub or for its replacement."""
+    """Return the contents without the hub's CAs, which are not valid for another hub or a replacement."""
     return {key: content for key, content in contents.items() if key not in (KUBECONFIG, ORIGIN)}
 
 
 def without_credential(contents: Contents) -> Contents:
-    """The contents that a new credential keeps. An old recovery certificate belongs to the old key, so it is removed."""
+    """Return the contents that stay with a new credential. An old recovery certificate is for the old key, so it is removed."""
     return {key: content for key, content in contents.items() if key not in (CERTIFICATE, KEY, RECOVERY, TOKEN_FILE)}
 
 
@@ -143,7 +143,7 @@ RESTORE_PERIOD = timedelta(seconds=30)
 
 
 class RestoringSecrets(Secrets):
-    """`inner`, with a memory of the last contents of the owner's secret and the hubs' slots.
+    """Wraps `inner` and remembers the last contents of the owner's secret and of the hubs' slots.
 
     Nothing is recreated after `spoke leave`, or by a process that does not hold the Lease (`inner` refuses its writes), or in a
     namespace that is being deleted. `record_event` is called with a reason and a message for an Event.
@@ -157,7 +157,7 @@ class RestoringSecrets(Secrets):
         self._log = LogOnce(log)
 
     async def read(self, name: str) -> SecretSnapshot:
-        """Read a secret; recreate it first if it is missing and known."""
+        """Read a secret. If it is missing and its contents are known, recreate it first."""
         snapshot = await self._inner.read(name)
         if snapshot.version is None and name in self._known:
             return await self._restore(name) or snapshot
@@ -193,7 +193,7 @@ class RestoringSecrets(Secrets):
         return snapshot
 
     async def _restore(self, name: str) -> SecretSnapshot | None:
-        """The recreated secret; None when it was not recreated."""
+        """Recreate a secret and return it; None: it was not recreated."""
         async with self._one:
             if LEFT in (await self._inner.read(OWNER_SECRET)).contents:
                 self._known.clear()

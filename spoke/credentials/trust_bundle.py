@@ -1,7 +1,7 @@
 """The CAs with which the agent verifies a hub: parsing, checking, trying and storing a bundle that the hub announces.
 
-The kubeconfig of a credential holds the CAs trusted now, because other programs mount it. If the bootstrap kubeconfig named
-others at registration, those are stored beside it: an unchanged bootstrap kubeconfig is no reason to register again
+The kubeconfig of a credential contains the CAs trusted now, because other programs mount it. If the bootstrap kubeconfig named
+other CAs at registration, the slot stores these too: an unchanged bootstrap kubeconfig is no reason to register again
 (`spoke.domain.credential`).
 """
 
@@ -23,20 +23,20 @@ from spoke.ports.hub import Dial
 MAX_CERTIFICATES = 16
 """Largest number of CAs in a bundle."""
 TRIALS = 3
-"""Failed connections with a bundle before it is refused."""
+"""Number of failed connections with a bundle before the agent refuses it."""
 
 log = structlog.get_logger(__name__)
 
 
 def fingerprints(authorities: bytes) -> tuple[str, ...]:
-    """Hex SHA-256 of the DER of each CA (PEM), sorted; empty when unreadable."""
+    """Return the hex SHA-256 of the DER of each CA (PEM), sorted; empty if unreadable."""
     with suppress(InvalidError):
         return tuple(sorted({each.fingerprint for each in parse_chain(authorities)}))
     return ()
 
 
 def checked(bundle: bytes, now: datetime) -> tuple[CertificateFacts, ...]:
-    """The CAs of an announced bundle. Raises InvalidError with the defect; `now` is the hub's time."""
+    """Return the CAs of an announced bundle. Raises InvalidError with the defect. `now` is the hub's time."""
     try:
         authorities = parse_chain(bundle)
     except InvalidError:
@@ -52,10 +52,10 @@ def checked(bundle: bytes, now: datetime) -> tuple[CertificateFacts, ...]:
 
 
 async def tried(connection: HubConnection, bundle: bytes, dial: Dial) -> None:
-    """Connect to the hub with `bundle` as the only trusted CAs. Raises InvalidError when it does not verify this hub.
+    """Connect to the hub with `bundle` as the only trusted CAs. Raises InvalidError if they do not verify this hub.
 
-    Raises UnavailableError when the hub is unreachable with the present CAs, too. A replica may die between two connections, so
-    a bundle is refused only after TRIALS failures, each followed by a success with the present CAs.
+    Raises UnavailableError if the hub is also unreachable with the present CAs. A replica may end between two connections, so a
+    bundle is refused only after TRIALS failures, each followed by a success with the present CAs.
     """
     for _ in range(TRIALS):
         if await _meets(connection, bundle, dial):
@@ -79,7 +79,7 @@ async def _meets(connection: HubConnection, authorities: bytes, dial: Dial) -> b
 
 
 def with_trust_bundle(contents: Contents, bundle: bytes) -> Contents:
-    """A credential that verifies its hub by `bundle` alone. Raises InvalidError without a readable kubeconfig."""
+    """Return a credential that verifies its hub only with `bundle`. Raises InvalidError without a readable kubeconfig."""
     seen = view_stored(contents)
     if seen.hub is None:
         raise InvalidError("the stored kubeconfig cannot be read")
@@ -90,7 +90,7 @@ def with_trust_bundle(contents: Contents, bundle: bytes) -> Contents:
 
 
 def known_by(connection: HubConnection, authorities: bytes) -> HubConnection:
-    """The same connection with these CAs (PEM) for the hub. Raises InvalidError."""
+    """Return the same connection with these CAs (PEM) for the hub. Raises InvalidError."""
     return replace(
         connection,
         kubeconfig=with_authority(connection.kubeconfig, authorities),
@@ -116,7 +116,7 @@ def _is_of(contents: Contents, hub: HubId) -> bool:
 
 
 class StoredTrust:
-    """The stored trust in one hub while the agent has no session with it."""
+    """Stores the CAs of one hub while the agent has no session with this hub."""
 
     def __init__(self, slot: Slot, hub: HubId, dial: Dial) -> None:
         self._slot = slot
@@ -125,9 +125,9 @@ class StoredTrust:
         self._refused = b""
 
     async def update(self, connection: HubConnection, bundle: bytes, now: datetime) -> bool:
-        """Check, try and store the CAs that a hub announces; return whether the stored trust changed.
+        """Check, try and store the CAs that a hub announces. Return whether the stored CAs changed.
 
-        A refused bundle is logged once. Raises MusterError when it cannot be tried or stored now.
+        A refused bundle is logged once. Raises MusterError if the bundle cannot be tried or stored now.
         """
         if bundle == self._refused or fingerprints(bundle) == fingerprints(connection.address.ca):
             return False
@@ -144,7 +144,7 @@ class StoredTrust:
 
 
 def trust_in(contents: Contents, hub: HubConnection) -> Mapping[str, bytes]:
-    """The stored trust in this hub; else the trust of the connection."""
+    """Return the stored CAs of this hub, else the CAs of the connection."""
     seen = view_stored(contents)
     if seen.hub is not None and seen.hub.hub_id == hub.hub.hub_id:
         return {key: contents[key] for key in (KUBECONFIG, ORIGIN) if key in contents}

@@ -1,1 +1,1 @@
-"""The other hubs of the list: candidates, standby registration, reconnects."""
+"""Other hubs of the agent's list: candidates, standby registration, reconnects."""

@@ -35,13 +35,13 @@ log = structlog.get_logger(__name__)
 
 
 SHORTEST_TRY = 0.01
-"""Seconds; no further attempt is made if less than this is left."""
+"""Shortest time in seconds that must be left for a further attempt."""
 
 
 class ReconnectTimeout:
-    """How long a lost hub is retried before the agent changes hub; drawn at the first loss after a session that lasted.
+    """Time for which the agent retries a lost hub before it changes hub, drawn at the first loss after a long enough session.
 
-    `is_lost` returns whether the previous hub is lost, too: of several unreachable hubs, only the first is waited for.
+    `is_lost` returns whether the previous hub is lost too: if several hubs are unreachable, the agent waits only for the first.
     """
 
     def __init__(self, options: Hubs, is_lost: Callable[[], bool], clock: Clock, random: Random) -> None:
@@ -55,7 +55,7 @@ class ReconnectTimeout:
 
     @property
     def left(self) -> float | None:
-        """Seconds left; 0: it is over; None: nothing is lost."""
+        """Return the seconds left; 0: the time is over; None: no hub is lost."""
         if self._lost_at is None:
             return None
         left = self._lost_at + self._drawn - self._clock.monotonic()
@@ -72,7 +72,7 @@ class ReconnectTimeout:
         self._lost_at = None
 
     def lost(self) -> bool:
-        """Record a loss; return whether the session lasted long enough to reset earlier failures."""
+        """Record a loss. Return whether the session lasted long enough to reset earlier failures."""
         now, opened = self._clock.monotonic(), self._opened_at
         steady = opened is not None and now - opened >= self._options.steady.total_seconds()
         if self._lost_at is None or steady:
@@ -85,18 +85,18 @@ class ReconnectTimeout:
 
 REST_TIMER, FAIL_BACK_TIMER = "hub-rest", "hub-fail-back"
 ANSWERED_REST = timedelta(seconds=10)
-"""Longest rest of a hub that has answered StandBy since its failure. Hubs that only refuse sessions answer it, too."""
+"""Longest rest of a hub that has answered StandBy since its failure, as hubs do that only refuse sessions."""
 WORKED_SECONDS = 2.0
-"""Seconds; a hub whose session lasted this long rests only for the first, short rest once it has answered StandBy."""
+"""If a hub's session lasted this long (seconds), its rest after an answer to StandBy is the first, short rest."""
 ROUNDING_MARGIN = timedelta(milliseconds=1)
-"""Added to the end of a rest, so that rounding cannot place the wake-up before it."""
+"""Added to the end of a rest, so that a rounded wake-up time is not before the end."""
 
 
 @dataclass(slots=True)
 class _Memory:
     backoff: Backoff
     failed_at: float = 0.0
-    """By the monotonic clock, as `until`, so that changes of the wall clock do not extend the rest."""
+    """Time of the monotonic clock, like `until`, so that changes of the wall clock do not extend the rest."""
     until: float = 0.0
     answered_until: float = 0.0
     """End of the rest if the hub answers StandBy after the failure."""
@@ -105,7 +105,7 @@ class _Memory:
 
 @dataclass(eq=False)
 class HubList:
-    """Written by the agent; read by the choice, by the session's owner, and by `spoke status`."""
+    """The agent's hub list. The agent writes it; the choice of a hub, the session and `spoke status` read it."""
 
     options: Hubs
     standby: Standby
@@ -125,7 +125,7 @@ class HubList:
         self._ready_since: dict[HubId, float] = {}
         self._lost_since: float | None = None
         self._opened_at: float | None = None
-        """When the session with the owner was opened, until its first failure."""
+        """Time at which the session with the owner was opened, until its first failure."""
         self._decision: HubDecision | None = None
         self._decided_at: datetime | None = None
 
@@ -146,7 +146,7 @@ class HubList:
         self._show()
 
     def attend(self, listing: BootstrapListing, owner: Owner, busy: HubId, agent: AgentIdentity) -> None:
-        """Set list and owner, and `busy`, the hub whose state the agent itself determines; standby registration follows."""
+        """Set list, owner, and `busy`, the hub whose state the agent itself determines. Starts standby registration."""
         self.update(listing, owner)
         self._busy = busy
         self.standby.attend(StandbyContext(listing, agent, busy, owner.hub_id, owner.epoch))
@@ -163,7 +163,7 @@ class HubList:
         return hub in self._met or hub in self.standby.hubs
 
     def fail(self, hub: HubId, why: str) -> None:
-        """Let the hub rest; each failure extends the rest until `reset_failures`. See `ANSWERED_REST`."""
+        """Let the hub rest. Each failure extends the rest until `reset_failures`. See `ANSWERED_REST`."""
         memory = self._memories.setdefault(hub, _Memory(self.options.rest.backoff(self.random)))
         rest = memory.backoff.next()
         now, opened_at = self.clock.monotonic(), self._opened_at
@@ -199,7 +199,7 @@ class HubList:
         return tuple(each.hub for each in self.candidates())
 
     def decide(self) -> HubDecision | None:
-        """Choose the hub for the session; None when the list is empty."""
+        """Choose the hub for the session; None: the list is empty."""
         candidates, now = self.candidates(), self.clock.now()
         self._wake_for_the_way_back(candidates, now)
         lost_since = self._when(self._lost_since, now)
@@ -217,7 +217,7 @@ class HubList:
         return found.name if found is not None else hub
 
     def take(self, decision: HubDecision) -> bool:
-        """Adopt a decision; return whether it differs from the last one and must be announced."""
+        """Store a decision. Return whether it differs from the last decision and must be announced."""
         same = self._decision is not None and (self._decision.hub_id, self._decision.why) == (decision.hub_id, decision.why)
         if decision.why is ChoiceReason.KEPT and self._decision is not None and self._decision.hub_id == decision.hub_id:
             same = True

@@ -1,8 +1,8 @@
-"""Standby registration: one StandbyRegistration for each hub of the list except the one that the agent itself deals with.
+"""Standby registration: one StandbyRegistration for each hub of the list except the busy hub, which the agent itself handles.
 
-When a hub becomes that one, its registration stops at once and leaves the slot to the agent. A write may still be in progress;
-each write of a slot checks the version that it read, so that the later of two writes sees the earlier.
-A slot is deleted when its hub has been off the list for a while, and only if the whole list is known.
+When a hub becomes busy, its registration stops immediately and no longer writes the slot. A write may still be in progress:
+each write of a slot checks the version that it read, so that the later of two writes sees the earlier write. A slot is deleted
+some time after its hub has left the list, and only if the whole list is known.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from spoke.failover.standby_registration import StandbyIdentity, StandbyRecord, 
 from spoke.options import AgentOptions, AgentPorts
 
 SWEEP_DELAY = timedelta(minutes=1)
-"""How long a hub must have been off the list before its slot is deleted: a file may be replaced in two steps."""
+"""Time after which the slot of a hub that has left the list is deleted. A file may be replaced in two steps."""
 
 log = structlog.get_logger(__name__)
 
@@ -40,9 +40,9 @@ class StandbyContext:
     listing: BootstrapListing
     agent: AgentIdentity
     busy: HubId | None = None
-    """The hub that the agent itself deals with: standby registration makes no call there. None: no hub."""
+    """The hub that the agent itself handles: standby registration does not call this hub. None: no hub."""
     owner: HubId | None = None
-    """The hub that holds the session according to the owner's secret; None: none yet."""
+    """The owner according to the owner's secret; None: no owner yet."""
     epoch: int = 0
 
 
@@ -71,11 +71,11 @@ class Standby:
         return max(self._claims.values(), default=0)
 
     def answered_at(self, hub: HubId) -> float | None:
-        """When the hub last answered StandBy and would accept a session (monotonic); None: not since it is a standby hub."""
+        """Return when the hub last answered StandBy and would accept a session (monotonic); None: never as a standby hub."""
         return self._running[hub][0].answered_at if hub in self._running else None
 
     def attend(self, post: StandbyContext) -> None:
-        """Set the hubs to register at; returns at once. A hub that is no longer busy is then informed of the owner."""
+        """Set the hubs to register at, without waiting. A hub that is no longer busy then gets the owner by StandBy."""
         if not self._options.standby_registration:
             return
         self._post = post
@@ -84,7 +84,7 @@ class Standby:
         self._stirred.set()
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` on every change of `hubs`; return a function that ends this."""
+        """Call `changed` on every change of `hubs`. Return a function that removes the callback."""
         self._listeners.append(changed)
         return lambda: self._listeners.remove(changed)
 
@@ -108,7 +108,7 @@ class Standby:
             self._running.clear()
 
     async def _reconcile(self, post: StandbyContext) -> None:
-        """Start and stop registrations as `post` requires. One with other credentials or names continues from the slot."""
+        """Start and stop registrations as `post` requires. With other credentials or names, continue from the slot."""
         wanted = {hub.hub_id: hub for hub in post.listing.hubs if hub.hub_id != post.busy}
         self._claims = {hub: self._claims[hub] for hub in (*wanted, post.busy) if hub in self._claims}
         identity = StandbyIdentity(post.agent, post.owner, post.epoch)
@@ -167,11 +167,11 @@ _EVENTS = {
     HubState.REVOKED: ("HubRevoked", "the hub {name} has revoked this cluster's credential: {trouble}"),
     HubState.LOST: ("HubLost", "there is no credential for the hub {name}, and no way to one: {trouble}"),
 }
-"""Reason and message of the Event when a hub comes into this state."""
+"""Reason and message of the Event for a hub's new state."""
 
 
 def _events(before: StandbyRecord, after: StandbyRecord) -> Iterator[tuple[str, str]]:
-    """The announcements of a change: the reason of an Event and a sentence."""
+    """Yield the Events of a change: reason and message."""
     name, state, ends_at = after.hub.name, after.hub.state, after.hub.credential_ends_at
     if state is not before.hub.state and state in _EVENTS:
         reason, message = _EVENTS[state]

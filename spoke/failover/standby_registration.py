@@ -50,17 +50,17 @@ from spoke.registration.csr_flow import RequestDeniedError, pends_for, read_pend
 from spoke.registration.register import RECOVERABLE, Registration, renewal
 
 DEFAULT_PERIOD = timedelta(minutes=5)
-"""Time between two StandBy calls when the hub asks for none."""
+"""Time between two StandBy calls if the hub requests no interval."""
 RECHECK_DELAY, MAX_PERIOD = timedelta(seconds=1), timedelta(hours=12)
 MIN_PERIOD = timedelta(seconds=5)
-"""Shortest time between two StandBy calls, whatever the hub asks for."""
+"""Shortest time between two StandBy calls, even if the hub requests a shorter interval."""
 DECISION_TIMEOUT = timedelta(minutes=2)
-"""How long one round waits for the decision on a renewal. The request stays; the next round resumes it."""
+"""Time for which one round waits for the decision on a renewal. The request stays, and the next round resumes it."""
 LOST_PAUSE = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
-"""Between attempts that can succeed only if our clock is wrong or the hub changes its decision."""
+"""Pause between attempts that can succeed only if this clock is wrong or the hub changes its decision."""
 CLAIM_PERIOD = timedelta(hours=1)
 UNRENEWED_SHARE = 0.1
-"""A credential that is not renewed with this share of its lifetime left is reported to operators."""
+"""Remaining share of the lifetime at which the agent reports a credential that is not renewed."""
 
 log = structlog.get_logger(__name__)
 
@@ -103,7 +103,7 @@ class StandbyRegistration:
         self._slot = hub_slot(self.ports.secrets, self.bootstrap.hub_id)
         self._trust = StoredTrust(self._slot, self.bootstrap.hub_id, self.ports.dial)
         self._renewal: RenewalTime | None = None
-        """Of the certificate in use."""
+        """The renewal of the certificate in use."""
         self._registration = Registration(
             self.options, self.ports, hub_clock=self._clock, progress=AgentProgress(self.ports.clock)
         )
@@ -113,7 +113,7 @@ class StandbyRegistration:
         self._without_standby = False
         """This hub does not implement StandBy."""
         self._routes = 1
-        """How many credentials can yield a new certificate, as far as their validity shows."""
+        """Number of valid credentials with which the agent can get a new certificate."""
         self._last_route = False  # the only usable credential was the one tried
         self._renews_at = 0.0
         self._overtaken_at: float | None = None
@@ -197,7 +197,7 @@ class StandbyRegistration:
             await client.close()
 
     async def _register(self, contents: Contents, finding: CredentialFinding) -> Contents | None:
-        """None: the hub's time has just been learned, by which the credential is to be judged again."""
+        """Register. Returns None if the hub's time is new: the credential must then be checked again with this time."""
         self._hold(None)
         names, bootstrap, now = self.identity.agent.names, self.bootstrap.connection, self._clock.now()
         recovers = finding.flaw in RECOVERABLE and recovery_connection(contents, names, now) is not None
@@ -210,7 +210,7 @@ class StandbyRegistration:
         return await self._registration.obtain(route, self.identity.agent, contents, finding)
 
     async def _at(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
-        """With a credential: call StandBy, and renew the credential when it is due."""
+        """Call StandBy with a credential, and renew the credential when it is due."""
         answer = await self._stand_by(client, connection)
         self._clock.set_time(answer.time)
         self._accept(connection, answer)
@@ -252,7 +252,7 @@ class StandbyRegistration:
         self._publish(StandbyRecord(replace(self.record.hub, state=state), trouble, ends_soon=soon, epoch=epoch))
 
     def _claimed(self, epoch: int) -> int:
-        """Limit the epoch that the hub claims: a higher one counts once per `CLAIM_PERIOD`, as each costs a session."""
+        """Limit the epoch that the hub claims: a higher epoch counts once per `CLAIM_PERIOD`, because each costs a session."""
         now = self.ports.clock.monotonic()
         if epoch <= max(self.identity.epoch, self.record.epoch):
             return epoch
@@ -276,7 +276,7 @@ class StandbyRegistration:
             raise
 
     async def _ask(self, client: HubClient, trusted: Sequence[str]) -> StandbyAnswer:
-        """Call StandBy; only query a hub that is still the owner or does not implement StandBy."""
+        """Call StandBy. Only query the hub if it is still the owner or does not implement StandBy."""
         identity = self.identity
         if not self._without_standby and identity.owner != self.bootstrap.hub_id:
             try:
@@ -288,7 +288,7 @@ class StandbyRegistration:
         return StandbyAnswer(accepted=True, epoch=0, time=info.time, trust_bundle=info.trust_bundle)
 
     async def _give_up(self, connection: HubConnection, finding: CredentialFinding) -> None:
-        """Restore the previous certificate once; without one, the next round registers at the hub again."""
+        """Restore the previous certificate once. If there is none, the next round registers at the hub again."""
         previous, self._previous = self._previous, {}
         if not previous or previous.get(CERTIFICATE) == connection.identity.certificate:
             self._judge.reject(finding)
@@ -315,7 +315,7 @@ class StandbyRegistration:
         return self.record.hub.credential_ends_at is not None
 
     def _hold(self, ends_at: datetime | None) -> None:
-        """Record when the credential ends; None: there is none. LOST and REVOKED persist until the hub accepts a credential."""
+        """Record when the credential ends; None: no credential. LOST and REVOKED stay until the hub accepts a credential."""
         state = self.record.hub.state
         if ends_at is None and state not in (HubState.LOST, HubState.REVOKED):
             state = HubState.REGISTERING
