@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.https_door.storage.sessions import SessionStorage
@@ -12,7 +11,7 @@ from hub.registry.kinds import DEFINITIONS
 from hub.registry.managedclusters.resource import leased
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.core import CONFIG_MAP, LEASE, NAMESPACE, SECRET, SERVICE_ACCOUNT
-from machinery.apiserver.kinds.declaration import OPEN, builtin, record
+from machinery.apiserver.kinds.declaration import builtin
 from machinery.apiserver.kinds.events import CONVERSION, EVENT, EVENTS_V1
 from machinery.apiserver.resource import ApiGroup, Resource
 from machinery.apiserver.storage import Admit, Storage
@@ -43,8 +42,8 @@ def groups_of(
         replace(EVENT, storage=events),
         NAMESPACE,
         SECRET,
-        _empty("", "Service", _SERVICE, short_names=("svc",), categories=("all",), namespaced=True),
-        _empty("apiextensions.k8s.io", "CustomResourceDefinition", _DEFINITION, short_names=("crd", "crds")),
+        builtin("services", storage=MemoryStorage()),
+        builtin("customresourcedefinitions.apiextensions.k8s.io", storage=MemoryStorage()),
         SERVICE_ACCOUNT,
         replace(EVENTS_V1, storage=ConvertedStorage(events, CONVERSION)),
         CERTIFICATE_SIGNING_REQUEST,
@@ -56,13 +55,3 @@ def groups_of(
         is_admitted = each.storage is None and each.admit is None
         found.setdefault(each.group, []).append(replace(each, admit=admit) if is_admitted else each)
     return [ApiGroup(name, tuple(members)) for name, members in found.items()]
-
-
-_SERVICE = "Service is a named abstraction of software service. This server runs none and lists none."
-_DEFINITION = "CustomResourceDefinition is a kind that users add. This server takes none and lists none."
-
-
-def _empty(group: str, kind: str, description: str, **others: Any) -> Resource:
-    schema = record(description, spec=OPEN)
-    name, verbs, storage = f"{kind.lower()}s", ("get", "list", "watch"), MemoryStorage()
-    return builtin(group=group, name=name, kind=kind, verbs=verbs, schema=schema, storage=storage, **others)

@@ -10,64 +10,14 @@ import msgspec
 from hub.api.auditrecords import DRY_RUN, AuditEntry, AuditPosition, AuditQuery, AuditSize, named
 from hub.api.meta import document as doc
 from hub.ports import Transaction
-from hub.registry.generic.definition import ResourceDefinition, own_resource
-from hub.registry.generic.schemas import INT32, INT64, MOMENT, TEXT, TEXT_MAP, TEXTS, cell, described, record, words
+from hub.registry.generic.definition import ResourceDefinition, declared
 from hub.registry.generic.virtual import VirtualStorage, not_found
-from machinery.apiserver.resource import AGE, Column, TableRow
+from machinery.apiserver.resource import TableRow
 from machinery.apiserver.storage import GroupResource
 from machinery.errors import BadRequestError, TooLargeError
 from machinery.meta.objects import Key, Page, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
 from machinery.meta.timestamps import format_time, parse_time
-
-_FREE = {"x-kubernetes-preserve-unknown-fields": True}
-"""Any type, because a JSON patch is a list."""
-_USER = record(
-    "",
-    username=described(TEXT, "Name of the user."),
-    uid=described(TEXT, "uid of the user."),
-    groups=described(TEXTS, "Groups of the user."),
-    extra={"type": "object", "additionalProperties": TEXTS, "description": "Further facts about the user."},
-)
-SCHEMA = record(
-    "AuditRecord is a request that the hub's audit policy records, as in audit.k8s.io/v1. Select by user, verb, resource, "
-    "namespace, name, since and until, as in since=2026-11-21T08:00:00Z,verb=delete.",
-    level=described(TEXT, "Recorded detail: Metadata, Request or RequestResponse."),
-    auditID=described(TEXT, "Id of the request; the header Audit-Id of its response."),
-    stage=described(
-        TEXT, "ResponseStarted, ResponseComplete, Panic; Dropped: records that were lost because the queue was full."
-    ),
-    requestURI=described(TEXT, "Path and query of the request."),
-    verb=described(TEXT, "Verb of the request."),
-    user=described(_USER, "The authenticated user."),
-    impersonatedUser=described(_USER, "The impersonated user."),
-    sourceIPs=described(TEXTS, "Addresses of the client and of proxies."),
-    userAgent=described(TEXT, "The client's program."),
-    objectRef=record(
-        "The object of the request.",
-        resource=described(TEXT, "Its resource."),
-        namespace=described(TEXT, "Its namespace."),
-        name=described(TEXT, "Its name."),
-        uid=described(TEXT, "Its uid."),
-        apiGroup=described(TEXT, "Its API group."),
-        apiVersion=described(TEXT, "Version of its API."),
-        subresource=described(TEXT, "The subresource."),
-    ),
-    responseStatus=record(
-        "The outcome.", code=described(INT32, "HTTP status."), reason=described(TEXT, "Reason of the error.")
-    ),
-    requestObject=described(_FREE, "Body of the request."),
-    responseObject=described(_FREE, "Body of the response."),
-    requestReceivedTimestamp=described(MOMENT, "When the request arrived."),
-    stageTimestamp=described(MOMENT, "When the stage was reached."),
-    annotations=described(TEXT_MAP, "Further facts, such as the reason of the authorization."),
-    dropped=record(
-        "Lost records.",
-        count=described(INT64, "Their number."),
-        first=described(MOMENT, "Time of the first."),
-        last=described(MOMENT, "Time of the last."),
-    ),
-)
 
 
 def _object(row: TableRow) -> str:
@@ -86,30 +36,8 @@ def _verb(row: TableRow) -> str:
     return f"{row.document.get('verb', '')}{' (dry run)' if dry else ''}"
 
 
-_IMPERSONATED = cell("impersonatedUser", "username", absent="")
-COLUMNS = (
-    Column("Time", cell("stageTimestamp", absent=""), description="When the response was sent."),
-    Column("User", cell("user", "username", absent=""), description="The authenticated user."),
-    Column("Verb", _verb, description="Verb of the request."),
-    Column("Object", _object, description="Resource, name and subresource of the object."),
-    Column("Namespace", cell("objectRef", "namespace", absent=""), description="Namespace of the object."),
-    Column("Code", cell("responseStatus", "code", absent=""), type="integer", description="HTTP status of the response."),
-    Column("Stage", cell("stage", absent=""), description="Stage of the request.", priority=1),
-    Column("As", _IMPERSONATED, description="The impersonated user.", priority=1),
-    Column("Source", words("sourceIPs", separator=", "), description="Addresses of the client and of proxies.", priority=1),
-    Column("Audit-ID", cell("auditID", absent=""), description="Id of the request.", priority=1),
-    AGE,
-)
-
-
 AUDIT_RECORD = ResourceDefinition(
-    own_resource(
-        "auditrecords",
-        "AuditRecord",
-        SCHEMA,
-        COLUMNS,
-        selectable_names=("user", "verb", "resource", "namespace", "name", "since", "until"),
-    ),
+    declared("auditrecords.hub", {"Verb": _verb, "Object": _object}),
     bind=lambda shown, store, _own: replace(shown, storage=AuditStorage(store, shown.api_version())),
     stored=False,
 )

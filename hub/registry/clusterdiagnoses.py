@@ -12,41 +12,15 @@ from hub.api.clusterdiagnoses import ClusterFacts, CredentialState, Diagnosis, D
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS
 from hub.ports import Transaction
-from hub.registry.generic.definition import computed, own_resource
-from hub.registry.generic.schemas import FLAG, TEXT, cell, described, listing, record
+from hub.registry.generic.definition import computed, declared
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.liveness import brake
-from machinery.apiserver.resource import Column
 from machinery.apiserver.storage import GroupResource
 from machinery.errors import MethodNotAllowedError, NotFoundError
 from machinery.identity import CLUSTER_LABEL, ClusterName, cluster_name
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject
 from machinery.meta.selectors import parse_label_selector
 
-_PARTS = {
-    "step": described(TEXT, "Name of the step."),
-    "state": described(TEXT, "Ok, Waiting (for a decision or a start), Warning, or Broken."),
-    "reason": described(TEXT, "The finding in one word, for programs."),
-    "message": described(TEXT, "The finding, for people."),
-    "advice": described(TEXT, "What to do."),
-}
-SCHEMA = record(
-    "ClusterDiagnosis shows why a cluster is not Available. It is computed when it is read, from the bootstrap credentials, "
-    "decisions, certificate, session, heartbeats, clock, API server and add-ons, and exists for every valid cluster name.",
-    status=record(
-        "Result of the diagnosis.",
-        well=described(FLAG, "Whether the cluster is Available and each step is Ok."),
-        available=described(TEXT, "Status of the condition Available: True, False or Unknown."),
-        cause=record("The first step that is not Ok; absent: there is none.", **_PARTS),
-        steps=listing(record("A step.", **_PARTS), description="All steps in order."),
-    ),
-)
-_COLUMNS = (
-    Column("Available", cell("status", "available"), description="Status of the condition Available."),
-    Column("Cause", cell("status", "cause", "reason", absent=""), description="Reason of the first step that is not Ok."),
-    Column("Message", cell("status", "cause", "message", absent=""), description="Its finding."),
-    Column("Advice", cell("status", "cause", "advice", absent=""), description="What to do.", priority=1),
-)
 FALLS_OF = timedelta(hours=1)
 
 
@@ -110,6 +84,4 @@ def _step(finding: DiagnosisFinding) -> dict[str, str]:
     return {**step, "advice": finding.advice} if finding.advice else step
 
 
-CLUSTER_DIAGNOSIS = computed(
-    own_resource("clusterdiagnoses", "ClusterDiagnosis", SCHEMA, _COLUMNS, verbs=("get",)), storage=DiagnosisStorage
-)
+CLUSTER_DIAGNOSIS = computed(declared("clusterdiagnoses.hub"), storage=DiagnosisStorage)

@@ -16,10 +16,8 @@ from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_
 from hub.ports import Transaction
 from hub.registry import namespaces
 from hub.registry.generic import objects
-from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import CONDITION, TEXT, condition_column, described, listing, record
+from hub.registry.generic.definition import ResourceDefinition, declared
 from hub.registry.managedclustersets import all_sets
-from machinery.apiserver.resource import AGE, STATUS, Resource
 from machinery.identity import CLUSTER_LABEL
 from machinery.meta import conditions
 from machinery.meta.objects import Document, Key, Query, StoredObject
@@ -126,36 +124,4 @@ def affected_clusters(tx: Transaction, namespace: str) -> frozenset[str]:
     )
 
 
-_PROPERTY = record("A property.", ("name", "value"), name=described(TEXT, "Its name."), value=described(TEXT, "Its value."))
-_MANAGER = record("The manager of the cluster and of this profile.", ("name",), name=described(TEXT, "Its name."))
-SCHEMA = record(
-    "ClusterProfile represents a single cluster in a multi-cluster deployment.",
-    ("spec",),
-    spec=record(
-        "The cluster and its manager.",
-        ("clusterManager",),
-        displayName=described(TEXT, "displayName is a human-readable name of the cluster."),
-        clusterManager=_MANAGER,
-    ),
-    status=record(
-        "The state of the cluster.",
-        conditions=listing(CONDITION, "type", description="conditions: ControlPlaneHealthy, Joined."),
-        version=record("version of the cluster.", kubernetes=described(TEXT, "its Kubernetes version.")),
-        properties=listing(_PROPERTY, "name", description="properties are facts about the cluster."),
-    ),
-)
-
-
-CLUSTER_PROFILE = ResourceDefinition(
-    Resource(
-        group=GROUP,
-        version=VERSION,
-        name="clusterprofiles",
-        kind=KIND,
-        namespaced=True,
-        schema=SCHEMA,
-        subresources=(STATUS,),
-        columns=(condition_column("Joined", "Joined"), condition_column("Healthy", "ControlPlaneHealthy"), AGE),
-        counts_generations=True,
-    )
-)
+CLUSTER_PROFILE = ResourceDefinition(declared(CLUSTER_PROFILES))

@@ -7,41 +7,15 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selection import CONDITIONS, HUB_ACCEPTS, VERSION
 from hub.ports import Transaction
-from hub.registry.generic.definition import computed, own_resource
-from hub.registry.generic.schemas import FLAG, INT64, MOMENT, TEXT, cell, described, record
+from hub.registry.generic.definition import computed, declared
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.liveness import brake
-from machinery.apiserver.resource import Column, TableRow, age_of
+from machinery.apiserver.resource import TableRow, age_of
 from machinery.apiserver.storage import Actor, GroupResource, UpdateFunc
 from machinery.errors import MethodNotAllowedError
 from machinery.meta import conditions
 from machinery.meta.objects import Key, StoredObject
 from machinery.meta.timestamps import format_time
-
-_NUMBERS = {"type": "object", "additionalProperties": INT64}
-SCHEMA = record(
-    "ClusterSummary counts the managed clusters by their state. There is one, named fleet, which is computed when it is read.",
-    spec=record(
-        "Requested action.",
-        releaseBrake=described(FLAG, "Writing true releases the brake; the field is not stored."),
-    ),
-    status=record(
-        "The counts.",
-        clusters=described(INT64, "All clusters."),
-        accepted=described(INT64, "Accepted clusters."),
-        waiting=described(INT64, "Clusters that wait for acceptance or are denied."),
-        available=described(_NUMBERS, "Clusters by availability: True, False, Unknown, or Never (no heartbeat yet)."),
-        brake=record(
-            "The brake postpones taints, alarms, stale marks and removals when many clusters become Unknown at once.",
-            holds=described(FLAG, "Whether the brake is active."),
-            since=described(MOMENT, "When it became active."),
-            silent=described(INT64, "Unknown clusters when the brake became active."),
-            fleet=described(INT64, "Clusters that were available before."),
-            message=described(TEXT, "Details for people."),
-        ),
-        versions=described(_NUMBERS, "Clusters by Kubernetes version."),
-    ),
-)
 
 
 def _brake_cell(row: TableRow) -> str:
@@ -49,19 +23,6 @@ def _brake_cell(row: TableRow) -> str:
     return f"held for {age_of(str(state.get('since')), row.now)}" if state.get("holds") else "off"
 
 
-_COUNTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("Clusters", ("clusters",), "All managed clusters."),
-    ("Accepted", ("accepted",), "Accepted clusters."),
-    ("Waiting", ("waiting",), "Clusters that wait for acceptance or are denied."),
-    ("Available", ("available", "True"), "Available clusters."),
-    ("Unavailable", ("available", "False"), "Clusters whose agent reports that the API server does not answer."),
-    ("Unknown", ("available", "Unknown"), "Clusters without heartbeats within the grace period."),
-    ("Never", ("available", "Never"), "Clusters that have never sent a heartbeat."),
-)
-_COLUMNS = (
-    *(Column(name, cell("status", *path, absent=0), "integer", description=about) for name, path, about in _COUNTS),
-    Column("Brake", _brake_cell, description="Whether the brake is active, and since when."),
-)
 NEVER = "Never"
 """State of clusters without the condition Available, which have never sent a beat."""
 
@@ -100,10 +61,4 @@ def _fleet(tx: Transaction) -> Sequence[ComputedObject]:
     return (ComputedObject("fleet", "ClusterSummary", {"status": status}),)
 
 
-CLUSTER_SUMMARY = computed(
-    own_resource(
-        "clustersummaries", "ClusterSummary", SCHEMA, _COLUMNS, short_names=("fleet",), verbs=("get", "list", "update", "patch")
-    ),
-    _fleet,
-    SummaryStorage,
-)
+CLUSTER_SUMMARY = computed(declared("clustersummaries.hub", {"Brake": _brake_cell}), _fleet, SummaryStorage)

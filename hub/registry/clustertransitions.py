@@ -4,39 +4,14 @@ from collections.abc import Sequence
 
 from hub.api.managedclusters.availability import Transition
 from hub.ports import Transaction
-from hub.registry.generic.definition import computed, own_resource
-from hub.registry.generic.schemas import MOMENT, TEXT, described, record
+from hub.registry.generic.definition import computed, declared
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
-from machinery.apiserver.resource import AGE, Column
 from machinery.apiserver.storage import GroupResource
 from machinery.errors import BadRequestError
 from machinery.identity import ClusterName
 from machinery.meta.objects import Key, Page, Query, StoredObject
 from machinery.meta.timestamps import format_micro_time
 
-SCHEMA = record(
-    "ClusterTransition is one change of the condition ManagedClusterConditionAvailable.",
-    time=described(MOMENT, "Time of the change, by the database's clock."),
-    **{"from": described(TEXT, "Status before; empty: there was no condition.")},
-    to=described(TEXT, "Status after: True, False or Unknown; empty: the cluster was deleted."),
-    reason=described(TEXT, "Reason of the condition."),
-    actor=described(TEXT, "User that wrote it."),
-    clusterUID=described(TEXT, "uid of the ManagedCluster; another cluster with the same name has another uid."),
-)
-
-
-def _column(field: str, description: str) -> Column:
-    return Column(field.capitalize(), lambda row: str(row.document.get(field) or "<none>"), description=description)
-
-
-_COLUMNS = (
-    _column("time", "Time of the change."),
-    _column("from", "Status before."),
-    _column("to", "Status after."),
-    _column("reason", "Reason of the condition."),
-    _column("actor", "User that wrote it."),
-    AGE,
-)
 MAX_TRANSITIONS = 1_000
 """Largest number of transitions in one answer, for any limit; older ones are stored but not shown."""
 
@@ -74,6 +49,4 @@ def _object(transition: Transition) -> ComputedObject:
     return ComputedObject(name, seed, content, transition.at, namespace=transition.cluster)
 
 
-CLUSTER_TRANSITION = computed(
-    own_resource("clustertransitions", "ClusterTransition", SCHEMA, _COLUMNS, namespaced=True), storage=TransitionStorage
-)
+CLUSTER_TRANSITION = computed(declared("clustertransitions.hub"), storage=TransitionStorage)

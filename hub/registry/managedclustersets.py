@@ -10,26 +10,13 @@ from dataclasses import replace
 from hub.api import managedclustersets as set_rules
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclusters import cluster as cluster_rules
-from hub.api.managedclustersets import BY_LABELS, EMPTY, EXCLUSIVE, ClusterSet
+from hub.api.managedclustersets import ClusterSet
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Kind
 from hub.ports import Transaction
 from hub.registry.generic import objects
-from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import (
-    CONDITION,
-    DNS_LABEL,
-    LABEL_EXPRESSION,
-    MATCH_LABELS,
-    NAME,
-    TEXT,
-    condition_column,
-    described,
-    listing,
-    record,
-)
+from hub.registry.generic.definition import ResourceDefinition, declared
 from hub.registry.managedclusters import service as membership
-from machinery.apiserver.resource import AGE, STATUS, Resource
 from machinery.errors import Cause, invalid_value
 from machinery.identity import ClusterName
 from machinery.meta.conditions import Condition
@@ -110,51 +97,6 @@ def _set_condition(tx: Transaction, kind: Kind, stored: StoredObject, condition:
         objects.put(tx, kind, new, stored, actor, generations=True, writer=HUB_WRITER)
 
 
-_ATOMIC = {"x-kubernetes-list-type": "atomic"}
-_LABELS = {
-    **record(
-        "labelSelector selects the clusters of a set of type LabelSelector.",
-        matchLabels=MATCH_LABELS,
-        matchExpressions={**listing(LABEL_EXPRESSION, description="Requirements on labels; all must be met."), **_ATOMIC},
-    ),
-    "x-kubernetes-map-type": "atomic",
-}
-_SELECTOR = {
-    **record(
-        "clusterSelector selects the ManagedClusters of the set.",
-        ("selectorType",),
-        selectorType={
-            **TEXT,
-            "enum": [EXCLUSIVE, BY_LABELS],
-            "default": EXCLUSIVE,
-            "description": "ExclusiveClusterSetLabel: clusters whose label clusterset names this set; LabelSelector: clusters "
-            "that labelSelector selects.",
-        },
-        labelSelector=_LABELS,
-    ),
-    "default": {"selectorType": EXCLUSIVE},
-}
-_STATUS = record(
-    "status represents the current status.",
-    conditions=listing(CONDITION, description="conditions: ClusterSetEmpty of a set, Bound of a binding."),
-)
-_NAMESPACE = record("A managed namespace.", ("name",), name=described(DNS_LABEL, "Name of the namespace."))
-_NAMESPACES = listing(_NAMESPACE, "name", description="managedNamespaces are namespaces that the clusters of the set get.")
-SET_SCHEMA = record(
-    "ManagedClusterSet defines a group of ManagedClusters that workloads can run on.",
-    spec={
-        **record("Spec defines the attributes of the set.", clusterSelector=_SELECTOR, managedNamespaces=_NAMESPACES),
-        "default": {"clusterSelector": {"selectorType": EXCLUSIVE}},
-    },
-    status=_STATUS,
-)
-BINDING_SCHEMA = record(
-    "ManagedClusterSetBinding permits workloads of its namespace on the clusters of a ManagedClusterSet.",
-    spec=record("Spec defines the set.", clusterSet=described(NAME, "Name of the set; the binding has the same name.")),
-    status=_STATUS,
-)
-
-
 def _set_violations(new: Document, _old: Document | None) -> list[Cause]:
     """Checks the rules of a label selector that a schema cannot express."""
     path = "spec.clusterSelector.labelSelector"
@@ -183,33 +125,5 @@ def _binding_violations(new: Document, _old: Document | None) -> list[Cause]:
     return [invalid_value("spec.clusterSet", wanted or "", why)]
 
 
-MANAGED_CLUSTER_SET = ResourceDefinition(
-    Resource(
-        group="cluster",
-        version="v1beta2",
-        name="managedclustersets",
-        kind="ManagedClusterSet",
-        short_names=("mclset", "mclsets"),
-        schema=SET_SCHEMA,
-        validate=_set_violations,
-        subresources=(STATUS,),
-        columns=(condition_column("Empty", EMPTY), AGE),
-        counts_generations=True,
-    )
-)
-
-
-MANAGED_CLUSTER_SET_BINDING = ResourceDefinition(
-    Resource(
-        group="cluster",
-        version="v1beta2",
-        name="managedclustersetbindings",
-        kind="ManagedClusterSetBinding",
-        short_names=("mclsetbinding", "mclsetbindings"),
-        namespaced=True,
-        schema=BINDING_SCHEMA,
-        validate=_binding_violations,
-        subresources=(STATUS,),
-        counts_generations=True,
-    )
-)
+MANAGED_CLUSTER_SET = ResourceDefinition(declared(CLUSTER_SETS, validate=_set_violations))
+MANAGED_CLUSTER_SET_BINDING = ResourceDefinition(declared(CLUSTER_SET_BINDINGS, validate=_binding_violations))

@@ -21,10 +21,9 @@ from hub.registry import certificates, core as accounts, owners
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import service as request_objects
 from hub.registry.generic import objects
-from hub.registry.generic.definition import ResourceDefinition, own_resource
-from hub.registry.generic.schemas import DNS_LABEL, INT64, MOMENT, TEXT, cell, described, listing, record
+from hub.registry.generic.definition import ResourceDefinition, declared
 from hub.registry.managedclusters import service as clusters
-from machinery.apiserver.resource import AGE, Column, TableRow
+from machinery.apiserver.resource import TableRow
 from machinery.errors import ErrorSubject, InvalidError, MethodNotAllowedError, MusterError, NotFoundError
 from machinery.identity import AgentId, ClusterName, CredentialId
 from machinery.meta.objects import Document, Key, Query, StoredObject
@@ -197,46 +196,6 @@ def _end_accounts(tx: Transaction, cluster: ClusterName, actor: str) -> int:
     return len(made)
 
 
-_SPEC = record(
-    "Subject of the revocation: one of cluster, serial and bootstrapCredential. It cannot be changed or undone.",
-    cluster=described(DNS_LABEL, "Revokes all certificates of the cluster and its add-ons, and its own bootstrap credentials."),
-    agent=described({**TEXT, "maxLength": 253}, "Revokes only this agent of the cluster."),
-    serial=described(
-        {**TEXT, "maxLength": 40, "pattern": "^[0-9a-f]+$"},
-        "Serial number in lower-case hex. Revokes this certificate and all others with the same key.",
-    ),
-    bootstrapCredential=described({**TEXT, "maxLength": 63}, "Id of a bootstrap credential."),
-    reason=described(
-        {**TEXT, "enum": [str(each) for each in revocation_rules.Reason], "default": str(revocation_rules.Reason.UNSPECIFIED)},
-        "Reason of RFC 5280 for the revocation list.",
-    ),
-    message=described({**TEXT, "maxLength": 1024}, "Explanation for people."),
-)
-_CERTIFICATE = record(
-    "A revoked certificate.",
-    serial=described(TEXT, "Its serial number in hex."),
-    purpose=described(TEXT, "What it was issued for."),
-    cluster=described(TEXT, "The cluster of its agent."),
-    agent=described(TEXT, "Id of its agent."),
-    addon=described(TEXT, "Its add-on."),
-    notAfter=described(MOMENT, "When it expires."),
-)
-_STATUS = record(
-    "What was revoked.",
-    revokedBy=described(TEXT, "User that created the revocation."),
-    revokedAt=described(MOMENT, "When it was created. Older bootstrap credentials cannot register the cluster again."),
-    cluster=described(TEXT, "The cluster."),
-    clusterUID=described(TEXT, "uid of the ManagedCluster."),
-    certificatesRevoked=described(INT64, "Number of revoked certificates that had not expired."),
-    certificates=listing(_CERTIFICATE, description=f"The first {revocation_rules.MAX_SHOWN} revoked certificates."),
-    bootstrapCredentials=listing(TEXT, description="Revoked bootstrap credentials."),
-    requestsRefused=listing(TEXT, description="Certificate requests that are denied because of it."),
-    serviceAccountsEnded=described(INT64, "Number of deleted ServiceAccounts of add-ons."),
-)
-_SUMMARY = "Revocation revokes certificates and bootstrap credentials immediately on every replica: create one to revoke."
-SCHEMA = record(_SUMMARY, ("spec",), spec=_SPEC, status=_STATUS)
-
-
 def _ended_cell(row: TableRow) -> str:
     status = doc.mapping(row.document, "status")
     credentials = len(status.get("bootstrapCredentials") or ())
@@ -244,27 +203,13 @@ def _ended_cell(row: TableRow) -> str:
     return f"{certificates} certificates" + (f", {credentials} credentials" if credentials else "")
 
 
-_COLUMNS = (
-    Column("Subject", lambda row: revocation_rules.subject_of(row.document), description="What was revoked."),
-    Column("Reason", cell("spec", "reason"), description="Reason of RFC 5280."),
-    Column("By", cell("status", "revokedBy"), description="User that created it."),
-    Column("Ended", _ended_cell, description="Number of revoked certificates and credentials."),
-    Column("Message", cell("spec", "message"), description="Explanation for people.", priority=1),
-    AGE,
-)
-
-
 REVOCATION = ResourceDefinition(
-    own_resource(
-        "revocations",
-        "Revocation",
-        SCHEMA,
-        _COLUMNS,
-        verbs=("create", "get", "list", "watch"),
+    declared(
+        REVOCATIONS,
+        {"Subject": lambda row: revocation_rules.subject_of(row.document), "Ended": _ended_cell},
         validate=lambda new, _old: revocation_rules.violations(new),
         prepare_create=lambda new, _actor, _now: {name: part for name, part in new.items() if name != "status"},
         selectable=revocation_rules.selectable,
-        selectable_names=("spec.cluster", "spec.agent", "spec.serial", "spec.bootstrapCredential"),
     ),
     put=put,
     remove=remove,

@@ -25,7 +25,7 @@ from hub.extensions.token_login.authenticators import Authenticators
 from hub.ports import Store
 from hub.ports.identities import Issuer
 from hub.registry import authenticators as logins
-from hub.registry.generic.schemas import MOMENT, TEXT, Schema, described, record
+from hub.registry.generic.definition import declared
 from machinery import pki
 from machinery.apiserver.http.limits import Rates, origin
 from machinery.apiserver.resource import Answers, Question, Resource
@@ -162,47 +162,5 @@ class EmptyListStorage(MemoryStorage):
         return Page((), 0)
 
 
-SCHEMA: Schema = record(
-    "TokenCredentialRequest exchanges a token for a client certificate that is valid for minutes. It is not stored. For a "
-    "rejected token the response has a message without the cause, and no credential.",
-    ("spec",),
-    spec=record(
-        "The token and its authenticator.",
-        token=described(TEXT, "The token."),
-        authenticator=record(
-            "Verifies the token: a JWTAuthenticator or a WebhookAuthenticator of this group by its name, or, without group "
-            "and name, ServiceAccount for those of this hub.",
-            apiGroup=described(TEXT, "Its API group."),
-            kind=described(TEXT, "JWTAuthenticator, WebhookAuthenticator or ServiceAccount."),
-            name=described(TEXT, "Its name."),
-        ),
-        request=described(
-            TEXT,
-            "A certificate signing request in PEM; its subject is ignored. Without it the hub creates the key.",
-        ),
-    ),
-    status=record(
-        "Result of the exchange.",
-        message=described(TEXT, "Why there is no credential."),
-        credential=record(
-            "The credential, as in ExecCredential of client-go.",
-            expirationTimestamp=described(MOMENT, "When the certificate expires."),
-            clientCertificateData=described(TEXT, "PEM, leaf first."),
-            clientKeyData=described(TEXT, "PEM; absent if `request` was given."),
-        ),
-    ),
-)
-
-
 def token_credential_request(group: str, answers: Answers) -> Resource:
-    return Resource(
-        group=group,
-        version="v1alpha1",
-        name="tokencredentialrequests",
-        kind="TokenCredentialRequest",
-        categories=(NAME,),
-        verbs=("create", "list"),
-        schema=SCHEMA,
-        storage=EmptyListStorage(),
-        answers=answers,
-    )
+    return declared("tokencredentialrequests.login", group=group, storage=EmptyListStorage(), answers=answers)

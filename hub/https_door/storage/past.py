@@ -16,8 +16,7 @@ from hub.api.history import has_history
 from hub.api.meta.change import Change, Kind
 from hub.https_door.storage.storage import find
 from hub.ports import Store, Transaction
-from hub.registry.generic.definition import WritePath
-from hub.registry.generic.schemas import MOMENT, OPEN, TEXT, Schema, described, listing, record
+from hub.registry.generic.definition import WritePath, declared
 from hub.registry.generic.virtual import not_found
 from hub.registry.kinds import write_paths
 from machinery.apiserver.read.past import parse_at
@@ -83,26 +82,6 @@ def _get(tx: Transaction, kind: Kind, resource: GroupResource, key: Key, at: int
 MAX_LIMIT, DEFAULT_LIMIT = 500, 100
 MAX_FIELDS = 200
 """Fields that one change lists; more are only counted."""
-CHANGE_SCHEMA: Schema = record(
-    "One change.",
-    ("actor", "revision", "time", "type"),
-    revision=described(TEXT, "The resourceVersion that it made."),
-    time=MOMENT,
-    actor=described(TEXT, "Who changed it."),
-    type={**TEXT, "enum": ["ADDED", "MODIFIED", "DELETED"]},
-    fields=listing(
-        record("One field.", ("path",), path=TEXT, before=described(OPEN, "As it was."), after=OPEN),
-        description="What is different now.",
-    ),
-    more={"type": "integer", "description": "Number of fields that are not listed."},
-)
-HISTORY_SCHEMA: Schema = record(
-    "ObjectHistory lists the changes of one object.",
-    began=described(MOMENT, "Earlier changes are not kept."),
-    changes=listing(CHANGE_SCHEMA, description="Newest first."),
-)
-for _field in ("before", "after"):
-    CHANGE_SCHEMA["properties"]["fields"]["items"]["properties"][_field] = {"x-kubernetes-preserve-unknown-fields": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +111,7 @@ def object_history(store: Store, clock: Clock, group_suffix: str, kind: Kind) ->
         asked = HistoryQuery.of(query, clock.now())
         return await store.read(_history, kind, Key(key.namespace, key.name), asked)
 
-    question = Resource(
-        group=f"hub.{group_suffix}",
-        version="v1alpha1",
-        name="objecthistories",
-        kind="ObjectHistory",
-        verbs=("get",),
-        schema=HISTORY_SCHEMA,
-    )
+    question = declared("objecthistories.hub", group=f"hub.{group_suffix}")
     return Subresource("history", verbs=("get",), question=question, shows=shows)
 
 

@@ -18,84 +18,13 @@ from hub.ports.identities import Issuer
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.documents import AdvertisedAddress, CredentialView, DemandFlaws, read_request, shown
 from hub.registry.bootstrapcredentials.service import CredentialTerms
-from hub.registry.generic.definition import ResourceDefinition, own_resource
-from hub.registry.generic.schemas import FLAG, INT32, MOMENT, TEXT, TEXT_MAP, cell, described, listing, record
+from hub.registry.generic.definition import ResourceDefinition, declared
 from hub.registry.generic.virtual import DryRun, VirtualStorage, not_found
-from machinery.apiserver.resource import AGE, Column, TableRow
+from machinery.apiserver.resource import TableRow
 from machinery.apiserver.storage import Actor, GroupResource, UpdateFunc
 from machinery.errors import InvalidError, MethodNotAllowedError
 from machinery.identity import CredentialId
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject
-
-_POSITIVE = {**INT32, "minimum": 1}
-_ATTESTATION = record(
-    "The first registration must present a ServiceAccount token of the managed cluster for this hub.",
-    ("issuer",),
-    issuer=described(TEXT, "Issuer of the cluster's tokens (claim iss)."),
-    keys=described(TEXT, "Its keys as a JWKS document; absent: fetched from the issuer's discovery."),
-    certificateAuthority=described(TEXT, "PEM of the CA of the issuer's server; absent: the CAs of the hub's machine."),
-    audience=described(TEXT, "Required audience of the token; absent: urn:uuid:<the hub's id>."),
-    subject=described(TEXT, "Pattern for the ServiceAccount: system:serviceaccount:<namespace>:<name>."),
-)
-_USE = record(
-    "A use of the credential.",
-    clusterName=described(TEXT, "The cluster."),
-    agent=described(TEXT, "Id of the agent."),
-    requestName=described(TEXT, "The CertificateSigningRequest."),
-    heldSince=described(MOMENT, "When the request was created."),
-    issuedAt=described(MOMENT, "When the certificate was issued; absent while the request waits."),
-    serialNumber=described(TEXT, "Serial number of the certificate in hex."),
-)
-SCHEMA = record(
-    "BootstrapCredential lets a cluster join. Create one with a certificate request, and the status of the response has the "
-    "certificate; the private key stays with its creator. With `token` the hub creates a bearer token instead, for agents that "
-    "use the Kubernetes API.",
-    ("spec",),
-    spec=record(
-        "Form of the credential, the clusters that may use it, and its limits.",
-        request=described(
-            TEXT,
-            "A certificate signing request in PEM; its subject is ignored. Required at creation without `token`; not stored.",
-        ),
-        token=described(FLAG, "Whether the credential is a bearer token for the HTTPS door."),
-        clusterName=described(TEXT, "The only permitted cluster name."),
-        clusterNames=listing(
-            TEXT,
-            description="Patterns for the whole name of a cluster, of which one must match; * is any text and ? one "
-            "character. Without these and clusterName: any name.",
-        ),
-        clusterSet=described(
-            TEXT,
-            "The set that a joining cluster is added to. Accepted are new clusters, clusters of the set, and "
-            "clusters created by an operator that have not joined and are in no set.",
-        ),
-        labels=described(TEXT_MAP, "Labels that a joining cluster gets; they replace those of its agent."),
-        attestation=_ATTESTATION,
-        uses=described(_POSITIVE, "Number of agents that may get a certificate with it; absent: no limit."),
-        expirationSeconds=described(
-            {**_POSITIVE, "maximum": 365 * 24 * 3600}, "Validity of the credential; if absent: the hub's default."
-        ),
-    ),
-    status=record(
-        "The state of the credential.",
-        phase=described(TEXT, "Active, UsedUp, Expired or Revoked."),
-        createdBy=described(TEXT, "User that created it."),
-        expirationTimestamp=described(MOMENT, "When it expires."),
-        revokedBy=described(TEXT, "User that revoked it."),
-        revocationTimestamp=described(MOMENT, "When it was revoked."),
-        revocationReason=described(TEXT, "Why it was revoked."),
-        admittedClusters=listing(TEXT, description="Clusters that joined with it and have not been deleted."),
-        usesSpent=described(INT32, "Number of agents that have got a certificate with it."),
-        usesHeld=described(INT32, "Number of uses that are reserved for requests that wait for a decision."),
-        uses=listing(_USE, description="The newest uses, oldest first."),
-        certificate=described(TEXT, "The certificate in PEM, only in the response to the creation."),
-        token=described(TEXT, "The bearer token, only in the response to the creation."),
-        certificateAuthority=described(TEXT, "The hub's CA in PEM."),
-        hubID=described(TEXT, "Id of the hub."),
-        server=described(TEXT, "Advertised URL of the HTTPS door."),
-        grpcServer=described(TEXT, "Advertised address of the gRPC door: host:port."),
-    ),
-)
 
 
 def _clusters(row: TableRow) -> str:
@@ -113,25 +42,8 @@ def _labels(row: TableRow) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or "<none>"
 
 
-_SET = cell("spec", "clusterSet", absent="<none>")
-_ATTESTED = cell("spec", "attestation", "issuer", absent="<none>")
-COLUMNS = (
-    Column("Cluster", _clusters, description="Permitted cluster name, or patterns of names."),
-    Column("Uses", _uses, description="Spent uses, and their largest number."),
-    Column("Phase", cell("status", "phase"), description="Active, UsedUp, Expired or Revoked."),
-    Column("Expires", cell("status", "expirationTimestamp"), description="End of its validity."),
-    AGE,
-    Column("Held", cell("status", "usesHeld", absent=0), description="Uses held for agents that wait.", priority=1),
-    Column("Set", _SET, description="The set for clusters that join.", priority=1),
-    Column("Labels", _labels, description="Labels for clusters that join.", priority=1),
-    Column("Attested", _ATTESTED, description="The issuer whose token is required.", priority=1),
-    Column("Created By", cell("status", "createdBy"), description="User that created it.", priority=1),
-    Column("Revoked By", cell("status", "revokedBy", absent="<none>"), description="User that revoked it.", priority=1),
-)
-
-
 BOOTSTRAP_CREDENTIAL = ResourceDefinition(
-    own_resource("bootstrapcredentials", "BootstrapCredential", SCHEMA, COLUMNS, verbs=("create", "delete", "get", "list")),
+    declared("bootstrapcredentials.hub", {"Cluster": _clusters, "Uses": _uses, "Labels": _labels}),
     stored=False,
 )
 

@@ -6,92 +6,21 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase, issuing
+from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, issuing
 from hub.api.certificateauthorities.rotation import RotationAgent, RotationSnapshot, waits_for
 from hub.api.meta import document as doc
 from hub.ports import Store, Transaction
 from hub.registry.certificateauthorities import service as authorities
-from hub.registry.generic.definition import ResourceDefinition, action, own_resource
-from hub.registry.generic.schemas import FLAG, INT32, MOMENT, TEXT, cell, described, listing, record, words
+from hub.registry.generic.definition import ResourceDefinition, action, declared
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from machinery import pki
-from machinery.apiserver.resource import AGE, Column, Question, Resource, Subresource
+from machinery.apiserver.resource import Question, Resource, Subresource
 from machinery.errors import ConflictError
 from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 
 SHOWN = 50
 """Largest number of cluster names in one list."""
-_STATUS = record(
-    "State of the CA.",
-    phase={
-        **TEXT,
-        "enum": [str(each) for each in Phase],
-        "description": "Distributing: agents learn to trust it, and it signs nothing yet. Issuing: it signs. Outgoing: it "
-        "signs no more, and its certificates are accepted. Retiring: they are accepted for recovery only. Retired: they are "
-        "rejected.",
-    },
-    since=described(MOMENT, "Start of the phase."),
-    fingerprint=described(TEXT, "Hex SHA-256 of the certificate in DER."),
-    notBefore=described(MOMENT, "Start of the validity of its certificate."),
-    notAfter=described(MOMENT, "End of its validity. No certificate outlives its CA."),
-    certificate=described(TEXT, "Its certificate in PEM."),
-    crossSigned=described(FLAG, "Whether the previous CA has signed it too, for agents that trust only that one."),
-    compromised=described(FLAG, "Whether an operator has reported it as compromised."),
-    order=described(TEXT, "Requested action that is not completed: Rotate, Proceed or Compromised."),
-    orderedBy=described(TEXT, "User that requested it."),
-    endsAt=described(MOMENT, "Latest time of its retirement."),
-    signed=described(
-        {"type": "object", "additionalProperties": INT32}, "Number of its certificates that have not expired, by purpose."
-    ),
-    agents=described(INT32, "Accepted clusters whose agent has a certificate."),
-    agentsWithoutTrust=described(INT32, "Number of agents that report their trusted CAs and do not trust this one."),
-    agentsHolding=described(INT32, "Number of agents with a certificate of this CA."),
-    clustersWithoutTrust=listing(TEXT, description=f"The first {SHOWN} clusters whose agent does not trust it."),
-    clustersHolding=listing(TEXT, description=f"The first {SHOWN} clusters whose agent has a certificate of it."),
-    clustersLeftBehind=listing(TEXT, description="After a compromise: clusters whose agent needs a new bootstrap credential."),
-    waitsFor=listing(TEXT, description="Conditions of the next step, for people."),
-)
-SCHEMA = record("CertificateAuthority is a CA of the hub. The hub creates them.", status=_STATUS)
-
-ACTION_SCHEMA = record(
-    "CertificateAuthorityAction is an operator's request about a CA. The leader carries it out.",
-    spec=record(
-        "Parameters of the action.",
-        withinSeconds=described(
-            {**INT32, "minimum": 0, "maximum": 3600},
-            "For a compromised CA: time in which connected agents must trust the next CA, and again in which they must renew; "
-            "60 if absent.",
-        ),
-    ),
-    status=record(
-        "Result of the action, or in a dry run the expected result.",
-        phase=described(TEXT, "Phase of the CA after it."),
-        stranded=described(INT32, "Number of agents that need a new bootstrap credential if the CA is rejected immediately."),
-        strandedClusters=listing(TEXT, description="Their clusters."),
-        silentClusters=listing(
-            TEXT,
-            description="Clusters among `moving` whose agent has a session and has sent nothing for longer than its lease.",
-        ),
-        moving=described(INT32, "Number of agents with a certificate of it that can renew in time."),
-    ),
-)
-
-
-_WITHOUT_TRUST = cell("status", "agentsWithoutTrust")
-_COLUMNS = (
-    Column("Phase", cell("status", "phase"), description="Distributing, Issuing, Outgoing, Retiring or Retired."),
-    Column("Ends", cell("status", "notAfter"), description="End of the validity of its certificate."),
-    Column("Without Trust", _WITHOUT_TRUST, type="integer", description="Number of agents that do not trust it yet."),
-    Column(
-        "Holding", cell("status", "agentsHolding"), type="integer", description="Number of agents with a certificate of it."
-    ),
-    Column("Waits For", words("status", "waitsFor", separator="; "), description="What the next step waits for."),
-    AGE,
-    Column("Fingerprint", cell("status", "fingerprint"), description="SHA-256 of the certificate.", priority=1),
-)
-
-
 WITHIN = 60
 """Default of `withinSeconds`."""
 DEFAULT_PATIENCE = timedelta(hours=24)
@@ -176,8 +105,7 @@ def authorities_of(
             status = await act(AuthorityId(question.name), question.actor.user, question)
             return {**question.document, "status": status}
 
-        kind = "CertificateAuthorityAction"
-        return action(own, act.__name__, answer, resource=f"{kind.lower()}s", kind=kind, schema=ACTION_SCHEMA)
+        return action(own, act.__name__, answer, "certificateauthorityactions.hub")
 
     storage = ComputedStorage(store, shown, partial(_computed, patience=patience))
     return replace(shown, storage=storage, subresources=tuple(map(subresource, (rotate, proceed, compromised))))
@@ -199,7 +127,7 @@ def _give_up(
 
 
 CERTIFICATE_AUTHORITY = ResourceDefinition(
-    own_resource("certificateauthorities", "CertificateAuthority", SCHEMA, _COLUMNS, short_names=("ca",)),
+    declared("certificateauthorities.hub"),
     bind=authorities_of,
     stored=False,
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from hub.api.certificatesigningrequests import Requester
@@ -9,10 +10,15 @@ from hub.api.meta.change import Kind
 from hub.ports import Store, Transaction, Written
 from hub.registry.generic import objects
 from hub.registry.generic.virtual import Compute, ComputedStorage
-from machinery.apiserver.resource import Answers, Column, Resource, Schema, Subresource, Validation
+from machinery.apiserver.kinds.declaration import Declarations
+from machinery.apiserver.resource import Answers, Resource, Subresource, Validation
 from machinery.apiserver.storage import GroupResource
 from machinery.meta.objects import StoredObject
 from machinery.product import GROUP_SUFFIX
+
+DECLARATIONS = Declarations(*sorted((Path(__file__).parents[1] / "declarations").glob("*.yaml")))
+"""All kinds of the hub that are not Kubernetes' own, with their groups without the suffix: `managedclusters.cluster`."""
+declared = DECLARATIONS.resource
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, str], Written]
 """Create (old object None) or update for a user. Raises InvalidError, AlreadyExistsError, ConflictError and others."""
@@ -82,13 +88,6 @@ class ResourceDefinition:
         return shown if self.bind is None else self.bind(shown, store, objects.group_of("hub", suffix))
 
 
-def own_resource(
-    name: str, kind: str, schema: Schema, columns: tuple[Column, ...], *, verbs: tuple[str, ...] = ("get", "list"), **parts: Any
-) -> Resource:
-    """A kind of this project, in its own API group. `parts`: further fields of the Resource."""
-    return Resource(group="hub", version="v1alpha1", name=name, kind=kind, schema=schema, columns=columns, verbs=verbs, **parts)
-
-
 def computed(
     resource: Resource, compute: Compute = lambda _tx: (), storage: type[ComputedStorage] = ComputedStorage
 ) -> ResourceDefinition:
@@ -100,10 +99,8 @@ def computed(
     return ResourceDefinition(resource, bind=bind, stored=False)
 
 
-def action(
-    own_group: str, name: str, answers: Answers, *, resource: str, kind: str, schema: Schema, validate: Validation | None = None
-) -> Subresource:
-    """A subresource to which operators post documents. `name`: in the path; `resource`, `kind`: of the posted document."""
+def action(own_group: str, name: str, answers: Answers, posted: str, validate: Validation | None = None) -> Subresource:
+    """A subresource to which operators post documents. `name`: in the path; `posted`: the declared kind of the document."""
     verbs = ("create",)
-    posted = own_resource(resource, kind, schema, (), verbs=verbs, validate=validate, answers=answers)
-    return Subresource(name, verbs=verbs, question=replace(posted, group=own_group))
+    question = declared(posted, group=own_group, verbs=verbs, columns=(), validate=validate, answers=answers)
+    return Subresource(name, verbs=verbs, question=question)

@@ -11,7 +11,6 @@ from hub.api.managedclusters.agent_annotations import LONGEST_RENEWAL, RenewalOr
 from hub.api.meta import document as doc
 from hub.ports import HUB_ID, Store, Transaction
 from hub.registry.generic.definition import action
-from hub.registry.generic.schemas import FLAG, INT64, MOMENT, TEXT, described, listing, record
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.resource import Question, Subresource
 from machinery.errors import Cause, InvalidError, invalid_value, required
@@ -75,22 +74,6 @@ def _newest(tx: Transaction, cluster: ClusterName) -> Sequence[CertificateRecord
     return [held for _, held in sorted(newest.items())]
 
 
-MOVE_SCHEMA = record(
-    "ClusterMove moves the agent of a cluster to another hub of its list. The order stays until the agent has moved or it is "
-    "cancelled.",
-    spec=record(
-        "The new hub.",
-        to=described(TEXT, "Name, URL, id or start of the id of the hub."),
-        cancel=described(FLAG, "true: the agent stays."),
-    ),
-    status=record(
-        "The order.",
-        hubID=described(TEXT, "Id of the ordered, or until now ordered, hub; empty: there was no order."),
-        hubName=described(TEXT, "Its name at the agent."),
-    ),
-)
-
-
 def cluster_move(store: Store, own_group: str) -> Subresource:
     async def answer(question: Question) -> Document:
         name, actor = ClusterName(question.name), question.actor.user
@@ -102,9 +85,7 @@ def cluster_move(store: Store, own_group: str) -> Subresource:
             status = {"hubID": str(hub["id"]), "hubName": str(hub.get("name") or "")}
         return {**question.document, "status": {field: value for field, value in status.items() if value}}
 
-    return action(
-        own_group, "move", answer, resource="clustermoves", kind="ClusterMove", schema=MOVE_SCHEMA, validate=_move_violations
-    )
+    return action(own_group, "move", answer, "clustermoves.hub", _move_violations)
 
 
 def _move_violations(new: Document, _old: Document | None) -> Sequence[Cause]:
@@ -112,31 +93,6 @@ def _move_violations(new: Document, _old: Document | None) -> Sequence[Cause]:
     if spec.get("cancel") is True or spec.get("to"):
         return ()
     return (required("spec.to", "one of the hubs that the agent reports, or cancel"),)
-
-
-_AGENT = record(
-    "An agent with a valid certificate.",
-    name=described(TEXT, "Id of the agent."),
-    renewed=described(FLAG, "Whether its newest certificate is newer than the order."),
-    issuedTime=described(MOMENT, "When its newest certificate was issued."),
-    endTime=described(MOMENT, "When that certificate expires."),
-    signedBy=described(TEXT, "Its issuer and CA."),
-)
-ROTATION_SCHEMA = record(
-    "ClusterRotation orders the agents of a cluster to renew all certificates that were issued before it. An agent that is not "
-    "connected renews when it returns.",
-    spec=record(
-        "Parameters of the renewal.",
-        withinSeconds=described(INT64, "Each agent renews at a random moment within this time; 0: immediately."),
-        show=described(FLAG, "true: nothing is ordered, and the status shows the current order."),
-    ),
-    status=record(
-        "Progress of the renewal.",
-        before=described(MOMENT, "Certificates issued before this are renewed; absent: there is no order."),
-        withinSeconds=described(INT64, "The ordered time."),
-        agents=listing(_AGENT, description="Agents of the cluster with a certificate."),
-    ),
-)
 
 
 def cluster_rotation(store: Store, own_group: str) -> Subresource:
@@ -148,15 +104,7 @@ def cluster_rotation(store: Store, own_group: str) -> Subresource:
         progress = await store.run(order_renewal, name, within, question.actor.user, dry_run=question.dry_run)
         return {**question.document, "status": _renewal_status(*progress)}
 
-    return action(
-        own_group,
-        "rotate",
-        answer,
-        resource="clusterrotations",
-        kind="ClusterRotation",
-        schema=ROTATION_SCHEMA,
-        validate=_rotation_violations,
-    )
+    return action(own_group, "rotate", answer, "clusterrotations.hub", _rotation_violations)
 
 
 def _renewal_status(order: RenewalOrder | None, newest: Sequence[CertificateRecord]) -> Document:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from machinery.apiserver.kinds.declaration import BYTES, EXTRA, INT32, TEXT, TEXTS, TIME, builtin, listing, record
-from machinery.apiserver.resource import AGE, ApiGroup, Column, Subresource, TableRow
+from machinery.apiserver.kinds.declaration import builtin
+from machinery.apiserver.resource import ApiGroup, Subresource, TableRow
 from machinery.apiserver.storage import Actor
 from machinery.durations import human_duration
 from machinery.errors import Cause, InvalidError, TooLargeError, forbidden, invalid_value, not_supported, required
@@ -35,37 +35,6 @@ _SIGNER = re.compile(
 )
 LONGEST_SIGNER = 571
 _SIGNER_RULE = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
-
-_SCHEMA = record(
-    "CertificateSigningRequest objects provide a mechanism to obtain x509 certificates by submitting a certificate signing "
-    "request, and having it asynchronously approved and issued.",
-    spec=record(
-        "spec contains the certificate request, and is immutable after creation. Only the request, signerName, "
-        "expirationSeconds, and usages fields can be set on creation.",
-        expirationSeconds={
-            **INT32,
-            "description": "expirationSeconds is the requested duration of validity of the issued certificate.",
-        },
-        extra=EXTRA,
-        groups={**TEXTS, "description": "The groups of the creator."},
-        request={**BYTES, "description": "request contains an x509 certificate signing request in PEM."},
-        signerName={**TEXT, "description": "signerName indicates the requested signer."},
-        uid={**TEXT, "description": "The uid of the creator."},
-        usages={**TEXTS, "description": "Key usages requested in the certificate."},
-        username={**TEXT, "description": "The name of the creator."},
-    ),
-    status=record(
-        "status contains information about whether the request is approved or denied, and the certificate issued by the "
-        "signer, or the failure condition indicating signer failure.",
-        certificate={**BYTES, "description": "certificate is populated with an issued certificate by the signer."},
-        conditions={
-            **listing(
-                record(lastTransitionTime=TIME, lastUpdateTime=TIME, message=TEXT, reason=TEXT, status=TEXT, type=TEXT), "type"
-            ),
-            "description": "conditions applied to the request: Approved, Denied, Failed.",
-        },
-    ),
-)
 
 
 def _conditions(document: Document | None) -> list[dict[str, Any]]:
@@ -204,11 +173,8 @@ def _duration_cell(row: TableRow) -> str:
 
 
 CERTIFICATE_SIGNING_REQUEST = builtin(
-    group="certificates.k8s.io",
-    name="certificatesigningrequests",
-    kind="CertificateSigningRequest",
-    short_names=("csr",),
-    schema=_SCHEMA,
+    "certificatesigningrequests.certificates.k8s.io",
+    {"RequestedDuration": _duration_cell, "Condition": condition_cell},
     fixed=("spec",),
     prepare_create=_new_request,
     prepare_update=lambda new, old, _actor, _now: {**new, "spec": old["spec"]},
@@ -218,14 +184,5 @@ CERTIFICATE_SIGNING_REQUEST = builtin(
         Subresource("status", _status_written, _status_violations),
     ),
     selectable=lambda document: {"spec.signerName": document.get("spec", {}).get("signerName", "")},
-    selectable_names=("spec.signerName",),
-    columns=(
-        AGE,
-        Column("SignerName", lambda row: row.document.get("spec", {}).get("signerName", "")),
-        Column("Requestor", lambda row: row.document.get("spec", {}).get("username", "")),
-        Column("RequestedDuration", _duration_cell),
-        Column("Condition", condition_cell),
-    ),
 )
-
 CERTIFICATES = ApiGroup("certificates.k8s.io", (CERTIFICATE_SIGNING_REQUEST,))

@@ -4,20 +4,8 @@ import base64
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from machinery.apiserver.kinds.declaration import (
-    BOOLEAN,
-    BYTES,
-    INT32,
-    MICRO_TIME,
-    OPEN,
-    TEXT,
-    TEXTS,
-    builtin,
-    listing,
-    mapping,
-    record,
-)
-from machinery.apiserver.resource import AGE, STATUS, ApiGroup, Column, Resource
+from machinery.apiserver.kinds.declaration import KUBERNETES, builtin
+from machinery.apiserver.resource import ApiGroup
 from machinery.apiserver.write.metadata import dns_label
 from machinery.errors import Cause, invalid_value, too_long
 from machinery.meta.objects import Document
@@ -43,20 +31,9 @@ def _terminating_namespace(document: Document, _now: datetime) -> Document:
     return {**document, "metadata": metadata, "status": {**document.get("status", {}), "phase": "Terminating"}}
 
 
-_CONDITIONS = listing({**OPEN, "properties": {"type": TEXT}}, "type")
 NAMESPACE = builtin(
-    group="",
-    name="namespaces",
-    kind="Namespace",
-    short_names=("ns",),
-    verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+    "namespaces",
     name_rule=dns_label,
-    schema=record(
-        "Namespace provides a scope for Names. Use of multiple namespaces is optional.",
-        spec=record(finalizers=TEXTS),
-        status=record(phase=TEXT, conditions=_CONDITIONS),
-    ),
-    subresources=(STATUS,),
     complete=_complete_namespace,
     fixed=("spec",),
     prepare_create=lambda new, _actor, _now: {**new, **_NEW_NAMESPACE},
@@ -64,13 +41,6 @@ NAMESPACE = builtin(
     prepare_delete=_terminating_namespace,
     held=lambda document: bool(document.get("spec", {}).get("finalizers")),
     selectable=lambda document: {"status.phase": document.get("status", {}).get("phase", "")},
-    selectable_names=("status.phase",),
-    columns=(
-        Column(
-            "Status", lambda row: row.document.get("status", {}).get("phase", ""), description="The status of the namespace"
-        ),
-        AGE,
-    ),
 )
 
 
@@ -103,37 +73,13 @@ def _immutable_violations(new: Document, old: Document | None) -> Iterator[Cause
             yield Cause("FieldValueForbidden", "Forbidden: field is immutable when `immutable` is set", part)
 
 
-_BYTES = mapping({**BYTES, "nullable": True})
 CONFIG_MAP = builtin(
-    group="",
-    name="configmaps",
-    kind="ConfigMap",
-    short_names=("cm",),
-    namespaced=True,
-    schema=record(
-        "ConfigMap holds configuration data for pods to consume.", data=mapping(TEXT), binaryData=_BYTES, immutable=BOOLEAN
-    ),
+    "configmaps",
+    {"Data": lambda row: len({**row.document.get("data", {}), **row.document.get("binaryData", {})})},
     validate=_config_map_violations,
-    columns=(
-        Column("Data", lambda row: len({**row.document.get("data", {}), **row.document.get("binaryData", {})}), type="integer"),
-        AGE,
-    ),
 )
 
-SERVICE_ACCOUNT = builtin(
-    group="",
-    name="serviceaccounts",
-    kind="ServiceAccount",
-    short_names=("sa",),
-    namespaced=True,
-    schema=record(
-        "ServiceAccount binds together a name and a set of secrets.",
-        automountServiceAccountToken=BOOLEAN,
-        imagePullSecrets=listing(OPEN),
-        secrets=listing({**OPEN, "properties": {"name": TEXT}}, "name"),
-    ),
-    columns=(Column("Secrets", lambda row: len(row.document.get("secrets", [])), type="integer"), AGE),
-)
+SERVICE_ACCOUNT = builtin("serviceaccounts", {"Secrets": lambda row: len(row.document.get("secrets", []))})
 
 
 def _complete_secret(new: Document) -> Document:
@@ -154,22 +100,11 @@ def _secret_violations(new: Document, old: Document | None) -> Iterator[Cause]:
 
 
 SECRET = builtin(
-    group="",
-    name="secrets",
-    kind="Secret",
-    namespaced=True,
-    schema=record(
-        "Secret holds secret data of a certain type.", data=_BYTES, stringData=mapping(TEXT), type=TEXT, immutable=BOOLEAN
-    ),
+    "secrets",
+    {"Data": lambda row: len(row.document.get("data", {}))},
     complete=_complete_secret,
     validate=_secret_violations,
     selectable=lambda document: {"type": document.get("type", "")},
-    selectable_names=("type",),
-    columns=(
-        Column("Type", lambda row: row.document.get("type", "")),
-        Column("Data", lambda row: len(row.document.get("data", {})), type="integer"),
-        AGE,
-    ),
 )
 
 
@@ -181,38 +116,6 @@ def _lease_violations(new: Document, _old: Document | None) -> Iterator[Cause]:
         yield invalid_value("spec.leaseTransitions", spec["leaseTransitions"], "must be greater than or equal to 0")
 
 
-_HOLDER = "holderIdentity contains the identity of the holder of a current lease."
-LEASE = Resource(
-    group="coordination.k8s.io",
-    version="v1",
-    name="leases",
-    kind="Lease",
-    namespaced=True,
-    custom=False,
-    schema=record(
-        "Lease defines a lease concept.",
-        spec=record(
-            "spec contains the specification of the Lease.",
-            acquireTime={**MICRO_TIME, "description": "acquireTime is a time when the current lease was acquired."},
-            holderIdentity={**TEXT, "description": _HOLDER},
-            leaseDurationSeconds={
-                **INT32,
-                "description": "leaseDurationSeconds is a duration that candidates for a lease need to wait to force acquire "
-                "it. This is measured against the time of last observed renewTime.",
-            },
-            leaseTransitions={
-                **INT32,
-                "description": "leaseTransitions is the number of transitions of a lease between holders.",
-            },
-            preferredHolder={**TEXT, "description": "Who should hold the lease next."},
-            renewTime={
-                **MICRO_TIME,
-                "description": "renewTime is a time when the current holder of a lease has last updated the lease.",
-            },
-            strategy={**TEXT, "description": "How the holder is elected."},
-        ),
-    ),
-    validate=_lease_violations,
-    columns=(Column("Holder", lambda row: row.document.get("spec", {}).get("holderIdentity", ""), description=_HOLDER), AGE),
-)
+LEASE = KUBERNETES.resource("leases.coordination.k8s.io", custom=False, validate=_lease_violations)
+
 COORDINATION = ApiGroup("coordination.k8s.io", (LEASE,))

@@ -1,19 +1,130 @@
-"""Shorthands for the declarations of Kubernetes' own kinds: parts of schemas, and their common settings."""
+"""Kinds declared in YAML, as in a CustomResourceDefinition: names, verbs, table columns and schema. Code adds the functions."""
 
+from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from machinery.apiserver.resource import Resource
+from machinery.apiserver.resource import AGE, DEFAULT_VERBS, STATUS, Column, Resource, ServedVersion, TableRow, age_of
+from machinery.meta import bounded_yaml
+from machinery.meta.objects import Document
 
 Schema = dict[str, Any]
+Cell = Callable[[TableRow], Any]
 
 TEXT: Schema = {"type": "string"}
-BOOLEAN: Schema = {"type": "boolean"}
-INT32: Schema = {"type": "integer", "format": "int32"}
-BYTES: Schema = {"type": "string", "format": "byte"}
-TIME: Schema = {"type": "string", "format": "date-time", "nullable": True}
-MICRO_TIME: Schema = {"type": "string", "format": "micro-time", "nullable": True}
 OPEN: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+class Declarations:
+    """The kinds in some files, by `plural.group`.
+
+    An entry has `kind`, `version` and `schema`; and, if they differ from the defaults of Resource, `shortNames`, `categories`,
+    `namespaced`, `verbs`, `status` (the subresource), `generations`, `selectable`, `columns`, and `versions` other than the
+    stored one. `$ref` in a schema stands for another entry; fields beside it replace those of that entry.
+    """
+
+    def __init__(self, *files: Path) -> None:
+        self._entries: dict[str, Any] = {}
+        for file in files:
+            self._entries |= bounded_yaml.load(file.read_bytes())
+
+    def resource(self, name: str, cells: Mapping[str, Cell] | None = None, **parts: Any) -> Resource:
+        """The kind's Resource. `cells`: of the columns that name no field. `parts`: further fields of the Resource."""
+        entry = self._entries[name]
+        plural, _, group = name.partition(".")
+        declared = {
+            "group": group,
+            "version": entry["version"],
+            "name": plural,
+            "kind": entry["kind"],
+            "short_names": tuple(entry.get("shortNames", ())),
+            "categories": tuple(entry.get("categories", ())),
+            "namespaced": entry.get("namespaced", False),
+            "verbs": tuple(entry.get("verbs", DEFAULT_VERBS)),
+            "schema": self._resolved(entry["schema"]),
+            "subresources": (STATUS,) if entry.get("status") else (),
+            "columns": _columns(entry, cells or {}),
+            "selectable_names": tuple(entry.get("selectable", ())),
+            "counts_generations": entry.get("generations", False),
+        }
+        return Resource(**declared | parts)
+
+    def schema(self, name: str) -> Schema:
+        """A part of schemas that `$ref` names."""
+        schema: Schema = self._resolved(self._entries[name])
+        return schema
+
+    def version(
+        self, name: str, version: str, from_stored: Callable[[Document], Document], to_stored: Callable[[Document], Document]
+    ) -> ServedVersion:
+        entry = self._entries[name]["versions"][version]
+        return ServedVersion(version, self._resolved(entry["schema"]), from_stored, to_stored, _columns(entry, {}))
+
+    def _resolved(self, part: Any) -> Any:
+        if isinstance(part, list):
+            return [self._resolved(each) for each in part]
+        if not isinstance(part, dict):
+            return part
+        own = {name: self._resolved(value) for name, value in part.items() if name != "$ref"}
+        return {**self._resolved(self._entries[part["$ref"]]), **own} if "$ref" in part else own
+
+
+def _columns(entry: Mapping[str, Any], cells: Mapping[str, Cell]) -> tuple[Column, ...] | None:
+    columns = entry.get("columns")
+    return None if columns is None else tuple(AGE if each == "Age" else _column(each, cells) for each in columns)
+
+
+def _column(entry: Mapping[str, Any], cells: Mapping[str, Cell]) -> Column:
+    name, about = entry["name"], entry.get("description", "")
+    match entry:
+        case {"path": path}:
+            cell = _value_cell(path, entry.get("absent"))
+        case {"list": path}:
+            cell = _list_cell(path, entry.get("separator", ","))
+        case {"age": path}:
+            cell = _age_cell(path, entry.get("absent", "<unknown>"))
+        case {"condition": kind}:
+            cell = condition_cell(kind)
+            about = about or crd_path(f'.status.conditions[?(@.type=="{kind}")].status')
+        case _:
+            cell = cells[name]
+    return Column(name, cell, entry.get("type", "string"), entry.get("format", ""), about, entry.get("priority", 0))
+
+
+def _at(document: Document, *path: str) -> Any:
+    """The value at the path; None when a part of the path is missing."""
+    found: Any = document
+    for step in path:
+        found = found.get(step) if isinstance(found, Mapping) else None
+    return found
+
+
+def _value_cell(path: str, absent: Any) -> Cell:
+    steps = path.split(".")
+    return lambda row: absent if (value := _at(row.document, *steps)) is None else value
+
+
+def _list_cell(path: str, separator: str) -> Cell:
+    steps = path.split(".")
+    return lambda row: separator.join(map(str, _at(row.document, *steps) or ()))
+
+
+def _age_cell(path: str, absent: str) -> Cell:
+    steps = path.split(".")
+    return lambda row: age_of(moment, row.now) if (moment := _at(row.document, *steps)) else absent
+
+
+def condition_cell(kind: str, part: str = "status") -> Cell:
+    """Returns a table cell with a part of a condition; None without the condition."""
+    return lambda row: next(
+        (each.get(part) for each in _at(row.document, "status", "conditions") or () if each.get("type") == kind), None
+    )
+
+
+def crd_path(path: str) -> str:
+    """Returns the description that Kubernetes gives to a column of a custom resource definition."""
+    return f"Custom resource definition column (in JSONPath format): {path}"
 
 
 def record(description: str = "", needed: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
@@ -29,14 +140,6 @@ def listing(items: Schema, *keys: str, kind: str = "") -> Schema:
     return {"type": "array", "items": items, **typed, **({"x-kubernetes-list-type": kind} if kind else {})}
 
 
-def mapping(values: Schema) -> Schema:
-    """An object with any names."""
-    return {"type": "object", "additionalProperties": values}
-
-
-TEXTS: Schema = listing(TEXT)
-EXTRA: Schema = mapping(TEXTS)
-"""Further attributes of a user."""
-
-builtin = partial(Resource, version="v1", custom=False, unconditional_update=True)
-"""A kind of Kubernetes itself."""
+KUBERNETES = Declarations(Path(__file__).with_name("kinds.yaml"))
+"""Kinds of Kubernetes itself."""
+builtin = partial(KUBERNETES.resource, custom=False, unconditional_update=True)

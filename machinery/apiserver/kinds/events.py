@@ -4,23 +4,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from machinery.apiserver.kinds.declaration import INT32, MICRO_TIME, OPEN, TEXT, TIME, Schema, builtin, record
-from machinery.apiserver.resource import ApiGroup, Column, TableRow, age_of
+from machinery.apiserver.kinds.declaration import builtin
+from machinery.apiserver.resource import ApiGroup, TableRow, age_of
 from machinery.apiserver.storages.conversion import Conversion
 from machinery.errors import Cause, invalid_value, not_supported, required, too_long
 from machinery.meta.objects import Document
 
 _ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
-_REFERENCE: Schema = {**OPEN, "x-kubernetes-map-type": "atomic"}
-_SHARED: dict[str, Schema] = {
-    "action": TEXT,
-    "eventTime": MICRO_TIME,
-    "reason": TEXT,
-    "related": {**_REFERENCE, "nullable": True},
-    "reportingInstance": TEXT,
-    "series": {**record(count=INT32, lastObservedTime=MICRO_TIME), "nullable": True},
-    "type": TEXT,
-}
 
 
 def _about(document: Document) -> Mapping[str, Any]:
@@ -66,20 +56,6 @@ def _selectable(document: Document) -> dict[str, str]:
     return {**fields, **own, "source": component}
 
 
-_COLUMNS = (
-    Column("Last Seen", _last_seen, description="Time this event was last observed"),
-    Column("Type", lambda row: row.document.get("type", "")),
-    Column("Reason", lambda row: row.document.get("reason", "")),
-    Column("Object", _object),
-    Column("Subobject", lambda row: str(_about(row.document).get("fieldPath", "")), priority=1),
-    Column("Source", _source, priority=1, description="The component reporting this event"),
-    Column("Message", lambda row: (row.document.get("message") or row.document.get("note") or "").strip()),
-    Column("First Seen", _first_seen, priority=1, description="Time this event was first observed"),
-    Column("Count", _count, type="integer", priority=1, description="How often this event was observed"),
-    Column("Name", lambda row: row.document["metadata"]["name"], format="name", priority=1),
-)
-
-
 def _violations(new: Document, _old: Document | None) -> list[Cause]:
     """An Event must be in the namespace of its object; for a cluster-scoped object any namespace is valid."""
     about = (new.get("involvedObject") or {}).get("namespace")
@@ -104,39 +80,25 @@ _TYPES = ("Normal", "Warning")
 _LONGEST = (("reason", 128), ("action", 128), ("reportingInstance", 128), ("note", 1024))
 
 _event = partial(
-    builtin, name="events", kind="Event", short_names=("ev",), namespaced=True, selectable=_selectable, columns=_COLUMNS
+    builtin,
+    cells={
+        "Last Seen": _last_seen,
+        "Object": _object,
+        "Subobject": lambda row: str(_about(row.document).get("fieldPath", "")),
+        "Source": _source,
+        "Message": lambda row: (row.document.get("message") or row.document.get("note") or "").strip(),
+        "First Seen": _first_seen,
+        "Count": _count,
+    },
+    selectable=_selectable,
 )
-_DESCRIPTION = "Event is a report of an event somewhere in the cluster."
 EVENT = _event(
-    group="",
-    schema=record(
-        _DESCRIPTION,
-        ("involvedObject",),
-        **_SHARED,
-        count=INT32,
-        firstTimestamp=TIME,
-        involvedObject=_REFERENCE,
-        lastTimestamp=TIME,
-        message=TEXT,
-        reportingComponent=TEXT,
-        source=OPEN,
-    ),
+    "events",
     validate=_violations,
     selectable_names=(*(f"involvedObject.{name}" for name in _ABOUT), "reason", "reportingComponent", "source", "type"),
 )
 EVENTS_V1 = _event(
-    group="events.k8s.io",
-    schema=record(
-        _DESCRIPTION,
-        **_SHARED,
-        deprecatedCount=INT32,
-        deprecatedFirstTimestamp=TIME,
-        deprecatedLastTimestamp=TIME,
-        deprecatedSource=OPEN,
-        note=TEXT,
-        regarding=_REFERENCE,
-        reportingController=TEXT,
-    ),
+    "events.events.k8s.io",
     validate=_new_violations,
     selectable_names=(*(f"regarding.{name}" for name in _ABOUT), "reason", "reportingController", "type"),
 )

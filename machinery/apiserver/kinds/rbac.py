@@ -5,54 +5,12 @@ from functools import partial
 from typing import Any
 
 from machinery.apiserver.authz.rbac import GROUP, SERVICE_ACCOUNT, USER, USER_GROUP
-from machinery.apiserver.kinds.declaration import TEXT, Schema, builtin, listing, mapping, record
-from machinery.apiserver.resource import AGE, CREATED_DESCRIPTION, ApiGroup, Column, TableRow
+from machinery.apiserver.kinds.declaration import Cell, builtin
+from machinery.apiserver.resource import CREATED_DESCRIPTION, ApiGroup, Column, TableRow
 from machinery.apiserver.write.metadata import subdomain_error
 from machinery.errors import BadRequestError, Cause, invalid_value, not_supported, required
 from machinery.meta.objects import Document
 from machinery.meta.selectors import selector_of
-
-_ATOMIC_TEXTS = listing(TEXT, kind="atomic")
-_RULES: Schema = {
-    "description": "Rules holds all the PolicyRules for this role.",
-    **listing(
-        record(
-            "PolicyRule holds information that describes a policy rule, but does not contain information about who the rule "
-            "applies to or which namespace the rule applies to.",
-            apiGroups={
-                **_ATOMIC_TEXTS,
-                "description": 'The API groups with the resources; "" is the core group, "*" all groups.',
-            },
-            nonResourceURLs={**_ATOMIC_TEXTS, "description": "Partial URLs; * is allowed as the full, final step in the path."},
-            resourceNames={**_ATOMIC_TEXTS, "description": "A white list of names that the rule applies to; empty: all."},
-            resources={**_ATOMIC_TEXTS, "description": "Resources this rule applies to; '*' represents all resources."},
-            verbs={**_ATOMIC_TEXTS, "description": "Verbs that apply to all the resources; '*' represents all verbs."},
-        ),
-        kind="atomic",
-    ),
-}
-_EXPRESSION = record("", ("key", "operator"), key=TEXT, operator=TEXT, values=_ATOMIC_TEXTS)
-_SELECTOR = record(matchLabels=mapping(TEXT), matchExpressions=listing(_EXPRESSION))
-_ROLE = record(
-    "Role is a namespaced, logical grouping of PolicyRules that can be referenced as a unit by a RoleBinding.", rules=_RULES
-)
-_CLUSTER_ROLE = record(
-    "ClusterRole is a cluster level, logical grouping of PolicyRules that can be referenced as a unit by a RoleBinding or "
-    "ClusterRoleBinding.",
-    aggregationRule=record(
-        "How to build the Rules for this ClusterRole; if it is set, the Rules are managed by the server.",
-        clusterRoleSelectors=listing(_SELECTOR, kind="atomic"),
-    ),
-    rules=_RULES,
-)
-_ATOMIC_MAP: Schema = {"x-kubernetes-map-type": "atomic"}
-_BINDING = record(
-    roleRef={**record("The role that is granted. It cannot be changed.", apiGroup=TEXT, kind=TEXT, name=TEXT), **_ATOMIC_MAP},
-    subjects={
-        "description": "Subjects holds references to the objects the role applies to.",
-        **listing({**record(apiGroup=TEXT, kind=TEXT, name=TEXT, namespace=TEXT), **_ATOMIC_MAP}, kind="atomic"),
-    },
-)
 
 
 def rbac_name(name: str) -> str | None:
@@ -154,51 +112,32 @@ def _role_cell(row: TableRow) -> str:
     return f"{reference.get('kind')}/{reference.get('name')}"
 
 
-def _subjects(kind: str) -> Column:
+def _subjects_cell(kind: str) -> Cell:
     def cell(row: TableRow) -> str:
         subjects = [subject for subject in row.document.get("subjects") or () if subject.get("kind") == kind]
         if kind == SERVICE_ACCOUNT:
             return ", ".join(f"{subject.get('namespace', '')}/{subject['name']}" for subject in subjects)
         return ", ".join(subject["name"] for subject in subjects)
 
-    return Column(f"{kind}s", cell, description=f"{kind}s in the roleBinding", priority=1)
+    return cell
 
 
 CREATED_AT = Column(
     "Created At", lambda row: row.document["metadata"].get("creationTimestamp"), type="date", description=CREATED_DESCRIPTION
 )
-_BINDING_COLUMNS = (
-    Column("Role", _role_cell, description="RoleRef can reference a role; if it cannot be resolved, nothing is granted."),
-    AGE,
-    _subjects(USER),
-    _subjects(USER_GROUP),
-    _subjects(SERVICE_ACCOUNT),
-)
 
 
-_role = partial(builtin, group=GROUP, name_rule=rbac_name, columns=(CREATED_AT,))
+_role = partial(builtin, name_rule=rbac_name, columns=(CREATED_AT,))
 _binding = partial(
     builtin,
-    group=GROUP,
+    cells={"Role": _role_cell, **{f"{kind}s": _subjects_cell(kind) for kind in (USER, USER_GROUP, SERVICE_ACCOUNT)}},
     name_rule=rbac_name,
     prepare_create=completed_binding,
     prepare_update=completed_binding,
-    columns=_BINDING_COLUMNS,
 )
-CLUSTER_ROLE = _role(name="clusterroles", kind="ClusterRole", schema=_CLUSTER_ROLE, validate=_cluster_role_violations)
-ROLE = _role(name="roles", kind="Role", namespaced=True, schema=_ROLE, validate=partial(_role_violations, namespaced=True))
-CLUSTER_ROLE_BINDING = _binding(
-    name="clusterrolebindings",
-    kind="ClusterRoleBinding",
-    schema={**_BINDING, "description": "ClusterRoleBinding references a ClusterRole, but does not contain it."},
-    validate=partial(_binding_violations, namespaced=False),
-)
-ROLE_BINDING = _binding(
-    name="rolebindings",
-    kind="RoleBinding",
-    namespaced=True,
-    schema={**_BINDING, "description": "RoleBinding references a role, but does not contain it."},
-    validate=partial(_binding_violations, namespaced=True),
-)
+CLUSTER_ROLE = _role(f"clusterroles.{GROUP}", validate=_cluster_role_violations)
+ROLE = _role(f"roles.{GROUP}", validate=partial(_role_violations, namespaced=True))
+CLUSTER_ROLE_BINDING = _binding(f"clusterrolebindings.{GROUP}", validate=partial(_binding_violations, namespaced=False))
+ROLE_BINDING = _binding(f"rolebindings.{GROUP}", validate=partial(_binding_violations, namespaced=True))
 ROLES_AND_BINDINGS = (CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING)
 RBAC = ApiGroup(GROUP, ROLES_AND_BINDINGS)

@@ -6,29 +6,16 @@ from typing import Any, Protocol
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.authz.rbac import HeldRules
 from machinery.apiserver.http.status_errors import causes_text
-from machinery.apiserver.kinds.declaration import BOOLEAN, EXTRA, OPEN, TEXT, TEXTS, Schema, builtin, listing, record
-from machinery.apiserver.kinds.tokens import GROUP as AUTHENTICATION, USER_INFO, user_info
-from machinery.apiserver.resource import Answers, Question, Resource
+from machinery.apiserver.kinds.declaration import builtin
+from machinery.apiserver.kinds.tokens import user_info
+from machinery.apiserver.resource import Question, Resource
 from machinery.apiserver.storage import Actor
 from machinery.errors import BadRequestError, Cause, ErrorSubject, InvalidError, invalid_value
 from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 
 GROUP = "authorization.k8s.io"
-_SELECTOR = record(rawSelector=TEXT, requirements=listing(OPEN))
 _RESOURCE_PARTS = ("group", "name", "namespace", "resource", "subresource", "verb", "version")
-_ASKED: dict[str, Any] = {
-    "resourceAttributes": record(
-        "Information for a resource access request.",
-        **dict.fromkeys(_RESOURCE_PARTS, TEXT),
-        fieldSelector=_SELECTOR,
-        labelSelector=_SELECTOR,
-    ),
-    "nonResourceAttributes": record("Information for a non-resource access request.", path=TEXT, verb=TEXT),
-}
-_WHO: dict[str, Any] = {"user": TEXT, "groups": TEXTS, "uid": TEXT, "extra": EXTRA}
-_DECIDED = record(allowed=BOOLEAN, denied=BOOLEAN, reason=TEXT, evaluationError=TEXT)
-_RULE_LISTS = record(resourceRules=listing(OPEN), nonResourceRules=listing(OPEN), incomplete=BOOLEAN, evaluationError=TEXT)
 
 
 class Reviewer(Protocol):
@@ -72,16 +59,11 @@ def access_reviews(reviewer: Reviewer, named: Named = Actor) -> tuple[Resource, 
             status["evaluationError"] = ", ".join(held.errors)
         return {"metadata": {}, "spec": {}, "status": status}
 
-    def review(kind: str, spec: dict[str, Any], status: Schema, answers: Answers, *, namespaced: bool = False) -> Resource:
-        schema = record(f"{kind} asks what is allowed.", spec=record(**spec), status=status)
-        name, verbs = f"{kind.lower()}s", ("create",)
-        return builtin(group=GROUP, name=name, kind=kind, namespaced=namespaced, verbs=verbs, schema=schema, answers=answers)
-
     return (
-        review("LocalSubjectAccessReview", {**_ASKED, **_WHO}, _DECIDED, subject_review, namespaced=True),
-        review("SelfSubjectAccessReview", _ASKED, _DECIDED, own_review),
-        review("SelfSubjectRulesReview", {"namespace": TEXT}, _RULE_LISTS, rules_review),
-        review("SubjectAccessReview", {**_ASKED, **_WHO}, _DECIDED, subject_review),
+        builtin(f"localsubjectaccessreviews.{GROUP}", answers=subject_review),
+        builtin(f"selfsubjectaccessreviews.{GROUP}", answers=own_review),
+        builtin(f"selfsubjectrulesreviews.{GROUP}", answers=rules_review),
+        builtin(f"subjectaccessreviews.{GROUP}", answers=subject_review),
         SELF_SUBJECT_REVIEW,
     )
 
@@ -91,17 +73,7 @@ async def _who_am_i(question: Question) -> Document:
     return {"metadata": metadata, "status": {"userInfo": user_info(question.actor)}}
 
 
-SELF_SUBJECT_REVIEW = builtin(
-    group=AUTHENTICATION,
-    name="selfsubjectreviews",
-    kind="SelfSubjectReview",
-    verbs=("create",),
-    schema=record(
-        "SelfSubjectReview contains the user information that the server has about the requester.",
-        status=record(userInfo=USER_INFO),
-    ),
-    answers=_who_am_i,
-)
+SELF_SUBJECT_REVIEW = builtin("selfsubjectreviews.authentication.k8s.io", answers=_who_am_i)
 
 
 def _spec(question: Question) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from machinery.apiserver.authn.chain import CREDENTIAL_ID, INVALID_TOKEN, Identity, TokenAuthenticator, authenticated
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
-from machinery.apiserver.kinds.declaration import BOOLEAN, EXTRA, TEXT, TEXTS, builtin, record
+from machinery.apiserver.kinds.declaration import builtin
 from machinery.apiserver.resource import Question, Resource, Subresource
 from machinery.apiserver.storage import Actor, Storage
 from machinery.errors import BadRequestError, Cause, ErrorSubject, NotFoundError, UnauthorizedError, forbidden, invalid_value
@@ -114,35 +114,6 @@ MAX_SECONDS = 2**32
 MAX_LIFETIME = timedelta(days=366)
 """Longest lifetime of a token; longer requests are reduced to it, as in Kubernetes."""
 
-USER_INFO = record(username=TEXT, uid=TEXT, groups=TEXTS, extra=EXTRA)
-_REVIEW_SCHEMA = record(
-    "TokenReview attempts to authenticate a token to a known user.",
-    ("spec",),
-    spec=record(
-        token={**TEXT, "description": "The opaque bearer token."},
-        audiences={**TEXTS, "description": "For whom the token must be meant; absent: this API server."},
-    ),
-    status=record(
-        authenticated=BOOLEAN,
-        user=USER_INFO,
-        audiences={**TEXTS, "description": "Of those asked for, the ones that the token is meant for."},
-        error={**TEXT, "description": "Why the token could not be checked, or is not good."},
-    ),
-)
-_REQUEST_SCHEMA = record(
-    "TokenRequest requests a token for a given service account.",
-    ("spec",),
-    spec=record(
-        audiences={**TEXTS, "description": "For whom the token is meant; absent: this API server."},
-        expirationSeconds={"type": "integer", "format": "int64", "default": DEFAULT_SECONDS},
-        boundObjectRef=record(
-            "An object that the token would end with; not supported by this server.",
-            **dict.fromkeys(("apiVersion", "kind", "name", "uid"), TEXT),
-        ),
-    ),
-    status=record(token=TEXT, expirationTimestamp={"type": "string", "format": "date-time"}),
-)
-
 
 def token_review(tokens: TokenAuthenticator, audiences: Sequence[str]) -> Resource:
     """`audiences`: this API server's audiences, for reviews without audiences."""
@@ -161,9 +132,7 @@ def token_review(tokens: TokenAuthenticator, audiences: Sequence[str]) -> Resour
             status |= {"audiences": list(found.audiences)} if found.audiences else {}
         return {**question.document, "status": status}
 
-    return builtin(
-        group=GROUP, name="tokenreviews", kind="TokenReview", verbs=("create",), schema=_REVIEW_SCHEMA, answers=answers
-    )
+    return builtin(f"tokenreviews.{GROUP}", answers=answers)
 
 
 def user_info(actor: Actor) -> dict[str, Any]:
@@ -212,15 +181,6 @@ def service_account(issuer: ServiceAccountTokenIssuer, storage: Storage) -> Reso
             "status": {"token": token, "expirationTimestamp": format_time(end)},
         }
 
-    request = builtin(
-        group=GROUP,
-        name="tokenrequests",
-        kind="TokenRequest",
-        namespaced=True,
-        verbs=("create",),
-        schema=_REQUEST_SCHEMA,
-        validate=_request_violations,
-        answers=answers,
-    )
+    request = builtin(f"tokenrequests.{GROUP}", validate=_request_violations, answers=answers)
     token = Subresource("token", verbs=("create",), question=request)
     return replace(SERVICE_ACCOUNT, subresources=(*SERVICE_ACCOUNT.subresources, token))

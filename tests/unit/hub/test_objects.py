@@ -7,18 +7,23 @@ from typing import Any
 import pytest
 
 from hub.api import certificatesigningrequests as request_rules, managed_fields as ownership
+from hub.api.approvalrules import CLUSTER_FIELDS, RequesterKind, RuleAction
+from hub.api.certificateauthorities.authority import Phase
+from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.managed_fields import AGENT_WRITER, HUB_WRITER, tracked
 from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters.admission import admitted
+from hub.api.managedclusters.admission import TAINT_EFFECTS, admitted
 from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import AVAILABLE, JoinRequest, StatusReport
+from hub.api.managedclustersets import BY_LABELS, EXCLUSIVE
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, CONFIG_MAPS, MANAGED_CLUSTERS, REQUESTS, Kind
+from hub.api.revocations import Reason
 from hub.https_door.groups import groups_of
 from hub.registry import kinds, owners
 from hub.registry.generic import objects
 from hub.registry.generic.objects import Unchanged
-from hub.registry.kinds import WRITE_PATHS
+from hub.registry.kinds import DEFINITIONS, WRITE_PATHS
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.http.limits import OBJECT_CEILING, OBJECT_LIMIT
@@ -399,3 +404,21 @@ def test_services_and_api_server_divide_every_kind_alike() -> None:
         assert ownership.FIXED.get(kind, ()) == resource.fixed
 
     check_each(check, [(kind,) for kind in sorted(kinds.WRITE_PATHS)])
+
+
+def test_declared_values_are_those_of_the_code() -> None:
+    schemas = {each.resource.kind: each.resource.schema["properties"] for each in DEFINITIONS}
+    rule, cluster = schemas["ApprovalRule"]["spec"]["properties"], schemas["ManagedCluster"]["spec"]["properties"]
+    assert CLUSTER_FIELDS.described() in rule["condition"]["description"]
+    assert cluster["leaseDurationSeconds"]["default"] == DEFAULT_LEASE_DURATION.total_seconds()
+    found = {
+        RuleAction: rule["decides"]["items"],
+        RequesterKind: rule["requesters"]["items"]["properties"]["kind"],
+        TAINT_EFFECTS: cluster["taints"]["items"]["properties"]["effect"],
+        Phase: schemas["CertificateAuthority"]["status"]["properties"]["phase"],
+        Reason: schemas["Revocation"]["spec"]["properties"]["reason"],
+        (EXCLUSIVE, BY_LABELS): schemas["ManagedClusterSet"]["spec"]["properties"]["clusterSelector"]["properties"][
+            "selectorType"
+        ],
+    }
+    assert {values: schema["enum"] for values, schema in found.items()} == {values: list(values) for values in found}

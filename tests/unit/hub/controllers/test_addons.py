@@ -327,9 +327,12 @@ def stored_definition(chance: random.Random) -> Document:
     return {"kind": "ClusterManagementAddOn", "metadata": {"name": "metrics"}, "spec": spec, **maybe(chance, status=[status])}
 
 
-OF_DEFINITIONS = resource.DEFINITION_SCHEMA, resource.DEFINITION_V1ALPHA1
+OF_ADDONS, OF_DEFINITIONS = (
+    (each.resource.schema, each.resource.versions[0].schema)
+    for each in (resource.MANAGED_CLUSTER_ADD_ON, resource.CLUSTER_MANAGEMENT_ADD_ON)
+)
 CASES = [
-    (stored_add_on, versions.add_on_shown, versions.add_on_stored, (resource.ADDON_SCHEMA, resource.ADDON_V1ALPHA1)),
+    (stored_add_on, versions.add_on_shown, versions.add_on_stored, OF_ADDONS),
     (stored_definition, versions.definition_shown, versions.definition_stored, OF_DEFINITIONS),
 ]
 

@@ -11,7 +11,7 @@ import pytest
 
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST, condition_cell
 from machinery.apiserver.kinds.core import CONFIG_MAP, LARGEST, LEASE, NAMESPACE, SECRET
-from machinery.apiserver.kinds.declaration import BYTES, INT32, OPEN, TEXT, TIME, listing, mapping, record
+from machinery.apiserver.kinds.declaration import OPEN, TEXT, listing, record
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from machinery.apiserver.resource import Resource, Subresource, TableRow
 from machinery.apiserver.storage import Actor
@@ -31,12 +31,12 @@ SCHEMA = record(
         "",
         ("name",),
         name={**TEXT, "minLength": 2, "maxLength": 4, "pattern": "^[a-z]+$"},
-        size={**INT32, "minimum": 1, "maximum": 9, "default": 3},
+        size={"type": "integer", "format": "int32", "minimum": 1, "maximum": 9, "default": 3},
         ratio={"type": "number"},
         mode={**TEXT, "enum": ["a", "b"]},
-        when=TIME,
+        when={**TEXT, "format": "date-time", "nullable": True},
         exact={**TEXT, "format": "micro-time"},
-        data=mapping(BYTES),
+        data={"type": "object", "additionalProperties": {**TEXT, "format": "byte"}},
         either={"x-kubernetes-int-or-string": True},
         open=OPEN,
         parts=PARTS,
@@ -97,7 +97,7 @@ SPEC = record(
     name=SHORT,
     number={"type": "integer"},
     names={**listing(SHORT), "maxItems": 1},
-    map=mapping(SHORT),
+    map={"type": "object", "additionalProperties": SHORT},
     needed=record("", ("name",), name=SHORT),
 )
 THING_SCHEMA = record(spec=SPEC, status=record(word=TEXT))
