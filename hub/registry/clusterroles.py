@@ -1,17 +1,20 @@
 """Use cases about ClusterRoles: the kind's only write path, with aggregation in the same transaction, and the defaults."""
 
+from pathlib import Path
 from typing import Any
 
 from hub.api import clusterroles as role_rules
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
-from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Kind
+from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from hub.ports import Transaction, Written
 from hub.registry.generic import objects
+from machinery.meta import bounded_yaml
 from machinery.meta.objects import Document, Key, Query, StoredObject
 
 ACTOR = "system:hub"
 """Writer of the defaults."""
+DEFAULTS = bounded_yaml.load_all(Path(__file__).with_suffix(".yaml").read_bytes())
 
 
 def put_cluster_role(
@@ -47,11 +50,11 @@ def reconcile(tx: Transaction, groups: role_rules.ApiGroups) -> int:
 
     Objects with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` are not changed.
     """
-    roles = sum(_reconcile(tx, CLUSTER_ROLES, default) for default in role_rules.cluster_roles(groups))
-    return roles + sum(_reconcile(tx, CLUSTER_ROLE_BINDINGS, default) for default in role_rules.CLUSTER_ROLE_BINDINGS)
+    return sum(_reconcile(tx, role_rules.completed(default, groups)) for default in DEFAULTS)
 
 
-def _reconcile(tx: Transaction, kind: Kind, default: Document) -> bool:
+def _reconcile(tx: Transaction, default: Document) -> bool:
+    kind = CLUSTER_ROLES if default["kind"] == "ClusterRole" else CLUSTER_ROLE_BINDINGS
     stored = tx.objects.get(kind, Key("", doc.name(default)))
     wanted = role_rules.reconciled(default, stored.document if stored is not None else None)
     if wanted is None:

@@ -11,7 +11,6 @@ import msgspec
 from aiohttp import web
 
 from hub.api import namespaces as rules
-from hub.api.clusterroles import path_rule
 from hub.api.meta import document as doc
 from hub.composition.core import HubCore
 from hub.https_door.callers.authentication import ExternalAuthenticator
@@ -41,7 +40,7 @@ ADMIN = Actor("admin", ("system:masters", "system:authenticated"), "admin")
 CLUSTERS = MANAGED_CLUSTER.named()
 LIST_OF_CLUSTERS, LIST_OF_REQUESTS, TABLE_OF_NAMESPACES = 68, 170, 174
 RECORDED_ROLES = (
-    {"metadata": {"name": "well-known"}, "rules": [path_rule("/.well-known", "/.well-known/*")]},
+    {"metadata": {"name": "well-known"}, "rules": [{"verbs": ["get"], "nonResourceURLs": ["/.well-known", "/.well-known/*"]}]},
     {
         "metadata": {"name": "well-known"},
         "roleRef": {"apiGroup": RBAC.name, "kind": "ClusterRole", "name": "well-known"},

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hub.api.certificatesigningrequests import Requester
-from hub.api.clusterroles import AUTOUPDATE, ApiGroups, cluster_role, rule, with_aggregation
+from hub.api.clusterroles import AUTOUPDATE, ApiGroups, with_aggregation
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Kind
 from hub.https_door.groups import groups_of
@@ -20,7 +20,7 @@ from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
 
 ADMIN = Requester("admin", ())
-EXTRA = rule(("extra.example.com",), ("things",), ("get",))
+EXTRA = {"verbs": ["get"], "apiGroups": ["extra.example.com"], "resources": ["things"]}
 
 
 @pytest.fixture
@@ -87,11 +87,12 @@ def test_view_edit_and_admin_aggregate_labelled_roles_in_the_same_write(store: I
         return [EXTRA in role(store, name)["rules"] for name in names]
 
     label = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
-    put(store, cluster_role("extra-view", (EXTRA,), **label))
+    extra = {"metadata": {"name": "extra-view", "labels": label}, "rules": [EXTRA]}
+    put(store, extra)
     assert all(aggregated())
-    put(store, cluster_role("extra-view", ()))
+    put(store, {"metadata": {"name": "extra-view"}, "rules": []})
     assert not any(aggregated())
-    put(store, cluster_role("extra-view", (EXTRA,), **label))
+    put(store, extra)
     remove(store, "extra-view")
     assert not any(aggregated())
     put(store, {**role(store, "view"), "rules": [EXTRA]})
