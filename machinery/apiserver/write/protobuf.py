@@ -2,8 +2,7 @@
 
 Kubernetes' typed clients send protobuf for built-in kinds and accept JSON responses. A body is four magic bytes and a
 `runtime.Unknown`, which holds the kind's name and the message. The server reads few messages and writes none, so it uses tables
-instead of generated code; their numbers and names are from the `generated.proto` files of Kubernetes' API packages. Unknown
-fields are skipped, as protobuf requires.
+(`messages.yaml`) instead of generated code. Unknown fields are skipped, as protobuf requires.
 """
 
 import base64
@@ -12,9 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from machinery.errors import BadRequestError
+from machinery.meta import bounded_yaml
 from machinery.meta.timestamps import format_micro_time, format_time
 
 MAGIC = b"k8s\x00"
@@ -59,19 +61,15 @@ class MessageField:
 _FIELD = re.compile(r"(\d+) (\w+)(?::(\w+))?(\?|\[\]|\{\})?")
 
 
-def message(fields: str, **nested: Message) -> Message:
-    """A table of fields in short form, such as `1 name, 8 creationTimestamp:time, 10 deletionGracePeriodSeconds:int?`.
-
-    After the colon is the FieldKind (by default text) or the name of a message in `nested`. `?`: a pointer; `[]`: repeated;
-    `{}`: a map from text to this kind.
-    """
+def message(fields: str, known: Mapping[str, Message] = MappingProxyType({})) -> Message:
+    """A table of fields in the form of `messages.yaml`. `known`: the messages that it names."""
     table: dict[int, MessageField] = {}
     for text in fields.split(", "):
         found = _FIELD.fullmatch(text)
         if found is None:
             raise ValueError(f"no field of a message: {text}")
         number, name, kind, mark = found.groups()
-        inner = nested.get(kind)
+        inner = known.get(kind)
         is_kind = FieldKind.MESSAGE if inner is not None else FieldKind(kind or "text")
         if mark == "{}":
             entry = {1: MessageField("key"), 2: MessageField("value", is_kind)}
@@ -81,7 +79,7 @@ def message(fields: str, **nested: Message) -> Message:
     return table
 
 
-_ENVELOPE = message("1 typeMeta:type, 2 raw:raw", type=message("1 apiVersion, 2 kind"))
+_ENVELOPE = message("1 typeMeta:type, 2 raw:raw", {"type": message("1 apiVersion, 2 kind")})
 """A `runtime.Unknown`."""
 _MOMENT = message("1 seconds:int, 2 nanos:int")
 
@@ -191,104 +189,15 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     raise _MalformedError("it ends too early")
 
 
-_OWNER = message("1 kind, 3 name, 4 uid, 5 apiVersion, 6 controller:bool?, 7 blockOwnerDeletion:bool?")
-_METADATA = message(
-    "1 name, 2 generateName, 3 namespace, 5 uid, 6 resourceVersion, 7 generation:int, 8 creationTimestamp:time, "
-    "9 deletionTimestamp:time, 10 deletionGracePeriodSeconds:int?, 11 labels{}, 12 annotations{}, 13 ownerReferences:owner[], "
-    "14 finalizers[]",
-    owner=_OWNER,
-)
-_REFERENCE = message("1 kind, 2 namespace, 3 name, 4 uid, 5 apiVersion, 6 resourceVersion, 7 fieldPath")
-_SOURCE = message("1 component, 2 host")
-_SERIES = message("1 count:int, 2 lastObservedTime:microtime")
+def _messages() -> dict[tuple[str, str], Message]:
+    tables = bounded_yaml.load(Path(__file__).with_name("messages.yaml").read_bytes())
+    known: dict[str, Message] = {}
+    for name, fields in tables["messages"].items():
+        known[name] = message(fields, known)
+    return {
+        (version, kind): message(fields, known) for version, kinds in tables["kinds"].items() for kind, fields in kinds.items()
+    }
 
 
-def _object(fields: str = "", **nested: Message) -> Message:
-    return message(", ".join(filter(None, ("1 metadata:metadata", fields))), metadata=_METADATA, **nested)
-
-
-def _with_spec(spec: Message) -> Message:
-    return _object("2 spec:spec", spec=spec)
-
-
-_BOUND = message("1 kind, 2 apiVersion, 3 name, 4 uid")
-_REQUIREMENT = message("1 key, 2 operator, 3 values[]")
-_RESOURCE_ATTRIBUTES = message(
-    "1 namespace, 2 verb, 3 group, 4 version, 5 resource, 6 subresource, 7 name, 8 fieldSelector:selector, "
-    "9 labelSelector:selector",
-    selector=message("1 rawSelector, 2 requirements:requirement[]", requirement=_REQUIREMENT),
-)
-_ASKED = "1 resourceAttributes:resource, 2 nonResourceAttributes:path"
-_PATH = message("1 path, 2 verb")
-_ACCESS_REVIEW = _with_spec(
-    message(f"{_ASKED}, 3 user, 4 groups[], 5 extra:list{{}}, 6 uid", resource=_RESOURCE_ATTRIBUTES, path=_PATH)
-)
-_RULE = message("1 verbs[], 2 apiGroups[], 3 resources[], 4 resourceNames[], 5 nonResourceURLs[]")
-_LABEL_SELECTOR = message("1 matchLabels{}, 2 matchExpressions:requirement[]", requirement=_REQUIREMENT)
-_BINDING = _object(
-    "2 subjects:subject[], 3 roleRef:role",
-    subject=message("1 kind, 2 apiGroup, 3 name, 4 namespace"),
-    role=message("1 apiGroup, 2 kind, 3 name"),
-)
-_CONDITION = message("1 type, 2 reason, 3 message, 4 lastUpdateTime:time, 5 lastTransitionTime:time, 6 status")
-_EVENT_PARTS = {"reference": _REFERENCE, "source": _SOURCE, "series": _SERIES}
-
-MESSAGES: Mapping[tuple[str, str], Message] = {
-    ("authentication.k8s.io/v1", "SelfSubjectReview"): _object(),
-    ("authentication.k8s.io/v1", "TokenRequest"): _with_spec(
-        message("1 audiences[], 3 boundObjectRef:bound, 4 expirationSeconds:int?", bound=_BOUND)
-    ),
-    ("authentication.k8s.io/v1", "TokenReview"): _with_spec(message("1 token, 2 audiences[]")),
-    ("authorization.k8s.io/v1", "LocalSubjectAccessReview"): _ACCESS_REVIEW,
-    ("authorization.k8s.io/v1", "SelfSubjectAccessReview"): _with_spec(
-        message(_ASKED, resource=_RESOURCE_ATTRIBUTES, path=_PATH)
-    ),
-    ("authorization.k8s.io/v1", "SelfSubjectRulesReview"): _with_spec(message("1 namespace")),
-    ("authorization.k8s.io/v1", "SubjectAccessReview"): _ACCESS_REVIEW,
-    ("certificates.k8s.io/v1", "CertificateSigningRequest"): _object(
-        "2 spec:spec, 3 status:status",
-        spec=message(
-            "1 request:bytes, 2 username, 3 uid, 4 groups[], 5 usages[], 6 extra:list{}, 7 signerName, 8 expirationSeconds:int?"
-        ),
-        status=message("1 conditions:condition[], 2 certificate:bytes", condition=_CONDITION),
-    ),
-    ("coordination.k8s.io/v1", "Lease"): _with_spec(
-        message(
-            "1 holderIdentity?, 2 leaseDurationSeconds:int?, 3 acquireTime:microtime, 4 renewTime:microtime, "
-            "5 leaseTransitions:int?, 6 strategy?, 7 preferredHolder?"
-        )
-    ),
-    ("events.k8s.io/v1", "Event"): _object(
-        "2 eventTime:microtime, 3 series:series, 4 reportingController, 5 reportingInstance, 6 action, 7 reason, "
-        "8 regarding:reference, 9 related:reference, 10 note, 11 type, 12 deprecatedSource:source, "
-        "13 deprecatedFirstTimestamp:time, 14 deprecatedLastTimestamp:time, 15 deprecatedCount:int",
-        **_EVENT_PARTS,
-    ),
-    ("rbac.authorization.k8s.io/v1", "ClusterRole"): _object(
-        "2 rules:rule[], 3 aggregationRule:aggregation",
-        rule=_RULE,
-        aggregation=message("1 clusterRoleSelectors:selector[]", selector=_LABEL_SELECTOR),
-    ),
-    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): _BINDING,
-    ("rbac.authorization.k8s.io/v1", "Role"): _object("2 rules:rule[]", rule=_RULE),
-    ("rbac.authorization.k8s.io/v1", "RoleBinding"): _BINDING,
-    ("v1", "ConfigMap"): _object("2 data{}, 3 binaryData:bytes{}, 4 immutable:bool?"),
-    (ANY_VERSION, "DeleteOptions"): message(
-        "1 gracePeriodSeconds:int?, 2 preconditions:preconditions, 3 orphanDependents:bool?, 4 propagationPolicy?, 5 dryRun[]",
-        preconditions=message("1 uid?, 2 resourceVersion?"),
-    ),
-    ("v1", "Event"): _object(
-        "2 involvedObject:reference, 3 reason, 4 message, 5 source:source, 6 firstTimestamp:time, 7 lastTimestamp:time, "
-        "8 count:int, 9 type, 10 eventTime:microtime, 11 series:series, 12 action, 13 related:reference, "
-        "14 reportingComponent, 15 reportingInstance",
-        **_EVENT_PARTS,
-    ),
-    ("v1", "Namespace"): _object("2 spec:spec, 3 status:status", spec=message("1 finalizers[]"), status=message("1 phase")),
-    ("v1", "Secret"): _object("2 data:bytes{}, 3 type, 4 stringData{}, 5 immutable:bool?"),
-    ("v1", "ServiceAccount"): _object(
-        "2 secrets:reference[], 3 imagePullSecrets:local[], 4 automountServiceAccountToken:bool?",
-        reference=_REFERENCE,
-        local=message("1 name"),
-    ),
-}
+MESSAGES: Mapping[tuple[str, str], Message] = _messages()
 """Tables by apiVersion and kind."""
