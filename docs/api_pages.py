@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from hub.extensions.token_login.exchange import token_credential_request
-from hub.registry.generic.definition import DECLARATIONS
+from hub.registry.generic.declarations import DECLARATIONS
 from hub.registry.kinds import DEFINITIONS
 from machinery.apiserver.kinds.declaration import crd_path
 from machinery.apiserver.resource import AGE, Column, Question, Resource, Schema, Subresource

@@ -14,7 +14,8 @@ from hub.ports import Transaction
 from hub.ports.identities import Issuer
 from hub.registry import certificates
 from hub.registry.generic import objects
-from hub.registry.generic.definition import ResourceDefinition, declared
+from hub.registry.generic.declarations import declared
+from hub.registry.generic.definition import ResourceDefinition
 from machinery import pki
 from machinery.apiserver.resource import TableRow
 from machinery.errors import Cause, InvalidError, forbidden, invalid_value

@@ -7,7 +7,8 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selection import CONDITIONS, HUB_ACCEPTS, VERSION
 from hub.ports import Transaction
-from hub.registry.generic.definition import computed, declared
+from hub.registry.generic.declarations import declared
+from hub.registry.generic.definition import computed
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.liveness import brake
 from machinery.apiserver.resource import TableRow, age_of

@@ -12,7 +12,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from docs import api_pages
-from hub.registry.generic.definition import DECLARATIONS
+from hub.registry.generic.declarations import DECLARATIONS
 from machinery.apiserver.openapi.documents import OLD_PROTO, PROTO
 from machinery.apiserver.openapi.schemas import schema_name
 from machinery.apiserver.write.schema import pruned, violations

@@ -2,23 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from hub.api.certificatesigningrequests import Requester
 from hub.api.meta.change import Kind
 from hub.ports import Store, Transaction, Written
 from hub.registry.generic import objects
+from hub.registry.generic.declarations import declared
 from hub.registry.generic.virtual import Compute, ComputedStorage
-from machinery.apiserver.kinds.declaration import Declarations
 from machinery.apiserver.resource import Answers, Resource, Subresource, Validation
 from machinery.apiserver.storage import GroupResource
 from machinery.meta.objects import StoredObject
 from machinery.product import GROUP_SUFFIX
-
-DECLARATIONS = Declarations(*sorted((Path(__file__).parents[1] / "declarations").glob("*.yaml")))
-"""All kinds of the hub that are not Kubernetes' own, with their groups without the suffix: `managedclusters.cluster`."""
-declared = DECLARATIONS.resource
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, str], Written]
 """Create (old object None) or update for a user. Raises InvalidError, AlreadyExistsError, ConflictError and others."""

@@ -29,6 +29,9 @@ class Declarations:
         for file in files:
             self._entries |= bounded_yaml.load(file.read_bytes())
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
     def resource(self, name: str, cells: Mapping[str, Cell] | None = None, **parts: Any) -> Resource:
         """The kind's Resource. `cells`: of the columns that name no field. `parts`: further fields of the Resource."""
         entry = self._entries[name]
@@ -42,7 +45,7 @@ class Declarations:
             "categories": tuple(entry.get("categories", ())),
             "namespaced": entry.get("namespaced", False),
             "verbs": tuple(entry.get("verbs", DEFAULT_VERBS)),
-            "schema": self._resolved(entry["schema"]),
+            "schema": self.schema(name),
             "subresources": (STATUS,) if entry.get("status") else (),
             "columns": _columns(entry, cells or {}),
             "selectable_names": tuple(entry.get("selectable", ())),
@@ -51,8 +54,9 @@ class Declarations:
         return Resource(**declared | parts)
 
     def schema(self, name: str) -> Schema:
-        """A part of schemas that `$ref` names."""
-        schema: Schema = self._resolved(self._entries[name])
+        """The schema of a kind's stored version, or a part of schemas that `$ref` names."""
+        entry = self._entries[name]
+        schema: Schema = self._resolved(entry.get("schema", entry))
         return schema
 
     def version(

@@ -1,6 +1,6 @@
 """Documents, the write path of kinds without rules of their own, the admission of clusters, and who holds which fields."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +22,7 @@ from hub.api.revocations import Reason
 from hub.https_door.groups import groups_of
 from hub.registry import kinds, owners
 from hub.registry.generic import objects
+from hub.registry.generic.declarations import division_of
 from hub.registry.generic.objects import Unchanged
 from hub.registry.kinds import DEFINITIONS, WRITE_PATHS
 from hub.registry.managedclusteraddons import service as addons
@@ -34,7 +35,6 @@ from machinery.identity import AddOnName, HubId
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
 from machinery.meta.managedfields.ownership import MOST_UPDATERS
-from machinery.meta.managedfields.structure import FieldForm, Structure, keyed_lists
 from machinery.meta.objects import Key, StoredObject
 from machinery.product import GROUP_SUFFIX
 from tests.checks import check_each, check_refusal, check_refusals, check_results, present
@@ -365,7 +365,7 @@ def test_writers_beyond_the_tenth_become_one() -> None:
     for number in range(MOST_UPDATERS + 3):
         labels = {**document["metadata"]["labels"], f"l{number}": "x"}
         new = {**document, "metadata": {**document["metadata"], "labels": labels}}
-        document, before = tracked(MANAGED_CLUSTERS, new, before, f"writer{number:02}", NOW), document
+        document, before = tracked(division_of(MANAGED_CLUSTERS), new, before, f"writer{number:02}", NOW), document
         before = document
     managers = [entry["manager"] for entry in document["metadata"]["managedFields"]]
     assert len(managers) == MOST_UPDATERS
@@ -380,27 +380,13 @@ def served() -> dict[str, Resource]:
     return {**found, **{str(resource.key): resource for resource in ROLES_AND_BINDINGS}}
 
 
-def atomic_maps(structure: Structure, path: str = "") -> Iterator[str]:
-    """The maps below declared fields that have one holder each."""
-    for name, part in structure.fields.items():
-        here = f"{path}{name}"
-        if part.form is FieldForm.LEAF and part.json_type == "object":
-            yield here
-        elif part.form is FieldForm.MAP and name != "metadata":
-            yield from atomic_maps(part, f"{here}.")
-
-
 def test_services_and_api_server_divide_every_kind_alike() -> None:
-    """The services know lists by a table, the API server by its schemas."""
     resources = served()
 
     def check(kind: Kind) -> None:
-        resource = resources[str(WRITE_PATHS[kind].resource(GROUP_SUFFIX))]
-        structure = resource.structures[resource.api_version()]
-        declared = {path: keys for path, keys in keyed_lists(structure) if not path.startswith("metadata")}
-        assert dict(ownership.LIST_MAPS.get(kind, {})) == declared
-        assert set(ownership.WHOLE.get(kind, ())) == set(atomic_maps(structure))
-        assert ownership.is_kubernetes_own(kind) is not resource.custom
+        resource, division = resources[str(WRITE_PATHS[kind].resource(GROUP_SUFFIX))], division_of(kind)
+        assert division.structure == resource.structures[resource.api_version()]
+        assert division.custom is resource.custom
         assert ownership.FIXED.get(kind, ()) == resource.fixed
 
     check_each(check, [(kind,) for kind in sorted(kinds.WRITE_PATHS)])
