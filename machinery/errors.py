@@ -184,6 +184,26 @@ BY_REASON: dict[str, type[MusterError]] = {
     error.reason: error for error in MusterError.__subclasses__() if error is not StaleEpochError
 }
 """Class for each reason on the wire. A reason that is missing here is an internal error of the peer."""
+CODES: dict[str, int] = {
+    "BadRequest": 400,
+    "Unauthorized": 401,
+    "Forbidden": 403,
+    "NotFound": 404,
+    "MethodNotAllowed": 405,
+    "NotAcceptable": 406,
+    "AlreadyExists": 409,
+    "Conflict": 409,
+    "StaleEpoch": 409,
+    "Expired": 410,
+    "RequestEntityTooLarge": 413,
+    "UnsupportedMediaType": 415,
+    "Invalid": 422,
+    "TooManyRequests": 429,
+    "InternalError": 500,
+    "ServiceUnavailable": 503,
+    "Timeout": 504,
+}
+"""HTTP code of each reason. A response without reason gets the last one of its code that BY_REASON has."""
 
 
 def _shown(value: Any) -> str:

@@ -5,42 +5,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from machinery.errors import (
-    BY_REASON,
-    BadRequestError,
-    Cause,
-    ConflictError,
-    DeadlineError,
-    ErrorSubject,
-    ExpiredError,
-    ForbiddenError,
-    InvalidError,
-    MethodNotAllowedError,
-    MusterError,
-    NotAcceptableError,
-    NotFoundError,
-    TooLargeError,
-    TooManyRequestsError,
-    UnauthorizedError,
-    UnavailableError,
-    UnsupportedMediaTypeError,
-)
+from machinery.errors import BY_REASON, CODES, Cause, DeadlineError, ErrorSubject, MusterError, UnavailableError
 
-_BY_CODE: Mapping[int, type[MusterError]] = {
-    400: BadRequestError,
-    401: UnauthorizedError,
-    403: ForbiddenError,
-    404: NotFoundError,
-    405: MethodNotAllowedError,
-    406: NotAcceptableError,
-    409: ConflictError,
-    410: ExpiredError,
-    413: TooLargeError,
-    415: UnsupportedMediaTypeError,
-    422: InvalidError,
-    429: TooManyRequestsError,
-    504: DeadlineError,
-}
+_BY_CODE = {code: BY_REASON[reason] for reason, code in CODES.items() if reason in BY_REASON}
 _BY_REASON: Mapping[str, type[MusterError]] = {**BY_REASON, "ServerTimeout": DeadlineError}
 _SHOWN = 200
 

@@ -23,9 +23,8 @@ from hub.audit.recording import change_of, recording
 from hub.grpc_door.errors import Context
 from hub.grpc_door.session.context import DoorContext
 from machinery.apiserver.access import ANONYMOUS, Attributes
-from machinery.apiserver.http.status_errors import CODES
 from machinery.apiserver.storage import Actor
-from machinery.errors import DenialCause, ForbiddenError, MusterError, UnauthorizedError
+from machinery.errors import CODES, DenialCause, ForbiddenError, MusterError, UnauthorizedError
 from machinery.identity import AUTHENTICATED_GROUP, ClusterName
 from machinery.meta.objects import ChangeType
 from machinery.observability import logs

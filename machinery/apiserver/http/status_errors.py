@@ -10,6 +10,7 @@ from machinery.apiserver.access import Attributes
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.storage import Actor
 from machinery.errors import (
+    CODES,
     AlreadyExistsError,
     BadRequestError,
     Cause,
@@ -24,25 +25,6 @@ from machinery.errors import (
     NotFoundError,
 )
 
-CODES = {
-    "BadRequest": 400,
-    "Unauthorized": 401,
-    "Forbidden": 403,
-    "NotFound": 404,
-    "MethodNotAllowed": 405,
-    "NotAcceptable": 406,
-    "AlreadyExists": 409,
-    "Conflict": 409,
-    "StaleEpoch": 409,
-    "Expired": 410,
-    "RequestEntityTooLarge": 413,
-    "UnsupportedMediaType": 415,
-    "Invalid": 422,
-    "TooManyRequests": 429,
-    "InternalError": 500,
-    "ServiceUnavailable": 503,
-    "Timeout": 504,
-}
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
