@@ -46,23 +46,6 @@ _METHODS = {"get": "get", "update": "put", "create": "post", "patch": "patch", "
 _COLLECTION_METHODS = {"list": "get", "create": "post", "deletecollection": "delete"}
 _ACTIONS = {"create": "post", "update": "put"}
 _WORDS = {"get": "read", "update": "replace", "deletecollection": "delete collection of"}
-_REASONS = {
-    "400": "Bad Request",
-    "401": "Unauthorized",
-    "403": "Forbidden",
-    "404": "Not Found",
-    "405": "Method Not Allowed",
-    "406": "Not Acceptable",
-    "409": "Conflict",
-    "410": "Gone",
-    "413": "Request Entity Too Large",
-    "415": "Unsupported Media Type",
-    "422": "Unprocessable Entity",
-    "429": "Too Many Requests",
-    "500": "Internal Server Error",
-    "503": "Service Unavailable",
-    "504": "Gateway Timeout",
-}
 ALWAYS = ("400", "401", "403", "404", "405", "406", "429", "500", "503", "504")
 _WRITTEN = ("409", "413", "415", "422")
 _REFUSALS = {
@@ -84,7 +67,7 @@ def content(schema: Any, *media: str) -> dict[str, Any]:
 def refusals(*codes: str) -> dict[str, Any]:
     """Responses with a Status, by code."""
     status = content(reference(meta("Status")))
-    return {code: {"description": _REASONS[code], "content": status} for code in sorted(codes)}
+    return {code: {"description": shared()["refusals"][code], "content": status} for code in sorted(codes)}
 
 
 def paths_of(resource: Resource, version: str, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
