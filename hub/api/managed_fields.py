@@ -30,7 +30,7 @@ _PARTS: Fields = {field("spec"): {}, _STATUS: {}}
 
 
 @dataclass(frozen=True, slots=True)
-class FieldDivision:
+class KindStructure:
     """How the objects of a kind are divided into owned fields. `custom`: it is not one of Kubernetes' own kinds."""
 
     kind: Kind
@@ -38,19 +38,19 @@ class FieldDivision:
     custom: bool
 
 
-def tracked(division: FieldDivision, new: dict[str, Any], old: Document | None, manager: str, now: datetime) -> dict[str, Any]:
+def tracked(form: KindStructure, new: dict[str, Any], old: Document | None, manager: str, now: datetime) -> dict[str, Any]:
     """Return `new` with the managedFields after a write by `manager`; none if the old object has none."""
     before = (old or {}).get("metadata", {}).get("managedFields") or []
     if old is not None and not before:
         return new
     version = str(new["apiVersion"])
-    own = compare(division.structure, old or {}, new)
+    own = compare(form.structure, old or {}, new)
 
     def changed(api_version: str) -> Comparison:
-        shown = None if api_version == version else SHOWN.get((division.kind, api_version.rpartition("/")[2]))
-        return own if shown is None else compare(division.structure, shown(old) if old else {}, shown(new))
+        shown = None if api_version == version else SHOWN.get((form.kind, api_version.rpartition("/")[2]))
+        return own if shown is None else compare(form.structure, shown(old) if old else {}, shown(new))
 
-    divided = _divided(division, minus(own.written, NOBODYS), is_new=old is None)
+    divided = _divided(form, minus(own.written, NOBODYS), is_new=old is None)
     taken = {updater(manager, version, subresource): fields for subresource, fields in divided}
     holdings = ownership.updated(changed, ownership.of_entries(before), taken, format_time(now))
     held = ownership.written(holdings)
@@ -58,10 +58,10 @@ def tracked(division: FieldDivision, new: dict[str, Any], old: Document | None, 
     return {**new, "metadata": {**metadata, **({"managedFields": held} if held else {})}}
 
 
-def _divided(division: FieldDivision, fields: Fields, *, is_new: bool) -> Iterator[tuple[str, Fields]]:
+def _divided(form: KindStructure, fields: Fields, *, is_new: bool) -> Iterator[tuple[str, Fields]]:
     """Split the fields into those of the status and the others. A create never owns status fields of Kubernetes kinds."""
-    if not division.custom:  # such objects always have `spec` and `status`, so these fields have no manager
-        without_finalizers = {_STATUS if is_new else "", *(field(part) for part in FIXED.get(division.kind, ()))}
+    if not form.custom:  # such objects always have `spec` and `status`, so these fields have no manager
+        without_finalizers = {_STATUS if is_new else "", *(field(part) for part in FIXED.get(form.kind, ()))}
         fields = minus({name: part for name, part in fields.items() if name not in without_finalizers}, _PARTS)
     rest = {element: below for element, below in fields.items() if element != _STATUS}
     if rest:

@@ -14,7 +14,7 @@ from hub.ports import Transaction
 from hub.ports.identities import Issuer
 from hub.registry import certificates
 from hub.registry.generic import objects
-from hub.registry.generic.declarations import declared
+from hub.registry.generic.declaration import declared
 from hub.registry.generic.definition import ResourceDefinition
 from machinery import pki
 from machinery.apiserver.resource import TableRow

@@ -16,7 +16,7 @@ from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_
 from hub.ports import Transaction
 from hub.registry import namespaces
 from hub.registry.generic import objects
-from hub.registry.generic.declarations import declared
+from hub.registry.generic.declaration import declared
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.managedclustersets import all_sets
 from machinery.identity import CLUSTER_LABEL

@@ -3,7 +3,7 @@
 from typing import Any
 
 from hub.api.hubreplicas import AgentSession
-from hub.registry.generic.declarations import declared
+from hub.registry.generic.declaration import declared
 from hub.registry.generic.definition import computed
 from hub.registry.generic.virtual import ComputedObject
 from machinery.meta.timestamps import format_micro_time

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from hub.api.managedclusters.availability import Transition
 from hub.ports import Transaction
-from hub.registry.generic.declarations import declared
+from hub.registry.generic.declaration import declared
 from hub.registry.generic.definition import computed
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from machinery.apiserver.storage import GroupResource

@@ -21,7 +21,7 @@ from hub.registry import certificates, core as accounts, owners
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import service as request_objects
 from hub.registry.generic import objects
-from hub.registry.generic.declarations import declared
+from hub.registry.generic.declaration import declared
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.resource import TableRow

@@ -12,7 +12,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from docs import api_pages
-from hub.registry.generic.declarations import DECLARATIONS
+from hub.registry.generic.declaration import HUB_KINDS
 from machinery.apiserver.openapi.documents import OLD_PROTO, PROTO
 from machinery.apiserver.openapi.schemas import schema_name
 from machinery.apiserver.write.schema import pruned, violations
@@ -140,7 +140,7 @@ async def test_reference_pages_have_the_published_descriptions_and_valid_example
         name: each for document in published.documents.values() for name, each in document["components"]["schemas"].items()
     }
     wrong, created = (
-        [name for name, part in DECLARATIONS.schema("Condition")["properties"].items() if not part["description"]],
+        [name for name, part in HUB_KINDS.schema("Condition")["properties"].items() if not part["description"]],
         0,
     )
     for kind, (resource, paths) in api_pages.kinds().items():

@@ -3,7 +3,7 @@
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES
 from hub.registry.approvalrules import service as approval_rules
-from hub.registry.generic.declarations import declared
+from hub.registry.generic.declaration import declared
 from hub.registry.generic.definition import ResourceDefinition
 from machinery.apiserver.resource import TableRow
 

@@ -15,7 +15,7 @@ from hub.api.managed_fields import HUB_WRITER, tracked
 from hub.api.meta import document as doc
 from hub.api.meta.change import Kind
 from hub.ports import Transaction, Written
-from hub.registry.generic.declarations import division_of
+from hub.registry.generic.declaration import structure_of
 from machinery.errors import ErrorSubject, NotFoundError, TooLargeError
 from machinery.identity import BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, SUBJECT_PREFIX
 from machinery.meta.managedfields.ownership import is_same
@@ -74,7 +74,7 @@ def write(
     before = old.document if old else None
     document = doc.stamped(document, before, uid=uid or str(uuid4()), now=tx.now, generations=generations)
     if writer:
-        document = tracked(division_of(kind), document, before, writer, tx.now)
+        document = tracked(structure_of(kind), document, before, writer, tx.now)
     if old is not None and before is not None and is_same(document, before):
         now = tx.objects.get(kind, old.key)  # a write with an outdated revision is refused even if it changes nothing
         if now is not None and (now.uid, now.revision) == (old.uid, old.revision):

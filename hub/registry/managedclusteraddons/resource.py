@@ -6,7 +6,7 @@ from hub.api.managedclusteraddons import versions
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS
 from hub.api.query.selection import ADD_ON_ALIASES, ADD_ON_FIELDS, of_conditions
-from hub.registry.generic.declarations import DECLARATIONS, declared
+from hub.registry.generic.declaration import HUB_KINDS, declared
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.managedclusteraddons import service as addons
 from machinery.apiserver.kinds.declaration import condition_cell
@@ -36,7 +36,7 @@ MANAGED_CLUSTER_ADD_ON = ResourceDefinition(
             "Registrations": _identified,
             "Message": _available("message"),
         },
-        versions=(DECLARATIONS.version(ADDONS, "v1alpha1", versions.add_on_shown, versions.add_on_stored),),
+        versions=(HUB_KINDS.version(ADDONS, "v1alpha1", versions.add_on_shown, versions.add_on_stored),),
         selectable=of_conditions,
         selectable_names=ADD_ON_FIELDS,
         field_aliases=ADD_ON_ALIASES,
@@ -46,6 +46,6 @@ MANAGED_CLUSTER_ADD_ON = ResourceDefinition(
 CLUSTER_MANAGEMENT_ADD_ON = ResourceDefinition(
     declared(
         ADDON_DEFINITIONS,
-        versions=(DECLARATIONS.version(ADDON_DEFINITIONS, "v1alpha1", versions.definition_shown, versions.definition_stored),),
+        versions=(HUB_KINDS.version(ADDON_DEFINITIONS, "v1alpha1", versions.definition_shown, versions.definition_stored),),
     )
 )

@@ -16,7 +16,7 @@ TEXT: Schema = {"type": "string"}
 OPEN: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
-class Declarations:
+class KindManifests:
     """The kinds in some files, by `plural.group`.
 
     An entry has `kind`, `version` and `schema`; and, if they differ from the defaults of Resource, `shortNames`, `categories`,
@@ -144,6 +144,6 @@ def listing(items: Schema, *keys: str, kind: str = "") -> Schema:
     return {"type": "array", "items": items, **typed, **({"x-kubernetes-list-type": kind} if kind else {})}
 
 
-KUBERNETES = Declarations(Path(__file__).with_name("kinds.yaml"))
+KUBERNETES = KindManifests(Path(__file__).with_name("kinds.yaml"))
 """Kinds of Kubernetes itself."""
 builtin = partial(KUBERNETES.resource, custom=False, unconditional_update=True)

@@ -22,7 +22,7 @@ from hub.api.revocations import Reason
 from hub.https_door.groups import groups_of
 from hub.registry import kinds, owners
 from hub.registry.generic import objects
-from hub.registry.generic.declarations import division_of
+from hub.registry.generic.declaration import structure_of
 from hub.registry.generic.objects import Unchanged
 from hub.registry.kinds import DEFINITIONS, WRITE_PATHS
 from hub.registry.managedclusteraddons import service as addons
@@ -365,7 +365,7 @@ def test_writers_beyond_the_tenth_become_one() -> None:
     for number in range(MOST_UPDATERS + 3):
         labels = {**document["metadata"]["labels"], f"l{number}": "x"}
         new = {**document, "metadata": {**document["metadata"], "labels": labels}}
-        document, before = tracked(division_of(MANAGED_CLUSTERS), new, before, f"writer{number:02}", NOW), document
+        document, before = tracked(structure_of(MANAGED_CLUSTERS), new, before, f"writer{number:02}", NOW), document
         before = document
     managers = [entry["manager"] for entry in document["metadata"]["managedFields"]]
     assert len(managers) == MOST_UPDATERS
@@ -384,9 +384,9 @@ def test_services_and_api_server_divide_every_kind_alike() -> None:
     resources = served()
 
     def check(kind: Kind) -> None:
-        resource, division = resources[str(WRITE_PATHS[kind].resource(GROUP_SUFFIX))], division_of(kind)
-        assert division.structure == resource.structures[resource.api_version()]
-        assert division.custom is resource.custom
+        resource, form = resources[str(WRITE_PATHS[kind].resource(GROUP_SUFFIX))], structure_of(kind)
+        assert form.structure == resource.structures[resource.api_version()]
+        assert form.custom is resource.custom
         assert ownership.FIXED.get(kind, ()) == resource.fixed
 
     check_each(check, [(kind,) for kind in sorted(kinds.WRITE_PATHS)])

@@ -3,18 +3,18 @@
 from functools import cache
 from pathlib import Path
 
-from hub.api.managed_fields import FieldDivision
+from hub.api.managed_fields import KindStructure
 from hub.api.meta.change import Kind
-from machinery.apiserver.kinds.declaration import KUBERNETES, Declarations
+from machinery.apiserver.kinds.declaration import KUBERNETES, KindManifests
 from machinery.meta.managedfields.structure import structure
 
-DECLARATIONS = Declarations(*sorted((Path(__file__).parents[1] / "declarations").glob("*.yaml")))
+HUB_KINDS = KindManifests(*sorted((Path(__file__).parents[1] / "declarations").glob("*.yaml")))
 """All kinds of the hub that are not Kubernetes' own, with their groups without the suffix: `managedclusters.cluster`."""
-declared = DECLARATIONS.resource
+declared = HUB_KINDS.resource
 
 
 @cache
-def division_of(kind: Kind) -> FieldDivision:
+def structure_of(kind: Kind) -> KindStructure:
     """Division of the kind's objects into owned fields, by its schema."""
     custom = kind not in KUBERNETES
-    return FieldDivision(kind, structure((DECLARATIONS if custom else KUBERNETES).schema(kind)), custom)
+    return KindStructure(kind, structure((HUB_KINDS if custom else KUBERNETES).schema(kind)), custom)
