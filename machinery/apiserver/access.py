@@ -16,7 +16,7 @@ OPEN_PATHS = frozenset(("/healthz", "/livez", "/readyz", "/version"))
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """Authorization attributes of a request. Without a `resource` they describe the path. Verbs are lower case."""
+    """Authorization attributes of a request. Attributes without a `resource` describe the path. Verbs are lower case."""
 
     verb: str
     path: str
@@ -27,14 +27,14 @@ class Attributes:
     namespace: str = ""
     name: str = ""
     selected_name: str = ""
-    """Name to which the field selector of a list or watch restricts it, as Kubernetes' authorizers see it."""
+    """The only name that the field selector of a list or watch selects, as Kubernetes' authorizers use it."""
     label_selector: str = ""
     """Label selector of a list, watch or deletecollection, as requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Result of an authorization. The response includes `reason` when refused, a review includes it in both cases."""
+    """Result of an authorization. A refusal contains `reason`; a review always contains it."""
 
     allowed: bool
     reason: str = ""
@@ -46,7 +46,7 @@ class Authenticator(Protocol):
     """Determines the user of a request."""
 
     async def authenticate(self, request: web.Request) -> Actor:
-        """The user; ANONYMOUS without a credential. Raises UnauthorizedError for an invalid credential."""
+        """Return the user, or ANONYMOUS without a credential. Raises UnauthorizedError for an invalid credential."""
 
 
 class Authorizer(Protocol):
@@ -56,7 +56,7 @@ class Authorizer(Protocol):
 
 
 def peer_certificate(request: web.Request) -> bytes | None:
-    """DER of the verified client certificate; None when the client sent none or the connection is not TLS."""
+    """Return the verified client certificate (DER); None: the client sent none, or the connection is not TLS."""
     transport = request.transport
     connection = transport.get_extra_info("ssl_object") if transport is not None else None
     certificate: bytes | None = connection.getpeercert(binary_form=True) if connection is not None else None
@@ -101,9 +101,9 @@ def attributes(method: str, path: str, query: Mapping[str, str]) -> Attributes:
 
 
 def _selected_name(field_selector: str) -> str:
-    """The name in `metadata.name=NAME`; "" without one, or for a malformed selector.
+    """Return the name in `metadata.name=NAME`; "" if there is none, or the selector is malformed.
 
-    Uses the parser that also selects, so that authorization and selection agree on the name.
+    Uses the parser of the selection, so that authorization and selection agree on the name.
     """
     try:
         requirements = parse_field_selector(field_selector)
@@ -114,5 +114,5 @@ def _selected_name(field_selector: str) -> str:
 
 
 def is_true(text: str) -> bool:
-    """A boolean query parameter: present and not one of the spellings of false."""
+    """Whether a boolean query parameter is present and not a spelling of false."""
     return text not in ("", "0", "false", "False", "F", "f")

@@ -53,12 +53,12 @@ Counts = Callable[[Mapping[str, str], Query], Awaitable[CountedGroups]]
 """Evaluates the query parameters `groupBy`, `sum` and `sortBy` for a selection. Raises BadRequestError."""
 
 Past = Callable[[datetime | int], Awaitable[tuple[Storage, datetime]]]
-"""Returns the storage as of an instant or a revision, and the instant. Raises ExpiredError if that is no longer kept."""
+"""Returns the storage at an instant or a revision, and the instant. Raises ExpiredError if this state is no longer kept."""
 
 Written = Callable[[GroupResource, int], Awaitable[None]]
 
 DeletionWarnings = Callable[[Sequence[Key], bool], Awaitable[Sequence[str]]]
-"""Called after a deletion, for the warnings of its response: (keys of the deleted objects, whether it was a dry run)."""
+"""Returns the warnings for the response to a deletion: (keys of the deleted objects, whether it was a dry run)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +129,9 @@ class Subresource:
     validate: Validation | None = None
     verbs: tuple[str, ...] = SUBRESOURCE_VERBS
     question: "Resource | None" = None
-    """Kind that a create on this path expects, whose response is computed (`serviceaccounts/token`). `verbs`: create.
+    """Kind that a create on this path expects; the response is computed (`serviceaccounts/token`). `verbs`: create.
 
-    With `shows` it is the kind that a get returns, also for objects that no longer exist, and `verbs` is get."""
+    With `shows`: kind that a get returns, also for objects that no longer exist; `verbs` is get."""
     shows: "Shows | None" = None
 
 
@@ -167,23 +167,23 @@ class Resource:
     versions: tuple[ServedVersion, ...] = ()
     validate: Validation | None = None
     name_rule: Callable[[str], str | None] | None = None
-    """Why a name is invalid, or None; by default names are DNS subdomains."""
+    """Returns why a name is invalid, or None. By default names are DNS subdomains."""
     complete: Callable[[Document], Document] | None = None
-    """Adds fields during decoding beyond the schema's defaults; the writer owns these fields too."""
+    """Adds fields during decoding, in addition to the schema's defaults. The writer owns these fields too."""
     fixed: tuple[str, ...] = ()
-    """Top-level fields other than `status` that an update of the main resource cannot change; they have no owner."""
+    """Top-level fields other than `status` that an update of the main resource cannot change. These fields have no owner."""
     prepare_create: PrepareCreate | None = None
     prepare_update: PrepareUpdate | None = None
     prepare_delete: Callable[[Document, datetime], Document] | None = None
-    """Further changes when an object with finalizers begins to terminate."""
+    """Makes further changes when an object with finalizers begins to terminate."""
     held: Callable[[Document], bool] = lambda _document: False
-    """Whether a deleted object stays for another reason than metadata.finalizers."""
+    """Whether a deleted object must stay for another reason than metadata.finalizers."""
     subresources: tuple[Subresource, ...] = ()
     columns: tuple[Column, ...] | None = None
     """Columns other than Name; None: Name and Age."""
     selectable: FieldExtractor | None = None
     selectable_names: tuple[str, ...] = ()
-    """Names that a field selector may use; one that ends in `.*` matches all names with that prefix."""
+    """Names that a field selector may use. A name that ends in `.*` matches all names with that prefix."""
     field_aliases: Mapping[str, str] = field(default_factory=dict)
     """Short names of selectable fields, with the full names."""
     selectable_labels: Mapping[str, str] = field(default_factory=dict)
@@ -235,13 +235,13 @@ class Resource:
         return GroupResource(self.group, self.name)
 
     def selectable_name(self, asked: str) -> str | None:
-        """Full name of the field that a selector names; None: it is not selectable."""
+        """Return the full name of the field that a selector names; None: the field is not selectable."""
         known = self.field_aliases.get(asked, asked)
         fits = any(known == name or (name.endswith(".*") and known.startswith(name[:-1])) for name in self.selectable_names)
         return known if fits else None
 
     def selectable_label(self, asked: str) -> str | None:
-        """Label that a field selector's name stands for; None: none."""
+        """Return the label that a name in a field selector means; None: no label."""
         for name, label in self.selectable_labels.items():
             if asked == name:
                 return label

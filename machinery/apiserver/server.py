@@ -181,7 +181,7 @@ class ApiServer:
 
 
 async def _readable(incoming: Incoming, inner: Inner) -> web.StreamResponse:
-    """Reject control characters in the path, and in the query what a database cannot store."""
+    """Reject control characters in the path, and characters in the query that a database cannot store."""
     url = incoming.request.rel_url
     if not is_plain(url.path) or not can_store(url.query_string):
         raise BadRequestError("the URL contains control characters")
@@ -189,7 +189,7 @@ async def _readable(incoming: Incoming, inner: Inner) -> web.StreamResponse:
 
 
 async def _refuse_impersonation(incoming: Incoming, inner: Inner) -> web.StreamResponse:
-    """Reject impersonation headers: a request must not run as its real user when it names another."""
+    """Reject impersonation headers: a request that names another user must not run as its real user."""
     if any(name.lower().startswith("impersonate-") for name in incoming.request.headers):
         raise ForbiddenError("impersonation is not supported by this server", subject=ErrorSubject())
     return await inner(incoming)

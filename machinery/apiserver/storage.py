@@ -36,7 +36,7 @@ class Actor:
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     """Further attributes from the authenticator, such as `authentication.kubernetes.io/credential-id`."""
     holder: object = field(default=None, compare=False)
-    """The authenticator's own record of the user, for an authorizer that understands it. No header can set it."""
+    """The authenticator's own record of the user, for an authorizer that can read it. No header can set this record."""
 
 
 UpdateFunc = Callable[[Document], Document | None]
@@ -68,12 +68,12 @@ Admit = Callable[[Admission], Document]
 class Storage(Protocol):
     """Objects of several resources under one revision. All methods raise errors of `machinery.errors`.
 
-    A storage without `create`, `update` or `watch` refuses them with MethodNotAllowedError.
+    A storage without `create`, `update` or `watch` raises MethodNotAllowedError.
     """
 
     @property
     def portion(self) -> int | None:
-        """Batch size in which a list without limit is read and sent, all of one revision; None: all at once."""
+        """Batch size for lists without a limit; all batches have one revision. None: one batch."""
         return None
 
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
@@ -104,7 +104,7 @@ class Storage(Protocol):
     ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent | int]]:
         """Endless events with a revision above `after`, in order. An int is a bookmark: all events up to it were delivered.
 
-        Entering raises ExpiredError when `after` is compacted; the iterator raises it for a watcher that is too slow.
+        Entering raises ExpiredError if `after` is compacted. The iterator raises ExpiredError if the watcher is too slow.
         """
         del query, after
         raise MethodNotAllowedError(f"{resource} cannot be watched")

@@ -1,1 +1,1 @@
-"""Authentication of requests: one authenticator per kind of credential, and their chain."""
+"""Authentication of requests: one authenticator per kind of credential, and the chain of all authenticators."""

@@ -1,4 +1,4 @@
-"""Users and rights of another kube-apiserver: behind its aggregation layer, and by its TokenReviews and SubjectAccessReviews.
+"""Users and rights of another kube-apiserver, by its aggregation layer, its TokenReviews and its SubjectAccessReviews.
 
 As a front proxy, that server names the user in headers and identifies itself by its client certificate. Sources: the ConfigMap
 `kube-system/extension-apiserver-authentication`, k8s.io/apiserver's request header authenticator. Results of reviews are
@@ -36,7 +36,7 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Trusted proxies and their headers. Without `names`, any certificate of these CAs is a proxy's."""
+    """Trusted proxies and their headers. Without `names`, every certificate of these CAs is a proxy's certificate."""
 
     authorities: bytes = b""
     names: frozenset[str] = frozenset()
@@ -44,7 +44,7 @@ class Trust:
     groups: tuple[str, ...] = ()
     uids: tuple[str, ...] = ()
     extras: tuple[str, ...] = field(default=())
-    """Prefixes of headers; the rest of a header's name is the key."""
+    """Prefixes of headers. The key is the rest of a header's name."""
 
     @classmethod
     def of_config_map(cls, config_map: Mapping[str, Any]) -> "Trust":
@@ -75,7 +75,7 @@ def _names(entries: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def extra_headers(headers: CIMultiDictProxy[str], prefixes: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Further attributes of a user: values by the rest of the header's name after one of the prefixes."""
+    """Return further attributes of a user: values by the rest of the header's name after a prefix."""
     extra: dict[str, tuple[str, ...]] = {}
     for name, value in headers.items():
         for prefix in (each for each in prefixes if name.lower().startswith(each.lower())):
@@ -97,7 +97,7 @@ class FrontProxy(RequestAuthenticator):
         return self._trust
 
     def set_trust(self, trust: Trust) -> frozenset[str]:
-        """Set the trusted proxies; return the fingerprints of removed CAs. Raises InvalidError; then nothing changes."""
+        """Set the trusted proxies. Return the fingerprints of removed CAs. Raises InvalidError; then nothing changes."""
         gone = self._authorities.replace(trust.authorities)
         self._trust = trust
         return gone
@@ -119,7 +119,7 @@ class FrontProxy(RequestAuthenticator):
         return Identity(actor, signed.mark, facts.not_after)
 
     def _named(self, request: web.Request) -> Actor | None:
-        """The user in the headers; None: no user. Raises UnauthorizedError."""
+        """Return the user in the headers; None: no user. Raises UnauthorizedError."""
         headers, trust = request.headers, self._trust
         user = next((headers[name] for name in trust.users if headers.get(name)), "")
         if not user:
@@ -163,7 +163,7 @@ class _Kept(Generic[V]):
 
 
 class DelegatedTokens(TokenAuthenticator):
-    """Tokens of another API server. While it is unavailable, its UnavailableError refuses the request."""
+    """Authenticates tokens of another API server. While that server is unavailable, requests get an UnavailableError."""
 
     def __init__(self, review: Review, clock: Clock) -> None:
         self._review = review
@@ -195,7 +195,7 @@ def _identity(status: Mapping[str, Any]) -> Identity | UnauthorizedError:
 
 
 class DelegatedAuthorizer(Authorizer):
-    """Authorizes users of another API server by its reviews, and all others by `own`."""
+    """Authorizes users of another API server by reviews of that server, and all other users by `own`."""
 
     def __init__(self, own: Authorizer, review: Review, clock: Clock) -> None:
         self._own = own

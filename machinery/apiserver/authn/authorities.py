@@ -1,7 +1,7 @@
-"""Client certificates of external CAs: which CA signed a certificate, and which names it may carry.
+"""Client certificates of external CAs: which CA signed a certificate, and which names the certificate may contain.
 
-Such a CA names users and groups for people and tools. Names that begin with `system:` are refused, since only the server
-assigns them; only the groups that the operator has allowed count.
+Such a CA names users and groups for people and tools. Names that begin with `system:` are refused, because only the server
+assigns such names. Only groups that the operator has allowed count.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ class Signed:
 
 
 class TrustedAuthorities:
-    """A replaceable set of CAs. TLS has verified the certificates, possibly by other CAs than these."""
+    """A replaceable set of CAs. TLS has verified the certificates, possibly with other CAs."""
 
     def __init__(self, bundle: bytes = b"") -> None:
         """Raises InvalidError. b"": no CA."""
@@ -49,7 +49,7 @@ class TrustedAuthorities:
         return self._bundle
 
     def replace(self, bundle: bytes) -> frozenset[str]:
-        """Replace the CAs; return the fingerprints of the removed ones. Raises InvalidError; then nothing changes."""
+        """Replace the CAs. Return the fingerprints of removed CAs. Raises InvalidError; then nothing changes."""
         certificates = pki.split_bundle(bundle) if bundle else ()
         known = {pki.parse_certificate(each).fingerprint: each for each in certificates}
         for facts in map(pki.parse_certificate, certificates):
@@ -60,12 +60,12 @@ class TrustedAuthorities:
         return gone
 
     def presented(self, request: web.Request) -> Signed | None:
-        """The client's certificate with its CA; None: none, or none of these CAs signed it."""
+        """Return the client's certificate with its CA; None: no certificate, or none of these CAs has signed it."""
         certificate = peer_certificate(request)
         return None if certificate is None else self.signed(certificate)
 
     def signed(self, certificate: bytes) -> Signed | None:
-        """The certificate with its CA; None: none of these CAs signed it."""
+        """Return the certificate with its CA; None: none of these CAs has signed it."""
         if certificate not in self._seen:
             if len(self._seen) >= MAX_KEPT:
                 self._seen.clear()

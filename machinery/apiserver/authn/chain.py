@@ -1,8 +1,8 @@
 """The chain of a server's authenticators, as in Kubernetes' union authenticator, and the ports of its members.
 
-The first authenticator that recognises the request's credential decides: with a valid client certificate the token is ignored.
-An invalid credential refuses the request unless a later one is valid; without a credential the user is anonymous. If a
-dependency is unavailable, its error ends the request.
+The first authenticator that recognises a credential of the request decides: a token is ignored after a valid client
+certificate. A request with an invalid credential is refused unless a later credential is valid; without a credential the user
+is anonymous. If a dependency is unavailable, its error ends the request.
 """
 
 import secrets
@@ -34,9 +34,9 @@ class Identity:
 
     actor: Actor
     mark: str = ""
-    """Key by which all open requests of this credential can be ended; "": they cannot."""
+    """Key by which all open requests of this credential can be ended; "": these requests cannot be ended."""
     until: datetime | None = None
-    """Expiry of the credential; None: none, or enforced elsewhere."""
+    """Expiry of the credential; None: no expiry, or another part enforces it."""
     audiences: tuple[str, ...] = ()
     """The requested audiences for which the token is valid."""
 
@@ -56,7 +56,7 @@ class TokenAuthenticator(Protocol):
     """Authenticates one kind of token."""
 
     async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
-        """None: another kind of token. Raises UnauthorizedError with the reason, UnavailableError.
+        """Return None for another kind of token. Raises UnauthorizedError with the reason, UnavailableError.
 
         `audiences`: a token for none of these audiences is invalid. Empty: this server's own audiences.
         """
@@ -66,10 +66,10 @@ BEARER = "bearer"
 INVALID_TOKEN = "invalid bearer token"  # noqa: S105 - what is said of one
 REFUSED = "Unauthorized"
 LONGEST_TOKEN = 64 * 1024
-"""Longest Authorization header in characters; longer ones are refused unread."""
+"""Longest Authorization header in characters. A longer header is refused unread."""
 
 REFUSED_FOR = timedelta(seconds=10)
-"""How long a refused token is remembered. If it becomes valid meanwhile, it is refused for the rest at such an address."""
+"""Time for which a refused token is remembered. At a busy address it is refused until then, even if it becomes valid."""
 MAX_REMEMBERED = 10_000
 
 log = structlog.get_logger(__name__)
@@ -98,7 +98,7 @@ class Chain(Authenticator):
 
 
 def authenticated(actor: Actor) -> Actor:
-    """The actor with the group `system:authenticated`."""
+    """Return the actor with the group `system:authenticated`."""
     if AUTHENTICATED_GROUP in actor.groups:
         return actor
     return replace(actor, groups=(*actor.groups, AUTHENTICATED_GROUP))
@@ -107,9 +107,9 @@ def authenticated(actor: Actor) -> Actor:
 class TokenChecks:
     """Decides whether and when a token is checked, by its address and by earlier results.
 
-    Below the rate of refusals every token is checked at once. Above it, a token that was valid before is checked at once, one
-    that was refused recently is refused without a check, and any other token waits in a queue with turns per address. The rate
-    thus never refuses a valid token. Tokens are remembered as keyed hashes only.
+    Below the rate of refusals every token is checked immediately. Above the rate, a token that was valid before is checked
+    immediately, a recently refused token is refused without a check, and any other token waits in a queue with turns per
+    address. So the rate never refuses a valid token. Tokens are remembered only as keyed hashes.
     """
 
     def __init__(self, refusals: Rates, clock: Clock) -> None:
@@ -122,7 +122,7 @@ class TokenChecks:
 
     @asynccontextmanager
     async def one(self, address: str, token: str) -> AsyncIterator[None]:
-        """A block around one check; UnauthorizedError in it marks the token as bad. Raises TooManyRequestsError."""
+        """A block around one check. An UnauthorizedError in the block marks the token as bad. Raises TooManyRequestsError."""
         host = origin(address)
         known = blake2b(token.encode(), key=self._key, digest_size=16).digest()
         if known in self._good or self._refusals.has_room(host):
@@ -158,9 +158,9 @@ class TokenChecks:
 
 
 class BearerTokens(RequestAuthenticator):
-    """`Authorization: Bearer`. The reason of a refusal is logged and shown in reviews, and withheld from the caller.
+    """Authenticates `Authorization: Bearer`. The log and reviews contain the reason of a refusal, the response does not.
 
-    The exception is EndedCredentialError, since its caller has proved that it held the credential.
+    Except after EndedCredentialError, because this caller has proved that it held the credential.
     """
 
     def __init__(self, tokens: TokenAuthenticator, checks: TokenChecks | None = None) -> None:
@@ -193,7 +193,7 @@ class BearerTokens(RequestAuthenticator):
 
 
 class TokenUnion(TokenAuthenticator):
-    """Several token authenticators as one: the first that recognises a token decides."""
+    """Combines several token authenticators: the first that recognises a token decides."""
 
     def __init__(self, *authenticators: TokenAuthenticator) -> None:
         self._authenticators = authenticators

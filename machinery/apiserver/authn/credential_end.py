@@ -1,7 +1,7 @@
 """Ends the watches of a credential that is revoked, deleted or expired.
 
-A filter behind authentication. It aborts the connection, so that a client does not take the end for a regular end of the watch;
-the next request with that credential gets the reason.
+A filter after authentication. It aborts the connection, so that a client does not mistake this for a regular end of the watch.
+The next request with this credential gets the reason.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ ENDED = "this credential has ended"
 
 
 class Presence:
-    """The open long-running requests by the mark of their credential."""
+    """Open long-running requests, by the mark of their credential."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class Presence:
             return await inner(incoming)
 
     def end(self, mark: str) -> None:
-        """Abort open requests with this mark, and refuse admitted ones that have not begun. The mark stays refused."""
+        """Abort open requests with this mark, and refuse admitted requests that have not begun. The mark stays refused."""
         self._ended[mark] = None
         self._ended.move_to_end(mark)
         if len(self._ended) > MAX_ENDED:

@@ -1,11 +1,11 @@
 """Impersonation by the `Impersonate-*` headers, authorized as in Kubernetes.
 
 The caller needs the verb `impersonate` on each claimed attribute: `users` or `serviceaccounts`, `groups`, and in
-`authentication.k8s.io` `uids` and `userextras/KEY`. The request then runs only as the claimed identity; the audit record keeps
-the real one.
+`authentication.k8s.io` `uids` and `userextras/KEY`. The request then runs only as the claimed identity; the audit record
+contains the real identity.
 
-Source: the impersonation filter of k8s.io/apiserver. For malformed headers, where that filter returns 500, this one returns 400
-with the reason; an empty `Impersonate-User` is refused instead of ignored.
+Source: the impersonation filter of k8s.io/apiserver. For malformed headers this filter returns 400 with the reason, where
+Kubernetes returns 500. It refuses an empty `Impersonate-User`, which Kubernetes ignores.
 """
 
 import re
@@ -33,7 +33,7 @@ _SERVICE_ACCOUNT = re.compile(
 )
 
 Never = Callable[[Actor], bool]
-"""Whether an identity may neither impersonate nor be impersonated, whatever the authorizer decides."""
+"""Whether an identity may neither impersonate nor be impersonated, regardless of the authorizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ImpersonatedUser:
         return None if found is None else (found[1], found[2])
 
     def questions(self, path: str) -> Iterator[Attributes]:
-        """The permissions that the caller needs, one by one."""
+        """Yield the permissions that the caller needs."""
         if self.service_account is None:
             yield Attributes("impersonate", path, version="v1", resource="users", name=self.user)
         else:
@@ -104,7 +104,7 @@ class Impersonation:
 
 
 def claimed(headers: CIMultiDictProxy[str]) -> ImpersonatedUser | None:
-    """The identity in the headers; None: no impersonation headers. Raises BadRequestError for malformed ones."""
+    """Return the identity in the headers; None: no impersonation headers. Raises BadRequestError for malformed headers."""
     present = [name for name in headers if name.lower().startswith(PREFIX)]
     if not present:
         return None

@@ -3,10 +3,10 @@
 Each request has a time limit; the size of a response is limited and it is not decompressed. Redirects are not followed and the
 environment (proxies, netrc) is ignored. Each request opens a new connection, so a replaced CA or address takes effect at once.
 
-Keys are fetched when they are `CACHE_TTL` old, and when a token names an unknown key, because issuers rotate. Fetches begin at
-least `APART` from one another for any reason, so that invented tokens cannot make a hub overload its issuer; concurrent callers
-share one fetch. If a refresh fails, the cached keys are used until `STALE` after the last successful fetch: a short outage of
-the issuer locks nobody out, and a withdrawn key does not stay valid during a long one.
+Keys are fetched when they are `CACHE_TTL` old, and when a token names an unknown key, because issuers rotate. Two fetches are
+always at least `APART` apart, so that invented tokens cannot make a hub overload its issuer; concurrent callers share one
+fetch. If a refresh fails, the cached keys are used until `STALE` after the last successful fetch: a short outage of the issuer
+locks nobody out, and a withdrawn key does not stay valid during a long one.
 
 Source: OpenID Connect Discovery 1.0.
 """
@@ -42,7 +42,7 @@ class JsonDocuments(Protocol):
         """Raises UnavailableError about the server, the connection or the response, without the response's text."""
 
     async def post(self, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As `get`; the error contains nothing of `body`."""
+        """Like `get`. The error contains no part of `body`."""
 
     async def reach(self, url: str) -> None:
         """Connect to the server and verify it. Raises UnavailableError."""
@@ -75,7 +75,7 @@ class HttpsDocuments(JsonDocuments):
 
     @asynccontextmanager
     async def _asking(self, host: str) -> AsyncIterator[None]:
-        """A block with the time limit, which converts every failure to UnavailableError."""
+        """A block with the time limit. It converts every failure to UnavailableError."""
         try:
             async with asyncio.timeout(self.timeout.total_seconds()):
                 yield
@@ -133,9 +133,9 @@ APART = timedelta(seconds=10)
 
 
 async def discover(issuer: str, documents: JsonDocuments) -> str:
-    """URL of the issuer's keys.
+    """Return the URL of the issuer's keys.
 
-    Raises UnavailableError; InvalidError when the configuration is another issuer's, or names no keys.
+    Raises UnavailableError, or InvalidError if the configuration belongs to another issuer or names no keys.
     """
     configuration = await documents.get(issuer.rstrip("/") + WELL_KNOWN)
     named = configuration.get("issuer")
@@ -169,7 +169,7 @@ class IssuerKeys:
         """Number of fetches."""
 
     async def verified(self, token: str) -> Mapping[str, Any]:
-        """Claims of a token that this issuer has signed. Raises UnauthorizedError, UnavailableError."""
+        """Return the claims of a token that this issuer has signed. Raises UnauthorizedError, UnavailableError."""
         header = read_header(token)
         if header is None:
             raise UnauthorizedError("it is not a signed JSON web token of an algorithm that is accepted (RS, PS, ES)")
@@ -184,7 +184,7 @@ class IssuerKeys:
         return claims
 
     async def _current(self) -> KeySet:
-        """The fresh or still usable keys. Raises UnavailableError."""
+        """Return the fresh or still usable keys. Raises UnavailableError."""
         if self._keys is None or self._age() >= CACHE_TTL.total_seconds():
             await self._fetch()
         if self._keys is None or self._age() >= STALE.total_seconds():
@@ -195,7 +195,7 @@ class IssuerKeys:
         return self._clock.monotonic() - self._fetched_at
 
     async def _fetch(self) -> None:
-        """Fetch, unless a fetch began less than `APART` ago. Shared and shielded: one cancelled caller does not end it."""
+        """Fetch, unless a fetch began less than `APART` ago. Callers share a fetch, and a cancelled caller does not end it."""
         if self._fetching is None:
             now = self._clock.monotonic()
             if self._tried_at is not None and now - self._tried_at < APART.total_seconds():

@@ -1,7 +1,7 @@
-"""Escalation checks of RBAC: a user cannot grant permissions that it does not hold.
+"""Escalation checks of RBAC: a user cannot grant permissions that the user does not hold.
 
-A writer of a role must hold all its rules, or the verb `escalate` on it. A writer of a binding must hold all rules of its role,
-or the verb `bind` on it. Source: Kubernetes' policy based storages of RBAC, for behaviour and messages.
+A writer of a role must hold all its rules, or the verb `escalate` on the role. A writer of a binding must hold all rules of the
+role, or the verb `bind` on the role. Source: Kubernetes' policy based storages of RBAC, for behaviour and messages.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ from machinery.meta.objects import Document, Key
 
 RESOURCES = {kind: resource for resource, kind in ROLES.items()}
 MOST_PARTS = 10_000
-"""Most permissions (a verb on a resource) in the rules of one write; few rules can stand for billions."""
+"""Largest number of permissions (a verb on a resource) in the rules of one write; few rules can contain billions."""
 MOST_LISTED = 100
 RELEASED_FIELDS = ("finalizers", "ownerReferences", "resourceVersion", "managedFields")
-"""Metadata fields that a garbage collector may change without holding the permissions."""
+"""Metadata fields that a garbage collector may change without these permissions."""
 
 
 def wait_until_seen(roles: Roles) -> Written:
-    """A write of a role is answered after the authorizer has seen it, at most SEEN_WITHIN later."""
+    """Delay the response to a write of a role until the authorizer has read it, at most SEEN_WITHIN."""
 
     async def wait(resource: GroupResource, revision: int) -> None:
         with suppress(TimeoutError):

@@ -67,12 +67,12 @@ EVERYTHING = (PolicyRule((ALL,), (ALL,), (ALL,)), PolicyRule((ALL,), paths=(ALL,
 
 
 def named(asked: Attributes) -> str:
-    """Name of the requested object: from the path, or the only name that a list or watch selects."""
+    """Return the name of the requested object: from the path, or the only name that a list or watch selects."""
     return asked.name or (asked.selected_name if asked.verb in ("list", "watch") else "")
 
 
 def rules_of(role: Mapping[str, Any]) -> tuple[PolicyRule, ...]:
-    """The rules of a Role or ClusterRole document."""
+    """Return the rules of a Role or ClusterRole document."""
     return tuple(_rule(each) for each in role.get("rules") or ())
 
 
@@ -87,7 +87,7 @@ def _path_covers(pattern: str, path: str) -> bool:
 
 
 def missing(held: Sequence[PolicyRule], wanted: Iterable[PolicyRule], most: int | None = None) -> list[PolicyRule]:
-    """The single permissions of `wanted` that `held` lacks, the first `most` of them.
+    """Return the single permissions of `wanted` that `held` lacks, at most `most`.
 
     One rule must cover each permission. `wanted` is expanded, so check its `permission_count` first.
     """
@@ -177,7 +177,7 @@ class RoleIndex:
         return len(self._subjects)
 
     def put(self, resource: str, key: Key, document: Mapping[str, Any] | None) -> None:
-        """Set an object; `document` None: deleted. `resource` is one of `clusterroles`, `rolebindings`, ..."""
+        """Set an object, or delete it if `document` is None. `resource` is one of `clusterroles`, `rolebindings`, ..."""
         if resource in BINDINGS:
             self._put_binding(BINDINGS[resource], key, document)
         elif document is None:
@@ -268,7 +268,7 @@ class Roles(Protocol):
 
 
 class RbacAuthorizer(Authorizer):
-    """RBAC. `system:masters` may do everything."""
+    """Authorizes by RBAC. Members of `system:masters` may do everything."""
 
     def __init__(self, roles: Roles) -> None:
         self._roles = roles
@@ -280,14 +280,14 @@ class RbacAuthorizer(Authorizer):
         return self.held(actor, namespace)
 
     def decide(self, actor: Actor, asked: Attributes) -> Decision:
-        """Raises UnavailableError when the roles may be too old."""
+        """Raises UnavailableError if the roles may be too old."""
         if OPERATOR_GROUP in actor.groups:
             return ALLOWED
         self._roles.check()
         return self._roles.index.decide(actor, asked)
 
     def held(self, actor: Actor, namespace: str) -> HeldRules:
-        """All rules of the actor in a namespace. Raises UnavailableError."""
+        """Return all rules of the actor in a namespace. Raises UnavailableError."""
         self._roles.check()
         held = self._roles.index.held(actor, namespace)
         if OPERATOR_GROUP in actor.groups:
@@ -295,6 +295,6 @@ class RbacAuthorizer(Authorizer):
         return held
 
     def rules_of_role(self, kind: str, key: Key) -> tuple[PolicyRule, ...] | None:
-        """The rules of one role; None: no such role. Raises UnavailableError."""
+        """Return the rules of one role; None: no such role. Raises UnavailableError."""
         self._roles.check()
         return self._roles.index.rules(kind, key)

@@ -38,10 +38,10 @@ def is_within(address: str, networks: Iterable[IPv4Network | IPv6Network]) -> bo
 
 
 def read_header(data: bytes) -> tuple[str, int] | None:
-    """Client address and length in bytes of the header at the start of `data`; None: more bytes are needed.
+    """Return client address and length in bytes of the header at the start of `data`; None: more bytes are needed.
 
-    The address is "" for the balancer's own connection or if it is unknown; the length is 0 without a header. Raises ValueError
-    when the header is malformed or too long.
+    The address is "" if it is unknown or the connection is the balancer's own; the length is 0 without a header. Raises
+    ValueError if the header is malformed or too long.
     """
     for begin, read in ((LINE, _line), (SIGNATURE, _binary)):
         if data[: len(begin)] == begin[: len(data)]:
@@ -87,7 +87,7 @@ log = structlog.get_logger(__name__)
 
 
 class Forwarded:
-    """A transport whose peer name is the client address from a PROXY header; everything else is delegated."""
+    """A transport whose peer name is the client address from a PROXY header. It delegates all other calls."""
 
     def __init__(self, transport: asyncio.Transport, address: str) -> None:
         self._transport = transport
@@ -210,7 +210,7 @@ class Arrival(asyncio.Protocol):
 
 
 def _feed(transport: asyncio.Transport, data: bytes) -> None:
-    """Pass bytes that were read before the handshake to the TLS protocol of a transport."""
+    """Pass bytes that were read before the TLS handshake to the TLS protocol of a transport."""
     protocol = transport.get_protocol()
     assert isinstance(protocol, asyncio.BufferedProtocol)  # noqa: S101 - asyncio's TLS
     while data:

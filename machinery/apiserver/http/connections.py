@@ -1,7 +1,7 @@
 """Bounds of a listener's connections: deadlines and sizes of headers, number of connections.
 
-aiohttp closes a connection that is idle after a response; it has no deadline for headers and no bound for their total size
-(measured in 3.14). A Guard wraps each of its protocols and sees the same bytes. The deadline of the request bounds bodies.
+aiohttp closes a connection that is idle after a response, but has no deadline for headers and no bound for their total size
+(measured in 3.14). A Guard wraps each protocol of aiohttp and reads the same bytes. The deadline of the request bounds bodies.
 """
 
 import asyncio
@@ -40,17 +40,17 @@ class ConnectionBounds:
     handshake: timedelta = timedelta(seconds=10)
     """Time limit of the TLS handshake, and of a PROXY header."""
     header: timedelta = timedelta(seconds=32)
-    """From the connection, or the first byte of a later request, to the end of the headers."""
+    """Time limit for headers, from the connection or the first byte of a later request."""
     idle: timedelta = timedelta(seconds=90)
-    """Between a response and the next request."""
+    """Time limit between a response and the next request."""
     header_bytes: int = 1024 * 1024
-    """Request line and headers together."""
+    """Largest size of request line and headers together."""
     connections: int = 0
-    """Most connections of the listener. 0: `most_connections`."""
+    """Largest number of connections of the listener. 0: `most_connections`."""
     each: int = 0
-    """Most connections of one address; an IPv6 /64 counts as one address. 0: unlimited."""
+    """Largest number of connections of one address; an IPv6 /64 counts as one address. 0: unlimited."""
     proxies: Networks = ()
-    """Networks whose PROXY header is trusted. From other addresses it fails the TLS handshake."""
+    """Networks whose PROXY header is trusted. From other addresses, a PROXY header makes the TLS handshake fail."""
 
 
 def most_connections() -> int:
@@ -98,7 +98,7 @@ class Connections:
         return len(self._open)
 
     def leave(self) -> None:
-        """Close idle connections now, busy ones after their response, and later ones after their TLS handshake."""
+        """Close idle connections now, busy connections after the response, and later connections after the TLS handshake."""
         self._left = True
         for guard in tuple(self._open):
             guard.leave()
@@ -130,7 +130,7 @@ class Connections:
 
 
 class Guard(asyncio.Protocol):
-    """Passes everything on to aiohttp's protocol and enforces header deadline and header size.
+    """Passes all calls on to aiohttp's protocol, and enforces header deadline and header size.
 
     `shown`: the transport that aiohttp gets.
     """

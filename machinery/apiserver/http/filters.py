@@ -1,4 +1,4 @@
-"""The request on its way through the server's filters, each with one concern.
+"""A request and the filters that it passes; each filter has one task.
 
 In Kubernetes' order, outermost first. The composition root fills the slots of `Filters`; the other filters are fixed:
 
@@ -38,19 +38,19 @@ class Incoming:
     received: float
     """Monotonic time of the receipt, before any filter."""
     actor: Actor = ANONYMOUS
-    """User for whom the request runs: the authenticated user, or the one that it impersonates."""
+    """User for whom the request runs: the authenticated user, or the user whom it impersonates."""
     authenticated: Actor = ANONYMOUS
     """The authenticated user."""
     decision: Decision | None = None
-    """Result of authorization; None before it."""
+    """Result of the authorization; None: not authorized yet."""
     annotations: dict[str, str] = field(default_factory=dict)
     """Additional fields of the audit record; never a secret."""
     on_headers: list[Callable[[web.StreamResponse], None]] = field(default_factory=list)
-    """Called with the response just before its headers are sent; for a stream this is long before its filters return."""
+    """Called with the response just before its headers are sent. For a stream this is long before its filters return."""
 
     @property
     def long_running(self) -> bool:
-        """Whether it lasts until one side ends it: no deadline, not counted in flight."""
+        """Whether the request lasts until one side ends it. Such a request has no deadline and is not counted in flight."""
         return self.attributes.verb == "watch"
 
 
@@ -64,7 +64,7 @@ Filter = Callable[[Incoming, Inner], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Additional filters of a server by slot; within a slot the first is the outermost."""
+    """Additional filters of a server by slot. The first filter of a slot is the outermost."""
 
     log_context: tuple[Filter, ...] = ()
     gate: tuple[Filter, ...] = ()
@@ -75,7 +75,7 @@ class Filters:
 
 
 def chained(filters: Sequence[Filter], answer: Inner) -> Inner:
-    """`answer` wrapped in `filters`, the first outermost."""
+    """Wrap `answer` in `filters`, of which the first is the outermost."""
     for each in reversed(filters):
         answer = _around(each, answer)
     return answer
@@ -101,7 +101,7 @@ class RequestCounts:
         self._clock = clock
         self._resources = frozenset(resources)
         self.answered: Tally = Tally()
-        """By verb, resource (empty: a path without resource) and code."""
+        """Number of requests by verb, resource (empty: a path without resource) and code."""
         self.seconds: dict[str, Distribution] = {}
         """Time until the response was complete, by verb, without watches."""
 
@@ -125,7 +125,7 @@ STATUS = "http.response.status_code"
 
 
 async def traced(incoming: Incoming, answer: Inner, known: AbstractSet[str]) -> web.StreamResponse:
-    """Answer the request. `known`: resource names that may be part of a span's name, which must be bounded."""
+    """Answer the request within a span. `known`: resource names that a span's name may contain."""
     request, asked, span = incoming.request, incoming.attributes, tracing.NOTHING
     if asked.resource:
         part = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
@@ -190,9 +190,9 @@ class Limiting:
 class RefusalLimit:
     """Bounds the rate of refused anonymous requests per address. The filter runs before authentication.
 
-    Every error caused by the caller counts. Above the rate a refusal becomes a 429 and is queued with the others; a request
-    without a credential waits in that queue before any of it is read. Requests with a valid credential and requests that anyone
-    may make are never refused or delayed here, since a whole fleet may have one address.
+    Every error caused by the caller counts. Above the rate a refusal becomes a 429 and waits in a queue; a request without a
+    credential waits in this queue before any part of it is read. Requests with a valid credential, and requests that anybody
+    may make, are never refused or delayed here, because a whole fleet may have one address.
     """
 
     def __init__(self, rates: Rates, clock: Clock) -> None:
@@ -231,13 +231,13 @@ RETRY_AFTER = 5
 class Draining:
     """The two filters of a stopping server, `gate` and `counted`, and the steps of a stop: `refuse`, then `drained`.
 
-    It refuses new requests at the gate and counts admitted ones until they are done. Health, metrics and the server's own
-    loopback requests are always answered, since hooks may need the API to the end. Both filters use one predicate for this: a
-    request that only one of them exempted would make a drain wait for ever.
+    `gate` refuses new requests, and `counted` counts admitted requests until they are done. Health, metrics and the server's
+    own loopback requests are always answered, because hooks may need the API to the end. Both filters use one predicate for
+    this: if only one filter exempted a request, a drain could wait for ever.
     """
 
     def __init__(self, loopback: Loopback | None = None) -> None:
-        """`loopback`: identifies the server's own requests; None: it makes none."""
+        """`loopback`: identifies the server's own requests; None: there are no such requests."""
         self._loopback = loopback
         self._refusing = False
         self._waiting = False

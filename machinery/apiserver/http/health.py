@@ -1,7 +1,7 @@
 """`/healthz`, `/livez` and `/readyz` with named checks, in kube-apiserver's format.
 
-Responses for all checks omit the reason of a failure (it is in the log); the path of a single check includes it, because that
-path needs permission.
+Responses for all checks omit the reason of a failure, which is in the log. The path of a single check includes the reason,
+because this path needs permission.
 """
 
 import json
@@ -71,7 +71,7 @@ class HealthEndpoints:
         return web.Response(text="ok", content_type="text/plain", charset="utf-8")
 
     async def _failure(self, check: HealthCheck, endpoint: str) -> str | None:
-        """Why a check fails; None: it passes. Logs the first failure and the recovery."""
+        """Return why a check fails; None: it passes. Logs the first failure and the recovery."""
         place = (endpoint, check.name)
         try:
             await check.probe()

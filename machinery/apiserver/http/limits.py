@@ -1,7 +1,7 @@
 """Limits: seats per priority level, queues per identity, request rates.
 
 A level has seats. A request without a seat waits in the queue of its identity for a bounded time. Free seats go to the
-identities in turn, and no identity holds more than half of them, so an identity with too many requests delays only itself. A
+identities in turn, and no identity has more than half of the seats, so an identity with too many requests delays only itself. A
 request that finds the queue full, or waits too long, is refused with a Retry-After that grows with the number of refusals.
 
 After Kubernetes' priority and fairness, with one queue per identity instead of shuffle sharding.
@@ -27,7 +27,7 @@ BODY_LIMIT = 3 * 1024 * 1024
 OBJECT_LIMIT = 3 * 1024 * 1024 // 2
 """Largest JSON of an object in bytes, as in Kubernetes with etcd's limit of 1.5 MiB."""
 OBJECT_CEILING = OBJECT_LIMIT + 256 * 1024
-"""An object above OBJECT_LIMIT may grow to this, a few bytes per write."""
+"""Size to which an object above OBJECT_LIMIT may grow, by a few bytes per write."""
 REQUEST_LIMIT = timedelta(seconds=60)
 """Longest time of a request."""
 WAIT_DIVISOR = 4
@@ -42,7 +42,7 @@ MAX_IDENTITIES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PriorityLevel:
-    """A part of a server's capacity. `seats` 0: unlimited. `queue`: most waiting requests; `each`: most of one identity."""
+    """A part of a server's capacity. `seats` 0: unlimited. At most `queue` requests wait, at most `each` of one identity."""
 
     name: str
     seats: int = 0
@@ -91,7 +91,7 @@ class Pushback:
 
 
 class Pool:
-    """The seats of one level. Each `take` needs one `give`. The levels of a process that yield share its `congestion`."""
+    """The seats of one level. Each `take` needs one `give`. All yielding levels of a process share one `congestion`."""
 
     def __init__(self, level: PriorityLevel, clock: Clock, congestion: Congestion | None = None) -> None:
         self.level = level
@@ -106,7 +106,7 @@ class Pool:
             self._congestion.callbacks.append(self._invite)
 
     async def take(self, identity: str, within: timedelta) -> None:
-        """Take a seat. Raises TooManyRequestsError when none is free in time (`within`), or the queue is full."""
+        """Take a seat. Raises TooManyRequestsError if no seat is free in time (`within`), or the queue is full."""
         if not self.level.seats or (identity not in self._queues and self._has_room(identity) and self._may_begin()):
             self._seat(identity)
             return
@@ -134,7 +134,7 @@ class Pool:
 
     @asynccontextmanager
     async def seat(self, identity: str, within: timedelta) -> AsyncIterator[None]:
-        """Hold a seat for the block. Raises as `take`."""
+        """Hold a seat for the block. Raises the errors of `take`."""
         await self.take(identity, within)
         try:
             yield
@@ -171,7 +171,7 @@ class Pool:
                 del self._queues[identity]
 
     def _leave(self, identity: str, turn: asyncio.Future[None]) -> None:
-        """Stop waiting, and return a seat that was given at the same time."""
+        """Stop waiting. Give back a seat that was given at the same time."""
         if turn.done() and not turn.cancelled():
             self.give(identity)
             return
@@ -213,7 +213,7 @@ class Seat:
 class RefusalQueue:
     """Queue of refused requests: two at a time, one per address, with a pause after each.
 
-    It bounds the processor time of refusals for any number of addresses and connections.
+    The queue bounds the processor time of refusals for any number of addresses and connections.
     """
 
     PAUSE = timedelta(milliseconds=20)
@@ -224,7 +224,7 @@ class RefusalQueue:
 
     @asynccontextmanager
     async def one(self, host: str) -> AsyncIterator[None]:
-        """Wait for a turn for the block. Raises TooManyRequestsError when it does not come in time."""
+        """Wait for a turn for the block. Raises TooManyRequestsError if there is no turn in time."""
         await self._pool.take(host, REQUEST_LIMIT / WAIT_DIVISOR)
         try:
             yield
@@ -233,7 +233,7 @@ class RefusalQueue:
 
 
 class Openings:
-    """Bounds what is open per identity and in total, by default watches. 0: unlimited. `refusal`: why one more is refused."""
+    """Bounds open requests, by default watches, per identity and in total. 0: unlimited. `refusal`: message at the bound."""
 
     def __init__(self, each: int, together: int, refusal: str = "too many watches are open") -> None:
         self._each = each
@@ -244,7 +244,7 @@ class Openings:
 
     @contextmanager
     def one(self, identity: str) -> Iterator[None]:
-        """Count one for the block; "" is neither counted nor limited. Raises TooManyRequestsError."""
+        """Count one request for the block. The identity "" is neither counted nor limited. Raises TooManyRequestsError."""
         if not identity:
             yield
             return

@@ -1,4 +1,4 @@
-"""An HTTP server that can stop listening before it is cleaned up, so that a drain can run between the two."""
+"""An HTTP server that can stop listening before its cleanup, so that a drain can run in between."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from machinery.errors import MethodNotAllowedError
 from machinery.runtime.clock import SystemClock
 
 LINE_LIMIT = 1024 * 1024
-"""Bytes of the request line, which may hold long selectors, and of each header; ConnectionBounds limits their sum."""
+"""Largest request line, which may contain long selectors, and largest header, in bytes. ConnectionBounds limits their sum."""
 TCP_BACKLOG = 1024
 DEFAULT_BOUNDS = ConnectionBounds()
 _UNKNOWN_METHOD = re.compile(r"b['\"][!#$%&*+.^_|~0-9A-Za-z-]+ \S+ HTTP/1\.[01]['\"]")
@@ -47,9 +47,9 @@ class Unreadable(logging.Filter):
 
 
 class OutOfDescriptors(logging.Filter):
-    """Passes the message that no connection can be accepted at most once per LOG_PERIOD seconds.
+    """Passes on the message that no connection can be accepted, at most once per LOG_PERIOD seconds.
 
-    asyncio logs one with a stack for each connection that may wait in the backlog, and retries every second.
+    asyncio logs this message with a stack for each connection in the backlog, and retries every second.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Refusal(web.Response):
 
 
 class Handler(web.RequestHandler):
-    """Responds to malformed requests as a Go server does, without content of the request and without details of Python.
+    """Responds to malformed requests like a Go server, without content of the request and without details of Python.
 
     An unknown method gets a Status, as from kube-apiserver.
     """
@@ -119,7 +119,7 @@ class Listening:
 
     @property
     def port(self) -> int:
-        """The bound port, also when port 0 was requested."""
+        """The bound port, also if port 0 was requested."""
         return self._port
 
     async def stop_listening(self) -> None:

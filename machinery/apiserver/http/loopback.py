@@ -79,7 +79,7 @@ class Loopback:
         return hmac.compare_digest(shown, f"Bearer {self.token}".encode())
 
     def check(self, clock: Clock) -> Callable[[], Awaitable[None]]:
-        """A health check that fails after the certificate has expired; the process must be restarted then."""
+        """A health check that fails after the certificate has expired. Then the process must be restarted."""
 
         async def valid() -> None:
             if clock.now() > self.not_after:
@@ -89,7 +89,7 @@ class Loopback:
 
 
 class LoopbackAuthenticator(Authenticator):
-    """Authenticates the loopback token; other requests are passed to `others`."""
+    """Authenticates the loopback token, and passes other requests to `others`."""
 
     def __init__(self, loopback: Loopback, others: Authenticator) -> None:
         self._loopback = loopback

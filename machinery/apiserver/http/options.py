@@ -36,7 +36,7 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1
 class ListOptions:
     """Options of a list. `query.at` comes from resourceVersionMatch=Exact or a continue token.
 
-    `revision`: wait until it is visible; None: unset. `place`: sort position of the last object of the previous page.
+    `revision`: wait until this revision is visible; None: unset. `place`: sort position of the previous page's last object.
     """
 
     query: Query
@@ -46,7 +46,7 @@ class ListOptions:
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """Options of a watch. `initial`: send existing objects first; `mark_initial`: then a bookmark that marks their end."""
+    """Options of a watch. `initial`: send existing objects first. `mark_initial`: then send a bookmark that marks their end."""
 
     query: Query
     revision: int | None
@@ -202,7 +202,7 @@ class Started:
 
 
 def write_continue(after: Key, at: int, sort_by: str = "", place: SortPosition = ()) -> str:
-    """Continue token for the page after `after`, as of revision `at`; in the order `sort_by`, after `place`."""
+    """Return the continue token for the page after `after` at revision `at`; with `sort_by`, after `place`."""
     content: dict[str, Any] = {"v": "meta.k8s.io/v1", "rv": at, "start": f"{after.namespace}/{after.name}"}
     if sort_by:
         content |= {"sortBy": sort_by, "place": place}

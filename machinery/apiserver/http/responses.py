@@ -1,8 +1,8 @@
-"""Responses in the negotiated form: media type, and objects, their metadata only, or a table.
+"""Responses in the negotiated form: a media type, with objects, only their metadata, or a table.
 
-Stored bytes are spliced where possible and decoded only where necessary. Long lists are sent in pieces, so that the event loop
-is not blocked and the whole body is never copied. A piece is sent when the client has read the previous one. For clients that
-accept gzip it is compressed on a thread.
+Stored bytes are spliced if possible and decoded only if necessary. Long lists are sent in pieces, so that the event loop is not
+blocked and the whole body is never copied. A piece is sent when the client has read the previous piece. A thread compresses
+pieces for clients that accept gzip.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class ResponseShape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResponseForm:
-    """Form of the response. `version` is that of the table or partial metadata."""
+    """Form of the response. `version` is the version of the table or partial metadata."""
 
     media: str = JSON
     shape: ResponseShape = ResponseShape.OBJECT
@@ -125,7 +125,7 @@ _ENCODER = ThreadPoolExecutor(1, thread_name_prefix="encoder")
 _YAML_WRITER = ThreadPoolExecutor(1, thread_name_prefix="yaml-writer")
 """Separate from the encoder: writing YAML takes a thousand times as long as compressing."""
 MOST_YAML = 2 * 1024 * 1024
-"""Largest JSON in bytes that is converted to YAML. A list can exceed it, an object cannot."""
+"""Largest JSON in bytes that is converted to YAML. A list can exceed this size, an object cannot."""
 
 Convert = Callable[[Document], Document]
 """Conversion from the stored version to the requested one."""
@@ -183,9 +183,9 @@ async def json_answer(request: web.Request, body: bytes, form: ResponseForm, sta
 
 
 async def value_answer(request: web.Request, value: Any, form: ResponseForm, status: int = 200) -> web.Response:
-    """Respond with a JSON value in the form. YAML is slow to write, so it is bounded and written on a thread.
+    """Respond with a JSON value in the form. YAML is slow to write, so its size is bounded and a thread writes it.
 
-    Raises NotAcceptableError for a read that is too large for YAML. A write is already done by then and is answered in JSON.
+    Raises NotAcceptableError for a read that is too large for YAML. A write is already done, so its response is JSON.
     """
     if form.media != YAML:
         return await body_answer(request, encode(value, form), form.media, status)

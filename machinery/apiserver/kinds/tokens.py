@@ -1,8 +1,8 @@
 """Tokens of ServiceAccounts, and authentication.k8s.io/v1: TokenRequest as their subresource `token`, and TokenReview.
 
-A token is issued for a time and an audience and is valid while its ServiceAccount exists: every token is checked against the
-current account by uid, so deleting or recreating the account invalidates its tokens at once. Claims, user, groups, errors and
-validation are Kubernetes' (sources: pkg/serviceaccount, the registries of both kinds).
+A token has an expiry and an audience and is valid while its ServiceAccount exists: every check compares the uid of the current
+account, so deleting or recreating the account immediately invalidates its tokens. Claims, user, groups, errors and validation
+are Kubernetes' (sources: pkg/serviceaccount, the registries of both kinds).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ class ServiceAccountTokenIssuer:
 
 
 async def find_account(storage: Storage, namespace: str, name: str) -> Account:
-    """The existing ServiceAccount in a storage. Raises NotFoundError, also while it is being deleted."""
+    """Return the existing ServiceAccount of a storage. Raises NotFoundError, also while the account is being deleted."""
     metadata = (await storage.get(SERVICE_ACCOUNT.key, Key(namespace, name))).document["metadata"]
     if "deletionTimestamp" in metadata:
         raise NotFoundError(f"service account {namespace}/{name} has been deleted", subject=ErrorSubject(name=name))

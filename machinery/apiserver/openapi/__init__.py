@@ -1,1 +1,1 @@
-"""OpenAPI documents and discovery, generated from the `Resource` values that also serve the requests, so both always agree."""
+"""OpenAPI documents and discovery, generated from the same `Resource` values that serve the requests."""

@@ -1,7 +1,7 @@
 """The pages `/openapi/v2` and `/openapi/v3`: chosen by Accept, with hashes as ETags, built at the first request.
 
-There is one version 3 document per group and version, and one for each page of discovery. Documents are cached compressed: most
-clients accept gzip; for others they are decompressed.
+There is one version 3 document per group and version, and one for each page of discovery. Documents are cached compressed,
+because most clients accept gzip, and decompressed for other clients.
 """
 
 import asyncio
@@ -113,7 +113,7 @@ class OpenApi:
         return ("/openapi/v2", "/openapi/v3")
 
     async def answer(self, request: web.Request, parts: Sequence[str], now: datetime) -> web.Response | None:
-        """The page at `/openapi/<parts>`; None: there is none."""
+        """Return the page at `/openapi/<parts>`; None: there is no such page."""
         match parts:
             case ["v2"]:
                 return await self._version_two(request)

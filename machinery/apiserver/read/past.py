@@ -1,7 +1,7 @@
 """The query parameter `at`: an object or a list as it was at an earlier time or revision.
 
-Such a request uses the same code as other reads, over a read-only storage fixed at that revision: pages, selectors, conditions,
-versions and tables are those of that time, and ages are relative to it.
+Such a request uses the same code as other reads, over a read-only storage fixed at that revision. Pages, selectors, conditions,
+versions and tables have the state of that time, and ages are relative to that time.
 """
 
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ def parse_at(text: str, now: datetime) -> datetime | int:
 
 
 async def resolve_call(call: ResourceCall) -> ResourceCall:
-    """The same request against the past. Raises BadRequestError, ExpiredError."""
+    """Return the same request against the past. Raises BadRequestError, ExpiredError."""
     query, past, verb = call.request.query, call.resource.past, call.attributes.verb
     if verb not in ("get", "list", "watch"):
         raise BadRequestError("at is valid in reads only: earlier states cannot be changed")

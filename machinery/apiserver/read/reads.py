@@ -1,4 +1,4 @@
-"""Get and list requests, and the server-side tables (meta.k8s.io Table) and partial metadata that they may ask for."""
+"""Get and list requests, with server-side tables (meta.k8s.io Table) and partial metadata."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -96,7 +96,7 @@ def _definition(column: Column) -> dict[str, Any]:
 
 
 def _none(_row: TableRow) -> None:
-    """The cell of a column that is filled otherwise."""
+    """The cell of a column whose value another function fills."""
 
 
 GROUP_BY = "groupBy"
@@ -116,7 +116,7 @@ class ResourceCall:
     version: ServedVersion | None
     """None: the stored version, which needs no conversion."""
     fresh_timeout: timedelta
-    """How long a read waits for a revision that is not visible yet."""
+    """Time for which a read waits for a revision that is not visible yet."""
     part: Subresource | None = None
     """The subresource that is written."""
 
@@ -246,7 +246,7 @@ async def counted(call: ResourceCall) -> dict[str, Any]:
 
 
 async def list_page(call: ResourceCall, options: ListOptions) -> Page:
-    """The requested page. Raises ExpiredError, DeadlineError."""
+    """Return the requested page. Raises ExpiredError, DeadlineError."""
     await fresh(call, options.revision)
     try:
         return await call.storage.list(call.resource.key, options.query)

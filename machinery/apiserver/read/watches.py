@@ -1,8 +1,8 @@
 """Watch requests: an endless response with one JSON line per event, spliced from stored bytes.
 
 A watch ends at its timeout, when the client disconnects, when the storage reports that the watcher is too slow, and when the
-server stops: then at a bounded rate, because each client reconnects elsewhere at once. The timeout does not count the reading
-of initial events. Each watch has one `asyncio.timeout`; to end a watch, its deadline is moved to now.
+server stops. A stopping server ends watches at a bounded rate, because each client reconnects immediately. The timeout does not
+count the reading of initial events. Each watch has one `asyncio.timeout`; to end a watch, its deadline is moved to now.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from machinery.runtime.event_loop import drain_rate, paced
 
 INITIAL_END = "k8s.io/initial-events-end"
 PACED_SHARE = 0.8
-"""Share of a drain's time in which watches are ended; the rest is for their last writes."""
+"""Share of a drain's time in which watches are ended. The rest of the time is for the last writes."""
 RETRY = timedelta(seconds=1)
 CLOSE_TIMEOUT = timedelta(seconds=2)
-"""How long a client may take to read the rest of an ended watch."""
+"""Time in which a client must read the rest of an ended watch."""
 
 log = structlog.get_logger(__name__)
 
@@ -53,13 +53,13 @@ class Watches:
         return Counter(tuple(self._ends.values()))
 
     def stop(self) -> None:
-        """End all watches at once; later ones are refused with "try again"."""
+        """End all watches immediately. Later watches are refused with "try again"."""
         self._stopped = True
         for end in tuple(self._ends):
             self._end_now(end)
 
     async def drain(self, grace: timedelta) -> None:
-        """End all watches within `grace` at the lowest sufficient rate, and the remaining ones at its end."""
+        """End all watches within `grace` at the lowest sufficient rate. End remaining watches when `grace` is over."""
         self._stopped = True
         log.info("watches are ended", count=len(self._ends), within_seconds=grace.total_seconds())
         try:

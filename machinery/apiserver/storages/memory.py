@@ -64,7 +64,7 @@ class _Record:
 
 
 class _Watcher:
-    """A bounded queue of events. After an overflow it accepts no more, and its reader gets ExpiredError."""
+    """A bounded queue of events. After an overflow it accepts no more events, and its reader gets ExpiredError."""
 
     def __init__(self, resource: GroupResource, query: Query, after: int, bound: int) -> None:
         self.resource = resource
@@ -81,7 +81,7 @@ class _Watcher:
                 self._events.put_nowait(event)
 
     async def next(self, within: float) -> WatchEvent | None:
-        """The next event; None: none in that many seconds. Raises ExpiredError after an overflow."""
+        """Return the next event; None: there was none for that many seconds. Raises ExpiredError after an overflow."""
         if self._overflown and self._events.empty():
             raise ExpiredError("the watcher is too slow: events were dropped; list again and watch from there")
         try:

@@ -1,8 +1,8 @@
 """Changes of objects: small ones run within the storage's transaction, large ones outside of it.
 
-Storages write one transaction after the other, so a transaction that computes a patch delays all writers. The result of a large
-object or a large body is therefore computed on a separate thread from the object as read; the transaction only checks that the
-object is still the same, otherwise the result is computed again. One identity gets at most half of the seats for this.
+Storages write one transaction after the other, so a transaction that computes a patch delays all writers. Therefore a separate
+thread computes the result for a large object or body. The transaction only checks that the object is still the same; otherwise
+the result is computed again. One identity gets at most half of the seats for large changes.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class Changing:
     ) -> StoredObject:
         """Run `storage.update`. `size`: bytes of the input in addition to the object.
 
-        Also raises TooManyRequestsError when no seat is free in time, or the object changed during all ATTEMPTS.
+        Also raises TooManyRequestsError if no seat is free in time, or the object changed during all ATTEMPTS.
         """
         made = _WorkedOut(_shallow(change), size)
         try:

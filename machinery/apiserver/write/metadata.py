@@ -72,12 +72,12 @@ def generated(prefix: str) -> str:
 
 
 def of_new(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata fields that a creator may set; the server sets the others."""
+    """Return the metadata fields that a creator may set. The server sets the other fields."""
     return {name: metadata[name] for name in SETTABLE if metadata.get(name) not in (None, "", {}, [])}
 
 
 def of_changed(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata of an update: fields that a writer may change come from the new object, the others from the old one."""
+    """Return the metadata of an update: fields that a writer may change are from the new object, others from the old object."""
     kept = {name: old[name] for name in SERVER_FIELDS if name in old}
     changed = {name: new[name] for name in SETTABLE if name != "generateName" and new.get(name) not in (None, "", {}, [])}
     return {**changed, **kept, "resourceVersion": old["resourceVersion"]}
@@ -174,9 +174,9 @@ class FieldOwnership:
         return self._updated(sent, {}, new, {})
 
     def of_changed(self, sent: Document, old: Document, new: Document) -> Holdings:
-        """Owners after an update or patch: the writer owns what it changed; removed fields have no owner.
+        """Return the owners after an update or patch: the writer owns the changed fields; removed fields have no owner.
 
-        The owners before are those that a write of the whole object sends, unless they are unreadable or empty.
+        The owners before are the owners that a write of the whole object sends, unless these are unreadable or empty.
         """
         asked = sent["metadata"].get("managedFields")
         given: Holdings = {}

@@ -114,7 +114,7 @@ class Mutations:
         return await write_answer(call, write, await self._change(call, write, change))
 
     async def _apply(self, call: ResourceCall, write: Write, *, force: bool) -> web.Response:
-        """Server-side apply. It creates a missing object if the caller has the verb create."""
+        """Server-side apply. Creates a missing object if the caller has the verb create."""
         config, twice = await bodies.decode_configuration(await self._read(call))
         if twice and write.validation == "Strict":
             raise BadRequestError(f"error strict decoding patch: {', '.join(twice)}")
@@ -160,7 +160,7 @@ class Mutations:
     async def delete_collection(self, call: ResourceCall) -> web.Response:
         """Delete the selected objects one at a time and return those that were deleted.
 
-        The first object that fails a precondition ends the request; earlier ones stay deleted.
+        The first object that fails a precondition ends the request. Objects that were deleted before stay deleted.
         """
         asked, options = await self._delete_options(call)
         page = await list_page(call, list_options(call.resource, call.namespace, call.request.query, call.clock.now()))

@@ -22,9 +22,9 @@ APPLY_PATCH = "application/apply-patch+yaml"
 MAX_OPERATIONS = 10_000
 MAX_COPIED = OBJECT_LIMIT
 MAX_COPIED_VALUES = 20_000
-"""Values (objects, lists and their entries) that the copies of a JSON patch may add; copying one takes a microsecond."""
+"""Largest number of values (objects, lists, entries) that a JSON patch may copy; a copy takes a microsecond."""
 MAX_STEPS = 100_000
-"""Path segments that all operations of a JSON patch may have together."""
+"""Largest total number of path segments in all operations of a JSON patch."""
 MAX_MOVED = 100_000_000
 """List entries that one JSON patch may shift by inserting and removing; shifting them takes a tenth of a second."""
 OPERATIONS = ("add", "remove", "replace", "move", "copy", "test")
@@ -40,7 +40,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def apply_json_patch(document: Mapping[str, Any], operations: Any) -> dict[str, Any]:
-    """RFC 6902. Raises BadRequestError for a malformed patch, InvalidError for one that does not fit the document.
+    """RFC 6902. Raises BadRequestError for a malformed patch, InvalidError for a patch that does not fit the document.
 
     The document is copied once and the copy changed in place. Raises TooLargeError when a patch exceeds the bounds of `_Work`.
     """
@@ -68,7 +68,7 @@ def _shown(value: Any) -> str:
 
 
 class _Work:
-    """Bounds the total work of one JSON patch, because each operation may cost as much as the document is long."""
+    """Bounds the total work of one JSON patch, because the cost of each operation may grow with the document."""
 
     def __init__(self) -> None:
         self._copied = self._values = self._steps = self._moved = 0
@@ -97,7 +97,7 @@ class _Work:
 
 
 def _behind(document: Any, place: str) -> int:
-    """How many list entries shift when an entry is inserted or removed at this pointer; 0 outside of a list."""
+    """Return how many list entries shift when an entry is inserted or removed at this pointer; 0 outside of a list."""
     try:
         around, part = jsonpointer.JsonPointer(place).to_last(document)
     except jsonpointer.JsonPointerException:

@@ -25,7 +25,7 @@ ANY_VERSION = "*"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
 MOST_FIELDS = 5_000
-"""Most fields of a body, including nested and unknown ones; decoding one takes a few microseconds."""
+"""Largest number of fields of a body, nested and unknown fields included. To decode one takes a few microseconds."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Message = Mapping[int, "MessageField"]

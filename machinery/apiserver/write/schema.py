@@ -234,8 +234,8 @@ def added(
 ) -> list[Cause]:
     """Return the causes that `broken` does not report for the stored object. `old` is only called when there are causes.
 
-    A cause about a string or number counts as old only if the value is unchanged: a worse value may have the same cause.
-    A wrong type is always reported, since no other rule can check an object of a wrong type.
+    A cause about a string or number counts as old only if the value is unchanged, because a worse value may have the same
+    cause. A wrong type is always reported, because no other rule can check an object of a wrong type.
     """
     before = old() if causes else None
     if before is None:

@@ -1,7 +1,7 @@
 """The rules of writes as pure functions, the same for every storage, run inside its transaction.
 
 Order of an update, as in Kubernetes: locks (uid, resourceVersion), the parts that this path may change, defaults, the kind's
-preparation, generation, validation. A write to a terminating object without finalizers removes it.
+preparation, generation, validation. A write to a terminating object without finalizers removes the object.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class Write:
-    """One write request: actor, time, version and subresource. Holds the warnings of its last run."""
+    """One write request: actor, time, version and subresource. Contains the warnings of its last run."""
 
     resource: Resource
     actor: Actor
@@ -57,7 +57,7 @@ class Write:
         return self.version.name if self.version is not None else self.resource.version
 
     def known(self, document: Mapping[str, Any], old: Document | None = None) -> dict[str, Any]:
-        """The document in the stored version without unknown fields. Raises BadRequestError for them with `Strict`."""
+        """Return the document in the stored version without unknown fields. With `Strict`, raises BadRequestError for these."""
         check_size(document, old)
         given = document if self.resource.custom else _without_nulls(dict(document))
         kept, unknown = pruned(self.schema, given)
@@ -221,7 +221,7 @@ def _content(document: Document) -> dict[str, Any]:
 
 
 def check_types(resource: Resource, causes: Sequence[Cause]) -> bool:
-    """Whether a value has the wrong type. For a built-in kind raises BadRequestError: the document cannot be decoded."""
+    """Whether a value has the wrong type. For a built-in kind, raises BadRequestError, because it cannot be decoded."""
     types = [cause for cause in causes if cause.reason == WRONG_TYPE]
     if types and not resource.custom:
         cause = types[0]
