@@ -63,7 +63,7 @@ class OffsetClock(Clock):
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began: datetime | None = None
-        """The other clock's time at which `lasting()` was 0."""
+        """The other clock's time at which `boottime()` was 0."""
 
     @property
     def offset(self) -> timedelta | None:

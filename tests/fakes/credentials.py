@@ -98,7 +98,7 @@ class MemoryDirectory(CredentialDirectory):
 
 
 class MemoryRemains(Remains):
-    """`secrets`: the component namespace's; `addons_of`: names of add-ons' secrets in `addon_secrets`."""
+    """`secrets`: the component namespace's; `addon_secrets`: those of all add-ons."""
 
     def __init__(self, secrets: MemorySecrets, addon_secrets: MemorySecrets) -> None:
         self.lease_forgotten = False

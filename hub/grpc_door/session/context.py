@@ -67,7 +67,7 @@ class DoorContext:
     unattended_recovery: bool
     """Whether a recovery certificate is sufficient for recovery without approval by an operator."""
     join_labels: tuple[str, ...]
-    """Labels that an agent may set when it joins (`hub.api.managedclusters.join_labels`)."""
+    """Labels that an agent may set when it joins (`hub.api.managedclusters.admission.permitted_join_labels`)."""
     standby_interval: timedelta
     """The interval of StandBy calls of agents on standby."""
     authorities: Callable[[], Sequence[AuthorityRecord]]

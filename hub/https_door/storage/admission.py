@@ -6,7 +6,7 @@ the uid of the cluster that has the name changed                update managedcl
 the annotation bound-credentials-only removed                   update managedclusters/accept of the register group, by name
 the label of the cluster set set, changed or removed            create managedclustersets/join, for the old and the new set
 a cluster's labels changed                                      not to be an agent or a bootstrap credential
-                                                                (which gives a new one those of `newcomers`)
+                                                                (which gives a new one the permitted join labels)
 an add-on's registrations changed, except their driver          not to be an agent
 a ManagedClusterSetBinding made                                 create managedclustersets/bind, by the set's name
 a request approved or denied                                    approve signers, by the signer's name or its domain

@@ -1,4 +1,4 @@
-"""Writing, deciding and removing CertificateSigningRequests, including the kind's only write path."""
+"""Decisions about CertificateSigningRequests, their removal, and writes through the Kubernetes API (`put`)."""
 
 from base64 import b64decode
 from collections.abc import Iterable, Sequence

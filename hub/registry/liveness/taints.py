@@ -63,7 +63,7 @@ def due_taints(tx: Transaction, name: ClusterName, patience: TaintDelays, known:
 
 
 def taint(tx: Transaction, name: ClusterName, patience: TaintDelays, known: BatchContext, actor: str) -> TaintOutcome:
-    """Write the taints if `look` finds them due."""
+    """Write the taints if `due_taints` finds them due."""
     found = due_taints(tx, name, patience, known)
     if not found.due:
         return found

@@ -1,1 +1,1 @@
-"""ManagedClusters: the kind's only write path, its declaration, and orders of operators to agents."""
+"""ManagedClusters: use cases, the kind's write paths, its declaration, and orders of operators to agents."""

@@ -1,4 +1,4 @@
-"""Use cases about ManagedClusters, including the kind's only write path."""
+"""Use cases about ManagedClusters. `put` is the kind's write path, except for `enter`, which creates the cluster of a join."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

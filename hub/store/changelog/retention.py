@@ -76,7 +76,7 @@ class ChangeLogRetention:
     """Reads and advances the bounds of the change log in a transaction."""
 
     def __init__(self, connection: Connection, now: datetime) -> None:
-        """`now`: rows with a later time come from a clock that was ahead; see `log_age`."""
+        """`now`: rows with a later time come from a clock that was ahead; see `written_by`."""
         self._connection = connection
         self._now = to_micros(now)
 
