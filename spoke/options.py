@@ -33,13 +33,17 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Full jitter where a whole fleet would retry at once, half where the hub has refused."""
+    """Delays between retries. Full jitter where a whole fleet would retry at once, half where the hub has refused."""
 
     retry: Pause = Pause(timedelta(milliseconds=500), timedelta(seconds=30))
     denied: Pause = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
     refused: Pause = Pause(timedelta(seconds=5), timedelta(minutes=1), jitter=0.5)
     unwelcome: Pause = Pause(timedelta(seconds=5), timedelta(seconds=15), jitter=0.5)
     """Between sessions that the hub refuses; an operator who denied the cluster may accept it again."""
+    lost: Pause = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
+    """At a standby hub, between attempts that can succeed only if our clock is wrong or the hub changes its decision."""
+    epoch: Pause = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
+    """Between two increases of the epoch, when an increase does not help for long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd, loss_of
 from spoke.domain.schedule import RenewalTime
 from spoke.observability.progress import AgentProgress
-from spoke.options import AgentOptions, AgentPorts, Pause
+from spoke.options import AgentOptions, AgentPorts
 from spoke.ports.hub import HubClient, StandbyAnswer
 from spoke.registration.csr_flow import RequestDeniedError, pends_for, read_pending
 from spoke.registration.register import RECOVERABLE, Registration, renewal
@@ -56,8 +56,6 @@ MIN_PERIOD = timedelta(seconds=5)
 """Shortest time between two StandBy calls, even if the hub requests a shorter interval."""
 DECISION_TIMEOUT = timedelta(minutes=2)
 """Time for which one round waits for the decision on a renewal. The request stays, and the next round resumes it."""
-LOST_PAUSE = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
-"""Pause between attempts that can succeed only if this clock is wrong or the hub changes its decision."""
 CLAIM_PERIOD = timedelta(hours=1)
 UNRENEWED_SHARE = 0.1
 """Remaining share of the lifetime at which the agent reports a credential that is not renewed."""
@@ -121,7 +119,7 @@ class StandbyRegistration:
         self._updated = asyncio.Event()
         pauses = self.options.pauses
         self._retry, self._denied, self._unaccepted, self._lost, self._renewals = (
-            pause.backoff(self.ports.random) for pause in (pauses.retry, pauses.denied, pauses.refused, LOST_PAUSE, LOST_PAUSE)
+            each.backoff(self.ports.random) for each in (pauses.retry, pauses.denied, pauses.refused, pauses.lost, pauses.lost)
         )
 
     def update(self, identity: StandbyIdentity) -> None:

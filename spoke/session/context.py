@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 import structlog
 
@@ -24,7 +23,7 @@ from spoke.domain.next_step import SessionEnd
 from spoke.failover.candidates import HubList
 from spoke.observability.event_recorder import Announcements
 from spoke.observability.progress import AgentProgress
-from spoke.options import AgentOptions, AgentPorts, Pause
+from spoke.options import AgentOptions, AgentPorts
 from spoke.ports.hub import Capability, HubClient, HubLostError, HubSession, SessionEpochError, SessionHello
 
 log = structlog.get_logger(__name__)
@@ -78,10 +77,6 @@ async def open_session(agent: AgentContext, connection: HubConnection, owner: Ow
     raise AssertionError
 
 
-EPOCH_PAUSES = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
-"""Between two increases of the epoch, when an increase does not help for long."""
-
-
 class OwnerSecret:
     """`owner` is the content of the secret as last read or written."""
 
@@ -90,7 +85,7 @@ class OwnerSecret:
         self._agent = agent
         self._identity = identity
         self._record = OwnerRecord(agent.ports.secrets, agent.hub_clock, agent.ports.clock)
-        self._epoch_pauses = EPOCH_PAUSES.backoff(agent.ports.random)
+        self._epoch_pauses = agent.options.pauses.epoch.backoff(agent.ports.random)
 
     def attend(self, busy: HubId) -> None:
         """Notify standby registration of the owner and of the hub that the agent itself deals with."""

@@ -16,7 +16,6 @@ import structlog
 
 from machinery.errors import MusterError
 from machinery.identity import HubId
-from machinery.runtime.backoff import Backoff
 from machinery.runtime.tasks import cancel_and_wait
 from spoke.controllers.certificate_rotation import KEY, CertificateRotation
 from spoke.controllers.lease import HeartbeatSender
@@ -225,7 +224,7 @@ class SessionRun:
 
     async def _run_handovers(self) -> ActiveSession:
         """Open the successor that `hand_over` asks for; return it once it has carried a beat."""
-        backoff = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), jitter=1.0, random=self._agent.ports.random)
+        backoff = self._agent.options.pauses.retry.backoff(self._agent.ports.random)
         while True:
             await self._handover_wanted.wait()
             handover = self._handover

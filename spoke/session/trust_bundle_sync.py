@@ -12,12 +12,10 @@ Rules:
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
 
 import structlog
 
 from machinery.errors import InvalidError, MusterError
-from machinery.runtime.backoff import Backoff
 from machinery.runtime.tasks import cancel_and_wait
 from spoke.credentials.owner import owner_of
 from spoke.credentials.slot import OWNER_SECRET, Slot, hub_slot
@@ -52,7 +50,7 @@ class TrustBundleSync:
                 working = group.create_task(self._retry(bundle), name="session/trust bundle")
 
     async def _retry(self, bundle: bytes) -> None:
-        pauses = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), random=self.agent.ports.random)
+        pauses = self.agent.options.pauses.retry.backoff(self.agent.ports.random)
         while True:
             try:
                 return await self._adopt(bundle)
