@@ -44,9 +44,9 @@ class TaintReconciler(BatchReconciler[str]):
 
     at_most = READ
 
-    def __init__(self, store: Store, patience: TaintDelays, limits: BrakeLimits) -> None:
+    def __init__(self, store: Store, delays: TaintDelays, limits: BrakeLimits) -> None:
         self._store = store
-        self._patience = patience
+        self._delays = delays
         self._limits = limits
         self._held: dict[str, None] = {}
         self._holds = True  # until the first check
@@ -102,14 +102,14 @@ class TaintReconciler(BatchReconciler[str]):
 
     def _look(self, tx: Transaction, names: Sequence[str]) -> _Found:
         clusters = [ClusterName(name) for name in names]
-        known = service.read_context(tx, clusters, self._patience, Brake())
-        return {cluster: service.due_taints(tx, cluster, self._patience, known) for cluster in clusters}
+        known = service.read_context(tx, clusters, self._delays, Brake())
+        return {cluster: service.due_taints(tx, cluster, self._delays, known) for cluster in clusters}
 
     def _taint(self, tx: Transaction, names: Sequence[str]) -> tuple[_Found, Brake, EventRecord | None]:
         clusters, actor = [ClusterName(name) for name in names], f"{ACTOR}:{NAME}"
         state, event = brake.keep(tx, self._limits, actor)
-        known = service.read_context(tx, clusters, self._patience, state)
-        found = {cluster: service.taint(tx, cluster, self._patience, known, actor) for cluster in clusters}
+        known = service.read_context(tx, clusters, self._delays, state)
+        found = {cluster: service.taint(tx, cluster, self._delays, known, actor) for cluster in clusters}
         return found, state, event
 
     def _alarm(self, brake_event: EventRecord | None, found: _Found) -> None:
@@ -126,8 +126,8 @@ class TaintReconciler(BatchReconciler[str]):
 def register(builder: ControllerBuilder) -> None:
     settings = builder.settings
     damping = Damping(threshold=settings.flap_threshold, window=settings.flap_window, hold=settings.flap_hold)
-    patience = TaintDelays(delay=settings.taint_delay, damping=damping)
-    reconciler = TaintReconciler(builder.store, patience, builder.brake_limits)
+    delays = TaintDelays(delay=settings.taint_delay, damping=damping)
+    reconciler = TaintReconciler(builder.store, delays, builder.brake_limits)
     controller = builder.add(NAME, reconciler)
     builder.watch_names(MANAGED_CLUSTERS, controller, reconciler.wanted, delay=GATHER)
     builder.every(PERIOD, controller, at_once=True)

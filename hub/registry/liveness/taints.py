@@ -39,14 +39,14 @@ class BatchContext:
     brake: Brake
 
 
-def read_context(tx: Transaction, among: Collection[ClusterName], patience: TaintDelays, brake: Brake) -> BatchContext:
+def read_context(tx: Transaction, among: Collection[ClusterName], delays: TaintDelays, brake: Brake) -> BatchContext:
     """Read the context. `among`: the clusters that will be checked."""
-    falls = tx.transitions.falls(tx.now - patience.damping.window, among)
-    ends = {name: patience.damping.flaps_until(each) for name, each in falls.items()}
+    falls = tx.transitions.falls(tx.now - delays.damping.window, among)
+    ends = {name: delays.damping.flaps_until(each) for name, each in falls.items()}
     return BatchContext({name: end for name, end in ends.items() if end is not None}, brake)
 
 
-def due_taints(tx: Transaction, name: ClusterName, patience: TaintDelays, known: BatchContext) -> TaintOutcome:
+def due_taints(tx: Transaction, name: ClusterName, delays: TaintDelays, known: BatchContext) -> TaintOutcome:
     """The due step, without writing. Nothing is due for a cluster that does not exist or is being deleted."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or availability.has_right_taints(stored.document):
@@ -54,7 +54,7 @@ def due_taints(tx: Transaction, name: ClusterName, patience: TaintDelays, known:
     available = cluster_rules.availability(stored.document)
     flaps_until = known.flapping.get(name)
     left = (
-        availability.availability_changed_at(stored.document) + patience.wait(available, flaps=flaps_until is not None) - tx.now
+        availability.availability_changed_at(stored.document) + delays.wait(available, flaps=flaps_until is not None) - tx.now
     )
     if left > timedelta():
         return TaintOutcome(look_again=left if flaps_until is None else min(left, flaps_until - tx.now))
@@ -62,9 +62,9 @@ def due_taints(tx: Transaction, name: ClusterName, patience: TaintDelays, known:
     return TaintOutcome(held=held, due=not held)
 
 
-def taint(tx: Transaction, name: ClusterName, patience: TaintDelays, known: BatchContext, actor: str) -> TaintOutcome:
+def taint(tx: Transaction, name: ClusterName, delays: TaintDelays, known: BatchContext, actor: str) -> TaintOutcome:
     """Write the taints if `due_taints` finds them due."""
-    found = due_taints(tx, name, patience, known)
+    found = due_taints(tx, name, delays, known)
     if not found.due:
         return found
     stored = clusters.find(tx, name)

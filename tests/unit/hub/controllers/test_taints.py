@@ -60,9 +60,9 @@ class World:
             self.set(rules.AVAILABLE, name)
         self.begin()
 
-    def begin(self, patience: TaintDelays | None = None, limits: BrakeLimits | None = None) -> None:
+    def begin(self, delays: TaintDelays | None = None, limits: BrakeLimits | None = None) -> None:
         """Another leader: it knows nothing but the database."""
-        reconciler = TaintReconciler(self.hub.store, patience or TaintDelays(), limits or BrakeLimits())
+        reconciler = TaintReconciler(self.hub.store, delays or TaintDelays(), limits or BrakeLimits())
         self.wanted, self.controller = reconciler.wanted, Controller("taints", reconciler, clock=self.hub.clock)
 
     def set(self, condition: Condition, *names: ClusterName) -> None:
