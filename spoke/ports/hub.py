@@ -51,7 +51,7 @@ class SessionEpochError(HubLostError):
 NONE: Mapping[str, str] = MappingProxyType({})
 
 
-class Capability(Enum):
+class TransportFeature(Enum):
     """Features that only some transports have. The client declares them; they are never derived from the driver's name."""
 
     HUB_ID = "the hub reports its id"
@@ -244,7 +244,7 @@ class HubClient(Protocol):
     """One hub, with one credential. Raises the errors of machinery.errors; UnavailableError when the hub cannot be reached."""
 
     @property
-    def capabilities(self) -> frozenset[Capability]: ...
+    def features(self) -> frozenset[TransportFeature]: ...
 
     async def info(self) -> HubInfo: ...
 

@@ -24,7 +24,7 @@ from spoke.failover.candidates import HubList
 from spoke.observability.event_recorder import Announcements
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, AgentPorts
-from spoke.ports.hub import Capability, HubClient, HubLostError, HubSession, SessionEpochError, SessionHello
+from spoke.ports.hub import HubClient, HubLostError, HubSession, SessionEpochError, SessionHello, TransportFeature
 
 log = structlog.get_logger(__name__)
 
@@ -70,7 +70,7 @@ async def open_session(agent: AgentContext, connection: HubConnection, owner: Ow
             raise
         except MusterError as error:
             raise HubLostError(error.message) from error
-        stack.enter_context(agent.progress.connected(arbitrated=Capability.ONE_SESSION in client.capabilities))
+        stack.enter_context(agent.progress.connected(arbitrated=TransportFeature.ONE_SESSION in client.features))
         agent.hub_clock.set_time(agent.ports.clock.now() + session.hub_time_offset)
         log.info("session.opened", hub=connection.address.target, epoch=owner.epoch)
         return ActiveSession(connection, client, session, stack.pop_all().aclose, owner)

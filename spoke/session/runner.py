@@ -25,7 +25,7 @@ from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.schedule import UNANSWERED, ack_timeout
 from spoke.observability.progress import REPORTING, WAITING_FOR_ACCEPTANCE
-from spoke.ports.hub import Capability, Desired, HubLostError
+from spoke.ports.hub import Desired, HubLostError, TransportFeature
 from spoke.registration.csr_flow import CSRFlow
 from spoke.session.context import ActiveSession, AgentContext
 from spoke.session.reports import AddOnReports, ClusterReports, watched
@@ -77,7 +77,7 @@ class SessionRun:
         options = agent.options
         agent.progress.hub, agent.progress.cluster = active.connection.address.target, identity.cluster
         # Only a hub that takes the beats of many agents at once acknowledges them; only then are beats in step.
-        acknowledges = Capability.ACKNOWLEDGED_BEATS in active.client.capabilities
+        acknowledges = TransportFeature.ACKNOWLEDGED_BEATS in active.client.features
         self._lease = HeartbeatSender(
             active.session,
             verdict=lambda: agent.watch.verdict,
@@ -147,18 +147,18 @@ class SessionRun:
 
     def _work(self) -> Iterable[tuple[str, Coroutine[Any, Any, None]]]:
         """Name and coroutine of each task of the session. None of them ends by itself, except with an error."""
-        capabilities = self._active.client.capabilities
+        features = self._active.client.features
         yield "end", self._end()
         yield "desired", self._follow_hub()
         yield "cluster", self._follow_cluster()
         yield "lease", self._lease.run()
         yield "events", self._reporting.send_events()
-        if Capability.DRAIN in capabilities:
+        if TransportFeature.DRAIN in features:
             yield "drain", self._leave_when_asked()
-        if Capability.TRUST in capabilities:
+        if TransportFeature.TRUST in features:
             callbacks = (self._events.trust_hub_by, self._addons.trust_hub_by, self._reporting.send_event)
             yield "trust", TrustBundleSync(self._agent, self._active, *callbacks).run()
-        if Capability.SEVERAL_HUBS in capabilities:
+        if TransportFeature.SEVERAL_HUBS in features:
             yield "hubs", self._send_hub_list()
         for controller in (*self._reporting.controllers, *self._addons.controllers, self.rotation):
             yield controller.name, controller.run()

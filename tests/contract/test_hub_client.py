@@ -21,7 +21,7 @@ from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import ClusterReport, ManagedNamespace, NamespaceReport, ReportedClaim, namespace_applied_condition
 from spoke.ports import hub as port
-from spoke.ports.hub import Capability, Desired, HubClient, HubLostError, HubSession, SessionHello
+from spoke.ports.hub import Desired, HubClient, HubLostError, HubSession, SessionHello, TransportFeature
 from tests.checks import check_refusal_of, present
 from tests.fakes.hub_rigs import AGENT, CLUSTER, IDENTITY, UID, Rig, rig_of
 from tests.fakes.stage import until
@@ -117,7 +117,7 @@ async def test_revoked_credential_opens_nothing_and_a_hub_that_is_away_is_unavai
             pass
     assert revoked.value.loss in (SessionEnd.REVOKED, SessionEnd.UNAUTHENTICATED), "a real hub says why, a scripted one refuses"
     await client.close()
-    if Capability.ONE_SESSION in client.capabilities:
+    if TransportFeature.ONE_SESSION in client.features:
         await rig.go_away()
         await check_refusal_of(UnavailableError, newcomer.info())
     await newcomer.close()
@@ -141,7 +141,7 @@ async def test_session_reports_what_the_hub_wants_and_stores_what_the_agent_says
         assert (desired.accepted, desired.lease_duration) == (True, timedelta(seconds=60))
         assert session.beat_interval > timedelta()
         assert abs(session.hub_time_offset) < timedelta(seconds=5)
-        assert bool((await client.info()).hub_id) is (Capability.HUB_ID in client.capabilities)
+        assert bool((await client.info()).hub_id) is (TransportFeature.HUB_ID in client.features)
         for verdict in (True, False, None):
             await session.beat(available=verdict)
         await session.send_event(reports.AgentEvent("CustomClusterClaimsTruncated", "some are left out", "Warning"))
@@ -198,7 +198,7 @@ async def test_a_new_session_supersedes_the_old_and_one_of_another_cluster_or_a_
         assert refused.value.loss is SessionEnd.REFUSED
         async with client.session(SessionHello(UID)) as old, client.session(SessionHello(UID)) as new:
             await new.beat(available=True)
-            if Capability.ONE_SESSION not in client.capabilities:
+            if TransportFeature.ONE_SESSION not in client.features:
                 await old.beat(available=True)  # else the change to a renewed certificate would end in nothing
             else:
                 ended = await old.ended()

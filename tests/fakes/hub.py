@@ -42,7 +42,6 @@ from spoke.domain.schedule import RequestedRenewal
 from spoke.ports.hub import (
     NONE,
     AddOnToken,
-    Capability,
     ClientIdentity,
     CSRState,
     Desired,
@@ -57,6 +56,7 @@ from spoke.ports.hub import (
     SessionEpochError,
     SessionHello,
     StandbyAnswer,
+    TransportFeature,
 )
 from spoke.transports import OpenSession
 
@@ -306,8 +306,8 @@ class MemoryHubClient(HubClient):
         self._attestation = ""
 
     @property
-    def capabilities(self) -> frozenset[Capability]:
-        return frozenset(Capability)
+    def features(self) -> frozenset[TransportFeature]:
+        return frozenset(TransportFeature)
 
     async def info(self) -> HubInfo:
         self._enter("info")

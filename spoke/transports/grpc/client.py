@@ -24,7 +24,6 @@ from spoke.domain.schedule import Detection, ack_timeout
 from spoke.ports.hub import (
     NONE,
     AddOnToken,
-    Capability,
     ClientIdentity,
     CSRState,
     HubAcceptance,
@@ -36,6 +35,7 @@ from spoke.ports.hub import (
     RegistrationState,
     SessionHello,
     StandbyAnswer,
+    TransportFeature,
 )
 from spoke.transports.grpc.channel import AddressRotation, diagnose, dialled
 from spoke.transports.grpc.errors import StreamBrokenError, to_error
@@ -88,8 +88,8 @@ class GrpcHubClient(HubClient):
         self._attestation = ""
 
     @property
-    def capabilities(self) -> frozenset[Capability]:
-        return frozenset(Capability)
+    def features(self) -> frozenset[TransportFeature]:
+        return frozenset(TransportFeature)
 
     @tracing.client_span("get hub")
     async def info(self) -> HubInfo:

@@ -33,7 +33,6 @@ from spoke.domain.report import ExternalEndpoint
 from spoke.ports.hub import (
     NONE,
     AddOnToken,
-    Capability,
     ClientIdentity,
     CSRState,
     HubAcceptance,
@@ -45,6 +44,7 @@ from spoke.ports.hub import (
     RegistrationState,
     SessionHello,
     StandbyAnswer,
+    TransportFeature,
 )
 from spoke.transports.kubernetes import addons, documents
 from spoke.transports.kubernetes.api import ApiDoor, read_cluster, to_loss
@@ -74,7 +74,7 @@ class ApiHubClient(HubClient):
         self._annotations = annotations or {}
 
     @property
-    def capabilities(self) -> frozenset[Capability]:
+    def features(self) -> frozenset[TransportFeature]:
         return frozenset()
 
     @tracing.client_span("get hub")

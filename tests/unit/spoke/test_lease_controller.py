@@ -37,7 +37,7 @@ from spoke.domain.report import (
 )
 from spoke.domain.schedule import SHORTEST_INTERVAL, SPREAD, STEP, pause
 from spoke.ports.cluster import ApiServerHealth
-from spoke.ports.hub import Capability, ClientIdentity, HubLostError
+from spoke.ports.hub import ClientIdentity, HubLostError, TransportFeature
 from spoke.session.reports import EVENT_BURST, EVENT_QUEUE, SessionEvents
 from tests.checks import check_refusal_of
 from tests.fakes.credentials import MemoryCluster
@@ -238,8 +238,8 @@ async def test_agents_beat_in_step_by_the_clock_of_their_hub(tmp_path: Path, mon
 
 
 async def test_where_every_beat_is_its_own_request_nobody_is_in_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    others = frozenset(Capability) - {Capability.ACKNOWLEDGED_BEATS}
-    monkeypatch.setattr(MemoryHubClient, "capabilities", property(lambda _: others))
+    others = frozenset(TransportFeature) - {TransportFeature.ACKNOWLEDGED_BEATS}
+    monkeypatch.setattr(MemoryHubClient, "features", property(lambda _: others))
     found = [moment for moments in await beats_of_agents(tmp_path, monkeypatch) for moment in moments]
     assert len([moment for moment in found if past_step(moment) > SPREAD + LATE]) > len(found) / 2
 
