@@ -24,7 +24,7 @@ from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.credential import CERTIFICATE, KEY
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.names import AgentIdentity, choose_names, fresh_agent_id
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.domain.schedule import RenewalTime
 from spoke.options import Pauses
 from spoke.ports.hub import ClientIdentity, HubClient, HubLostError, SessionHello
@@ -202,6 +202,6 @@ class LoadAgent:
         if rejection(lost.loss, lost.message, self._chain, self._hub_clock.now()) is not None:
             self._identity, self._since = None, self._now()
             await self._slot.delete()  # the agent joins again
-        pauses = {SessionEnd.REFUSED: self._unwelcome, SessionEnd.SUPERSEDED: self._superseded}
+        pauses = {SessionLoss.REFUSED: self._unwelcome, SessionLoss.SUPERSEDED: self._superseded}
         delay = pauses.get(lost.loss, self._retry).next()
         return max(delay, lost.retry_after or delay)

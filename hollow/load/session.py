@@ -17,7 +17,7 @@ from machinery.runtime.tasks import cancel_and_wait, first_error
 from spoke.credentials.kubeconfigs import HubConnection
 from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.addon import CUSTOMIZED, lease_condition
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import (
     AVAILABLE_CONDITION,
     JOINED_CONDITION,
@@ -192,7 +192,7 @@ class LoadSession:
             if not self._accepted.is_set():
                 return  # the hub does not acknowledge beats of a cluster that it no longer accepts
             measures.counts["beats_lost"] += 1
-            raise HubLostError(f"the hub has not acknowledged a beat for {self._silence:g} s", SessionEnd.SILENT) from None
+            raise HubLostError(f"the hub has not acknowledged a beat for {self._silence:g} s", SessionLoss.SILENT) from None
         except HubLostError:
             measures.counts["beats_lost"] += not (self.is_dropped or self._succession.locked())
             raise
@@ -308,7 +308,7 @@ class LoadSession:
         except BaseException as error:
             await self.close()
             if isinstance(error, TimeoutError):
-                raise HubLostError("the successor carried no beat", SessionEnd.SILENT) from error
+                raise HubLostError("the successor carried no beat", SessionLoss.SILENT) from error
             raise
 
     async def _follow_trust(self) -> None:

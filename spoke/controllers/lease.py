@@ -16,7 +16,7 @@ from machinery.observability.metrics import Distribution
 from machinery.runtime.clock import Clock
 from machinery.runtime.event_loop import wait_at_most
 from machinery.runtime.tasks import first_error
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.domain.schedule import SILENCE, pause
 from spoke.ports.hub import HubLostError, HubSession
 
@@ -86,6 +86,6 @@ class HeartbeatSender:
             if not self._accepted.is_set():
                 return  # the hub does not acknowledge beats of a cluster that it no longer accepts
             seconds = self._silence.total_seconds()
-            raise HubLostError(f"the hub has not acknowledged a beat for {seconds:g} s", SessionEnd.SILENT) from None
+            raise HubLostError(f"the hub has not acknowledged a beat for {seconds:g} s", SessionLoss.SILENT) from None
         self._latency.observe(loop.time() - began)
         self._acknowledged()

@@ -7,19 +7,19 @@ from spoke.credentials.kubeconfigs import view_stored
 from spoke.credentials.slot import Contents
 from spoke.domain.credential import CertificateView, CredentialFinding, Flaw, HubEntry, judge, validity
 from spoke.domain.names import AgentNames
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 
 _REJECTIONS = {
-    SessionEnd.REVOKED: (Flaw.REVOKED, "the hub has revoked the stored credential: "),
-    SessionEnd.UNAUTHENTICATED: (Flaw.REJECTED, "the hub does not take the stored credential: "),
-    SessionEnd.OUTLIVED: (Flaw.OUTLIVED, ""),
-    SessionEnd.UNRECORDED: (Flaw.UNRECORDED, ""),
-    SessionEnd.FORGOTTEN: (Flaw.REJECTED, "the hub does not know this cluster: "),
+    SessionLoss.REVOKED: (Flaw.REVOKED, "the hub has revoked the stored credential: "),
+    SessionLoss.UNAUTHENTICATED: (Flaw.REJECTED, "the hub does not take the stored credential: "),
+    SessionLoss.OUTLIVED: (Flaw.OUTLIVED, ""),
+    SessionLoss.UNRECORDED: (Flaw.UNRECORDED, ""),
+    SessionLoss.FORGOTTEN: (Flaw.REJECTED, "the hub does not know this cluster: "),
 }
 
 
 def rejection(
-    end: SessionEnd | None, message: str, chain: Sequence[CertificateView], now: datetime
+    end: SessionLoss | None, message: str, chain: Sequence[CertificateView], now: datetime
 ) -> CredentialFinding | None:
     """Return the flaw that a hub's refusal shows; None: no flaw. `end` None: the hub did not answer.
 

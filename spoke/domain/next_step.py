@@ -10,7 +10,7 @@ from machinery.identity import HubId
 from spoke.domain.credential import CredentialFinding
 
 
-class SessionEnd(Enum):
+class SessionLoss(Enum):
     """Why a session has ended, or was not opened."""
 
     UNREACHABLE = "the hub is not reachable"
@@ -27,21 +27,21 @@ class SessionEnd(Enum):
     STALE = "the hub knows of a newer owner of this cluster"
 
 
-BRIEF = (SessionEnd.UNREACHABLE, SessionEnd.SILENT, SessionEnd.DRAINED)
+BRIEF = (SessionLoss.UNREACHABLE, SessionLoss.SILENT, SessionLoss.DRAINED)
 """Losses that may be over in a moment: restarts and drains of replicas end soon."""
 
 _BY_CAUSE = {
-    DenialCause.CLUSTER_DENIED: SessionEnd.REFUSED,
-    DenialCause.CLUSTER_REVOKED: SessionEnd.REVOKED,
-    DenialCause.CERTIFICATE_REVOKED: SessionEnd.REVOKED,
-    DenialCause.CLUSTER_DELETED: SessionEnd.FORGOTTEN,
-    DenialCause.CLUSTER_REBUILT: SessionEnd.REFUSED,
-    DenialCause.AUTHORITY_RETIRED: SessionEnd.OUTLIVED,
-    DenialCause.CERTIFICATE_LOST: SessionEnd.UNRECORDED,
+    DenialCause.CLUSTER_DENIED: SessionLoss.REFUSED,
+    DenialCause.CLUSTER_REVOKED: SessionLoss.REVOKED,
+    DenialCause.CERTIFICATE_REVOKED: SessionLoss.REVOKED,
+    DenialCause.CLUSTER_DELETED: SessionLoss.FORGOTTEN,
+    DenialCause.CLUSTER_REBUILT: SessionLoss.REFUSED,
+    DenialCause.AUTHORITY_RETIRED: SessionLoss.OUTLIVED,
+    DenialCause.CERTIFICATE_LOST: SessionLoss.UNRECORDED,
 }
 
 
-def loss_of(cause: DenialCause | None, otherwise: SessionEnd) -> SessionEnd:
+def loss_of(cause: DenialCause | None, otherwise: SessionLoss) -> SessionLoss:
     """The reason for the hub's denial cause if there is one; else `otherwise`, from the status."""
     return _BY_CAUSE.get(cause, otherwise) if cause is not None else otherwise
 

@@ -41,7 +41,7 @@ from spoke.credentials.trust_bundle import StoredTrust, fingerprints
 from spoke.domain.credential import CERTIFICATE, CredentialFinding, Flaw, validity
 from spoke.domain.hubs import HubState, ListedHub, epoch_too_high, is_credible
 from spoke.domain.names import AgentIdentity
-from spoke.domain.next_step import SessionEnd, loss_of
+from spoke.domain.next_step import SessionLoss, loss_of
 from spoke.domain.schedule import RenewalTime
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, AgentPorts
@@ -263,7 +263,7 @@ class StandbyRegistration:
         try:
             return await self._ask(client, fingerprints(connection.address.ca))
         except (UnauthorizedError, NotFoundError) as error:
-            status = SessionEnd.UNAUTHENTICATED if isinstance(error, UnauthorizedError) else SessionEnd.FORGOTTEN
+            status = SessionLoss.UNAUTHENTICATED if isinstance(error, UnauthorizedError) else SessionLoss.FORGOTTEN
             end = loss_of(error.denial_cause, status)
             flaw = rejection(end, error.message, connection.chain, self._clock.now())
             await self._give_up(connection, flaw or CredentialFinding(Flaw.REJECTED, error.message))

@@ -17,7 +17,7 @@ from machinery.product import GROUP_SUFFIX
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import ListedHub
 from spoke.domain.names import AgentIdentity
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
 from spoke.domain.route import Driver
 from spoke.domain.schedule import RequestedRenewal
@@ -27,7 +27,7 @@ class HubLostError(UnavailableError):
     """The session has ended; `loss` is the reason as a value, the message the details."""
 
     def __init__(
-        self, message: str, loss: SessionEnd = SessionEnd.UNREACHABLE, *, retry_after: timedelta | None = None
+        self, message: str, loss: SessionLoss = SessionLoss.UNREACHABLE, *, retry_after: timedelta | None = None
     ) -> None:
         super().__init__(message, retry_after=retry_after)
         self.loss = loss
@@ -41,7 +41,7 @@ class SessionEpochError(HubLostError):
     """The hub knows a higher `epoch` of this cluster than the session's."""
 
     def __init__(self, message: str, epoch: int) -> None:
-        super().__init__(message, SessionEnd.STALE)
+        super().__init__(message, SessionLoss.STALE)
         self.epoch = epoch
 
     def fresh_copy(self) -> HubLostError:

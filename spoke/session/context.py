@@ -19,7 +19,7 @@ from spoke.credentials.slot import credential_of, hub_slot
 from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.credential import judge
 from spoke.domain.names import AgentIdentity
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.failover.candidates import HubList
 from spoke.observability.event_recorder import Announcements
 from spoke.observability.progress import AgentProgress
@@ -100,7 +100,7 @@ class OwnerSecret:
         finding = judge(view_stored(credential), None, self._identity.names, self._agent.hub_clock.now())
         if finding is not None and not finding.about_time:  # the time is that of the hub being left, which may be wrong
             self._agent.hubs.fail(hub, finding.message)
-            raise HubLostError(finding.message, SessionEnd.UNAUTHENTICATED)
+            raise HubLostError(finding.message, SessionLoss.UNAUTHENTICATED)
         try:
             owner = await self._record.give(known, hub, credential, reported_epoch=self._agent.hubs.reported_epoch)
         except MusterError as error:

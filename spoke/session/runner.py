@@ -22,7 +22,7 @@ from spoke.controllers.lease import HeartbeatSender
 from spoke.credentials.kubeconfigs import HubConnection, stored_connection
 from spoke.credentials.slot import Contents
 from spoke.domain.names import AgentIdentity
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.domain.schedule import UNANSWERED, ack_timeout
 from spoke.observability.progress import REPORTING, WAITING_FOR_ACCEPTANCE
 from spoke.ports.hub import Desired, HubLostError, TransportFeature
@@ -254,7 +254,7 @@ class SessionRun:
                         await successor.session.beat(available=self._agent.watch.verdict)
             except (HubLostError, TimeoutError) as error:
                 await successor.close()
-                raise HubLostError(f"the successor carried no beat: {error}", SessionEnd.SILENT) from error
+                raise HubLostError(f"the successor carried no beat: {error}", SessionLoss.SILENT) from error
             except BaseException:
                 await successor.close()
                 raise

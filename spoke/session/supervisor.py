@@ -21,7 +21,7 @@ from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, hub_slot
 from spoke.credentials.trust_bundle import known_by
 from spoke.domain.hubs import ChoiceReason, HubDecision, HubState, epoch_too_high, is_credible
 from spoke.domain.names import AgentIdentity
-from spoke.domain.next_step import BRIEF, OBSERVE, Action, NextStep, SessionEnd
+from spoke.domain.next_step import BRIEF, OBSERVE, Action, NextStep, SessionLoss
 from spoke.failover.candidates import ReconnectTimeout
 from spoke.ports.hub import HubLostError, SessionEpochError
 from spoke.registration.csr_flow import CSRFlow, pends_for
@@ -53,8 +53,8 @@ class SessionSupervisor(HubEvents):
         self._timeout = ReconnectTimeout(agent.options.hubs, lambda: agent.hubs.is_lost, agent.ports.clock, random)
         self._reconnect = pauses.retry.backoff(random)
         self._pauses = {
-            SessionEnd.REFUSED: pauses.unwelcome.backoff(random),
-            SessionEnd.SUPERSEDED: pauses.refused.backoff(random),
+            SessionLoss.REFUSED: pauses.unwelcome.backoff(random),
+            SessionLoss.SUPERSEDED: pauses.refused.backoff(random),
         }
 
     @property
@@ -106,7 +106,7 @@ class SessionSupervisor(HubEvents):
             async with asyncio.timeout(max(left, SHORTEST_DIAL) if left is not None and self._agent.hubs.is_better() else None):
                 return await self.open(self._connection)
         except TimeoutError as error:
-            raise HubLostError("the hub did not answer in time", SessionEnd.UNREACHABLE) from error
+            raise HubLostError("the hub did not answer in time", SessionLoss.UNREACHABLE) from error
 
     async def _session(self, active: ActiveSession) -> ActiveSession:
         if self._rotation is None:
@@ -254,8 +254,8 @@ class SessionSupervisor(HubEvents):
         hubs, now = self._agent.hubs, self._agent.ports.clock.now()
         if isinstance(lost, SessionEpochError) and not is_credible(lost.epoch, now):
             message = f"the hub {hubs.name_of(self.hub)} takes no session: {epoch_too_high(lost.epoch)}"
-            lost = HubLostError(message, SessionEnd.REFUSED)
-        if lost.loss is SessionEnd.UNAUTHENTICATED and self._previous is not None:
+            lost = HubLostError(message, SessionLoss.REFUSED)
+        if lost.loss is SessionLoss.UNAUTHENTICATED and self._previous is not None:
             log.warning("certificate.fallback", why=lost.message, next="the certificate before")
             self._connection, self._previous = self._previous, None
             return NextStep(Action.CONNECT)
@@ -266,7 +266,7 @@ class SessionSupervisor(HubEvents):
         if isinstance(lost, SessionEpochError):
             await self._owner_secret.raise_epoch_above(lost, self.hub)
             return NextStep(Action.CONNECT)
-        if lost.loss is SessionEnd.SUPERSEDED:
+        if lost.loss is SessionLoss.SUPERSEDED:
             await self._owner_secret.confirm()
         finding = rejection(lost.loss, lost.message, self._connection.chain, self._agent.hub_clock.now())
         if finding is not None:
@@ -278,7 +278,7 @@ class SessionSupervisor(HubEvents):
         hubs = self._agent.hubs
         delay = self._pauses.get(lost.loss, self._reconnect).next()
         delay = max(delay, lost.retry_after or delay)
-        if lost.loss is SessionEnd.REFUSED:
+        if lost.loss is SessionLoss.REFUSED:
             hubs.record_state(self.hub, HubState.DENIED)
         if hubs.several:
             left = self._timeout.left if lost.loss in BRIEF else 0.0

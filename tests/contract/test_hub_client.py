@@ -18,7 +18,7 @@ from spoke.domain import report as reports
 from spoke.domain.addon import AddOn, AddOnRegistration, token_due
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.names import AgentIdentity, AgentNames
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import ClusterReport, ManagedNamespace, NamespaceReport, ReportedClaim, namespace_applied_condition
 from spoke.ports import hub as port
 from spoke.ports.hub import Desired, HubClient, HubLostError, HubSession, SessionHello, TransportFeature
@@ -115,7 +115,9 @@ async def test_revoked_credential_opens_nothing_and_a_hub_that_is_away_is_unavai
     with pytest.raises(HubLostError) as revoked:
         async with client.session(SessionHello(UID)):
             pass
-    assert revoked.value.loss in (SessionEnd.REVOKED, SessionEnd.UNAUTHENTICATED), "a real hub says why, a scripted one refuses"
+    assert revoked.value.loss in (SessionLoss.REVOKED, SessionLoss.UNAUTHENTICATED), (
+        "a real hub says why, a scripted one refuses"
+    )
     await client.close()
     if TransportFeature.ONE_SESSION in client.features:
         await rig.go_away()
@@ -195,7 +197,7 @@ async def test_a_new_session_supersedes_the_old_and_one_of_another_cluster_or_a_
         with pytest.raises(HubLostError) as refused:
             async with client.session(SessionHello("another-uid")):
                 pass
-        assert refused.value.loss is SessionEnd.REFUSED
+        assert refused.value.loss is SessionLoss.REFUSED
         async with client.session(SessionHello(UID)) as old, client.session(SessionHello(UID)) as new:
             await new.beat(available=True)
             if TransportFeature.ONE_SESSION not in client.features:
@@ -203,7 +205,7 @@ async def test_a_new_session_supersedes_the_old_and_one_of_another_cluster_or_a_
             else:
                 ended = await old.ended()
                 assert isinstance(ended, HubLostError)
-                assert ended.loss is SessionEnd.SUPERSEDED
+                assert ended.loss is SessionLoss.SUPERSEDED
             drained = asyncio.ensure_future(new.drained())
             await new.beat(available=True)
             assert not drained.done()
@@ -222,11 +224,11 @@ async def test_a_new_session_supersedes_the_old_and_one_of_another_cluster_or_a_
 async def test_the_end_of_a_session_is_told_with_its_reason(rig: Rig) -> None:
     async with joined(rig) as client:
         for loss in (
-            SessionEnd.UNREACHABLE,
-            SessionEnd.SUPERSEDED,
-            SessionEnd.UNAUTHENTICATED,
-            SessionEnd.REFUSED,
-            SessionEnd.FORGOTTEN,
+            SessionLoss.UNREACHABLE,
+            SessionLoss.SUPERSEDED,
+            SessionLoss.UNAUTHENTICATED,
+            SessionLoss.REFUSED,
+            SessionLoss.FORGOTTEN,
         ):
             async with client.session(SessionHello(UID)) as session:
                 await session.beat(available=True)
@@ -254,7 +256,7 @@ async def test_a_beat_in_flight_ends_with_the_session(kind: str, tmp_path: Path)
         rig.hold_beats()
         beat = asyncio.create_task(session.beat(available=True))
         await until(rig.is_holding_beats)
-        await rig.end_session("that was it", SessionEnd.SUPERSEDED)
+        await rig.end_session("that was it", SessionLoss.SUPERSEDED)
         await check_refusal_of(HubLostError, beat)
 
 
@@ -292,7 +294,7 @@ async def outdated(client: HubClient, epoch: int) -> int:
     with pytest.raises(port.SessionEpochError) as stale:
         async with client.session(SessionHello(UID, epoch)):
             pass
-    assert stale.value.loss is SessionEnd.STALE
+    assert stale.value.loss is SessionLoss.STALE
     return stale.value.epoch
 
 
@@ -322,7 +324,7 @@ async def test_standing_by_and_last_words_end_sessions_of_older_epochs_and_a_clu
             await is_ended(session)
             ended = await session.ended()
             assert isinstance(ended, port.SessionEpochError)
-            assert (ended.epoch, ended.loss) == (8, SessionEnd.STALE)
+            assert (ended.epoch, ended.loss) == (8, SessionLoss.STALE)
             assert (await client.stand_by(IDENTITY, owner=None, epoch=3)).epoch == 8
             assert await rig.owner() == (other, 8)
         assert await outdated(client, 7) == 8

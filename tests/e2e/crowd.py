@@ -18,7 +18,7 @@ from machinery.runtime.clock import SystemClock
 from spoke.agent.loop import SpokeAgent
 from spoke.bootstraps.listing import BootstrapFile, Bootstraps
 from spoke.domain.names import AgentIdentity, AgentNames
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.options import AgentOptions, Pauses
 from spoke.ports.hub import ClientIdentity, CSRState, HubAddress, HubLostError, HubSession, SessionHello
 from spoke.transports.grpc.client import GrpcHubClient, RecoveringHubClient
@@ -130,7 +130,7 @@ class Tally:
         self.heard, self.sent = now, sent
 
     def loses(self, session: int, error: HubLostError) -> None:
-        if self.leaving or error.loss is SessionEnd.SUPERSEDED or self.carried > session:
+        if self.leaving or error.loss is SessionLoss.SUPERSEDED or self.carried > session:
             return
         self.why[f"{error.loss.name}: {error.message}"] += 1
         if self.begun > session:

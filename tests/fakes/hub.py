@@ -36,7 +36,7 @@ from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import ListedHub
 from spoke.domain.names import AgentIdentity
-from spoke.domain.next_step import SessionEnd, loss_of
+from spoke.domain.next_step import SessionLoss, loss_of
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
 from spoke.domain.schedule import RequestedRenewal
 from spoke.ports.hub import (
@@ -401,20 +401,20 @@ class MemoryHubClient(HubClient):
         try:
             user = self._enter("session")
         except errors.UnauthorizedError as error:
-            raise HubLostError(error.message, loss_of(error.denial_cause, SessionEnd.UNAUTHENTICATED)) from error
+            raise HubLostError(error.message, loss_of(error.denial_cause, SessionLoss.UNAUTHENTICATED)) from error
         except errors.UnavailableError as error:
             raise HubLostError(error.message) from error
         cluster = ClusterName(user.split(":")[2])
         known = self._hub.clusters.get(cluster)
         if known is None:
-            raise HubLostError("there is no such cluster", SessionEnd.FORGOTTEN)
+            raise HubLostError("there is no such cluster", SessionLoss.FORGOTTEN)
         if known.cluster_uid != greeting.cluster_uid:
-            raise HubLostError("the name belongs to another cluster", SessionEnd.REFUSED)
+            raise HubLostError("the name belongs to another cluster", SessionLoss.REFUSED)
         self._hub.heard(cluster, greeting.epoch, self._hub.hub_id)
         known.hubs = greeting.hubs
         for other in self._hub.open_sessions:
             if other.cluster == cluster:
-                other.end(HubLostError("superseded", SessionEnd.SUPERSEDED))
+                other.end(HubLostError("superseded", SessionLoss.SUPERSEDED))
         session = MemorySession(self._hub, cluster, self._identity, epoch=greeting.epoch)
         self._hub.trusted[cluster] = greeting.trusted
         self._hub.greeted.append(greeting.trusted)
@@ -452,7 +452,7 @@ class MemoryHubClient(HubClient):
         del self._hub.clusters[cluster]
         for session in self._hub.open_sessions:
             if session.cluster == cluster:
-                session.end(HubLostError("the cluster has left", SessionEnd.FORGOTTEN))
+                session.end(HubLostError("the cluster has left", SessionLoss.FORGOTTEN))
         return True
 
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:

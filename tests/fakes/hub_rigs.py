@@ -24,7 +24,7 @@ from machinery.pki import parse_certificate
 from machinery.runtime.clock import SystemClock
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.names import AgentIdentity, AgentNames
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import ManagedNamespace
 from spoke.domain.route import Driver
 from spoke.ports.hub import ClientIdentity, HubAddress, HubClient, HubLostError
@@ -36,11 +36,11 @@ from tests.fakes.rpc_stage import ADMIN, RpcStage, rpc_stage
 
 AT_THE_HUB = AddOnRegistration(KUBE_SIGNER, "u")
 ENDS = {
-    SessionEnd.UNREACHABLE: UnavailableError,
-    SessionEnd.SUPERSEDED: ConflictError,
-    SessionEnd.UNAUTHENTICATED: UnauthorizedError,
-    SessionEnd.REFUSED: ForbiddenError,
-    SessionEnd.FORGOTTEN: NotFoundError,
+    SessionLoss.UNREACHABLE: UnavailableError,
+    SessionLoss.SUPERSEDED: ConflictError,
+    SessionLoss.UNAUTHENTICATED: UnauthorizedError,
+    SessionLoss.REFUSED: ForbiddenError,
+    SessionLoss.FORGOTTEN: NotFoundError,
 }
 CLUSTER, AGENT, UID = ClusterName("berlin"), AgentId("abcde"), "uid-of-kube-system"
 IDENTITY = AgentIdentity(AgentNames(CLUSTER, AGENT), UID)
@@ -115,7 +115,7 @@ class MemoryRig:
     async def refuse_addon_reports(self) -> None:
         self.hub.faults["report_addon"] = NotFoundError("refused")
 
-    async def end_session(self, message: str, loss: SessionEnd) -> None:
+    async def end_session(self, message: str, loss: SessionLoss) -> None:
         self.hub.session.end(HubLostError(message, loss))
 
     async def drain(self, target: HubId | None) -> None:
@@ -229,7 +229,7 @@ class HubRig:
     async def refuse_addon_reports(self) -> None:
         """As it always does."""
 
-    async def end_session(self, message: str, loss: SessionEnd) -> None:
+    async def end_session(self, message: str, loss: SessionLoss) -> None:
         (session,) = self.stage.parts.sessions.all()
         session.end(ENDS[loss](message))
 

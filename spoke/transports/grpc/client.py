@@ -18,7 +18,7 @@ from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1.session_pb2_grpc import SessionStub
 from spoke.domain.names import AgentIdentity
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.schedule import Detection, ack_timeout
 from spoke.ports.hub import (
@@ -223,10 +223,10 @@ class GrpcHubClient(HubClient):
                 attempts -= 1
                 if isinstance(error, TimeoutError):
                     self._turns.silent(self._address.target)
-                    raise HubLostError("the hub did not welcome the session in time", SessionEnd.SILENT) from error
+                    raise HubLostError("the hub did not welcome the session in time", SessionLoss.SILENT) from error
                 if not isinstance(error, StreamBrokenError):
-                    if isinstance(error, HubLostError) and error.loss is SessionEnd.UNREACHABLE:
-                        raise HubLostError(await self._explain(error.message), SessionEnd.UNREACHABLE) from error
+                    if isinstance(error, HubLostError) and error.loss is SessionLoss.UNREACHABLE:
+                        raise HubLostError(await self._explain(error.message), SessionLoss.UNREACHABLE) from error
                     raise
                 if not attempts:
                     raise

@@ -19,7 +19,7 @@ from machinery.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from spoke.domain.next_step import SessionEnd, loss_of
+from spoke.domain.next_step import SessionLoss, loss_of
 from spoke.ports.hub import HubLostError, SessionEpochError
 
 REASON = "reason"
@@ -41,14 +41,14 @@ _BY_CODE: dict[grpc.StatusCode, type[MusterError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineError,
 }
 _LOSSES = {
-    grpc.StatusCode.UNAUTHENTICATED: SessionEnd.UNAUTHENTICATED,
-    grpc.StatusCode.PERMISSION_DENIED: SessionEnd.REFUSED,
-    grpc.StatusCode.FAILED_PRECONDITION: SessionEnd.REFUSED,
-    grpc.StatusCode.INVALID_ARGUMENT: SessionEnd.REFUSED,
-    grpc.StatusCode.ALREADY_EXISTS: SessionEnd.REFUSED,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: SessionEnd.REFUSED,
-    grpc.StatusCode.NOT_FOUND: SessionEnd.FORGOTTEN,
-    grpc.StatusCode.ABORTED: SessionEnd.SUPERSEDED,
+    grpc.StatusCode.UNAUTHENTICATED: SessionLoss.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED: SessionLoss.REFUSED,
+    grpc.StatusCode.FAILED_PRECONDITION: SessionLoss.REFUSED,
+    grpc.StatusCode.INVALID_ARGUMENT: SessionLoss.REFUSED,
+    grpc.StatusCode.ALREADY_EXISTS: SessionLoss.REFUSED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: SessionLoss.REFUSED,
+    grpc.StatusCode.NOT_FOUND: SessionLoss.FORGOTTEN,
+    grpc.StatusCode.ABORTED: SessionLoss.SUPERSEDED,
 }
 
 
@@ -68,16 +68,16 @@ class StreamBrokenError(HubLostError):
     """The stream ended while we wrote, and grpc replaced the hub's status by its own error."""
 
 
-def to_loss(error: aio.AioRpcError) -> HubLostError:
+def lost_error(error: aio.AioRpcError) -> HubLostError:
     """The reason for the end of the session stream."""
     if error.code() is grpc.StatusCode.INTERNAL and error.details() == TORN:
         return StreamBrokenError(TORN)
     trailing = error.trailing_metadata() or aio.Metadata()
     if str(trailing.get(REASON, "")) == STALE and (epoch := str(trailing.get(EPOCH, ""))).isdigit():
         return SessionEpochError(error.details() or error.code().name, int(epoch))
-    loss, pushback = loss_of(_denial_cause(trailing), _LOSSES.get(error.code(), SessionEnd.UNREACHABLE)), _pushback(trailing)
+    loss, pushback = loss_of(_denial_cause(trailing), _LOSSES.get(error.code(), SessionLoss.UNREACHABLE)), _pushback(trailing)
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and pushback is not None:
-        loss = SessionEnd.UNREACHABLE  # the hub is busy and names the delay
+        loss = SessionLoss.UNREACHABLE  # the hub is busy and names the delay
     return HubLostError(error.details() or error.code().name, loss, retry_after=pushback)
 
 

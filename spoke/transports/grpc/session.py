@@ -16,12 +16,12 @@ from machinery.observability import tracing
 from machinery.runtime.clock import Clock
 from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.domain.hubs import ListedHub
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import AgentEvent, ClusterReport
 from spoke.domain.schedule import MAX_ACK_TIMEOUT
 from spoke.ports.hub import Desired, Drain, HubLostError, SessionHello
 from spoke.transports import OpenSession
-from spoke.transports.grpc.errors import to_loss
+from spoke.transports.grpc.errors import lost_error
 from spoke.transports.grpc.messages import VERDICTS, conditions_of, desired_of, drain_of, encode_report, event_of, hubs_of
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class GrpcSession(OpenSession):
             await self._stream.write(wire.AgentMessage(hello=hello))
             first = await self._stream.read()
         except aio.AioRpcError as error:
-            raise to_loss(error) from error
+            raise lost_error(error) from error
         except asyncio.InvalidStateError as error:  # the call ended while we wrote
             raise await self._end_reason() from error
         if not isinstance(first, wire.HubMessage):
@@ -202,7 +202,7 @@ class GrpcSession(OpenSession):
                         self._bundles.put_nowait(message.trust_bundle.certificates)
             lost = await self._end_reason()
         except aio.AioRpcError as error:
-            lost = to_loss(error)
+            lost = lost_error(error)
         finally:
             self.finish(lost)
 
@@ -211,9 +211,9 @@ class GrpcSession(OpenSession):
         code, details = await self._stream.code(), await self._stream.details()
         trailing = await self._stream.trailing_metadata()
         error = aio.AioRpcError(code, aio.Metadata(), trailing, details=details or "the hub ended the session")
-        lost = to_loss(error)
-        if lost.loss is SessionEnd.UNREACHABLE and self._leaving:
-            return HubLostError(lost.message, SessionEnd.DRAINED)
+        lost = lost_error(error)
+        if lost.loss is SessionLoss.UNREACHABLE and self._leaving:
+            return HubLostError(lost.message, SessionLoss.DRAINED)
         return lost
 
     def finish(self, lost: HubLostError) -> None:

@@ -15,7 +15,7 @@ from machinery.errors import ForbiddenError, MusterError, NotFoundError, Unautho
 from machinery.identity import AgentId, ClusterName, parse_agent_user
 from machinery.pki import parse_chain
 from machinery.runtime.clock import Clock, OffsetClock
-from spoke.domain.next_step import SessionEnd, loss_of
+from spoke.domain.next_step import SessionLoss, loss_of
 from spoke.ports.hub import ClientIdentity, HubAddress, HubLostError
 
 WITHIN = timedelta(seconds=10)
@@ -113,13 +113,13 @@ class ApiDoor:
         return with_one_context("hub", cluster, user)
 
 
-def to_loss(error: MusterError) -> HubLostError:
+def lost_error(error: MusterError) -> HubLostError:
     """The end of a session that the answer to a call means."""
     if isinstance(error, HubLostError):
         return error
     if isinstance(error, UnauthorizedError):
-        return HubLostError(error.message, loss_of(error.denial_cause, SessionEnd.UNAUTHENTICATED))
-    end = SessionEnd.FORGOTTEN if isinstance(error, NotFoundError) else SessionEnd.UNREACHABLE
+        return HubLostError(error.message, loss_of(error.denial_cause, SessionLoss.UNAUTHENTICATED))
+    end = SessionLoss.FORGOTTEN if isinstance(error, NotFoundError) else SessionLoss.UNREACHABLE
     return HubLostError(error.message, end, retry_after=error.retry_after)
 
 
@@ -130,4 +130,4 @@ async def read_cluster(door: ApiDoor, cluster: ClusterName) -> Object:
     except ForbiddenError:
         raise
     except MusterError as error:
-        raise to_loss(error) from error
+        raise lost_error(error) from error

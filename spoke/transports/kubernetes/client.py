@@ -28,7 +28,7 @@ from machinery.runtime.clock import Clock
 from machinery.runtime.tasks import cancel_and_wait
 from spoke.domain.addon import KUBE_SIGNER
 from spoke.domain.names import AgentIdentity
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import ExternalEndpoint
 from spoke.ports.hub import (
     NONE,
@@ -47,7 +47,7 @@ from spoke.ports.hub import (
     TransportFeature,
 )
 from spoke.transports.kubernetes import addons, documents
-from spoke.transports.kubernetes.api import ApiDoor, read_cluster, to_loss
+from spoke.transports.kubernetes.api import ApiDoor, lost_error, read_cluster
 from spoke.transports.kubernetes.session import ApiSession
 
 ANOTHER = (
@@ -228,9 +228,9 @@ class ApiHubClient(HubClient):
             except ForbiddenError:
                 seen = None
         except MusterError as error:
-            raise to_loss(error) from error
+            raise lost_error(error) from error
         if seen is not None and documents.is_another(seen, cluster_uid):
-            raise HubLostError(ANOTHER.format(names[0]), SessionEnd.REFUSED)
+            raise HubLostError(ANOTHER.format(names[0]), SessionLoss.REFUSED)
         return ApiSession(self._door, names, seen, documents.own_annotations(self._annotations, cluster_uid))
 
 

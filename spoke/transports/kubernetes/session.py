@@ -28,7 +28,7 @@ from machinery.observability import tracing
 from machinery.runtime.backoff import Backoff, retried
 from machinery.runtime.tasks import cancel_and_wait
 from spoke.domain.hubs import ListedHub
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint
 from spoke.ports.hub import Desired, Drain, HubLostError
 from spoke.transports import OpenSession
@@ -227,7 +227,7 @@ class ApiSession(OpenSession):
 
     def _changed(self) -> None:
         if self._mirror.gone:
-            self.finish(HubLostError("the hub no longer has this cluster: it was deleted", SessionEnd.FORGOTTEN))
+            self.finish(HubLostError("the hub no longer has this cluster: it was deleted", SessionLoss.FORGOTTEN))
         self._news.set()
         self._disturbed.set()
 
@@ -255,7 +255,7 @@ class ApiSession(OpenSession):
         """End the session with its certificate, because open connections outlive it."""
         while (left := self._door.left) > timedelta():  # noqa: ASYNC110 - a clock notifies of nothing
             await asyncio.sleep(min(left, LONGEST_SLEEP).total_seconds())
-        self.finish(HubLostError("our certificate has expired", SessionEnd.UNAUTHENTICATED))
+        self.finish(HubLostError("our certificate has expired", SessionLoss.UNAUTHENTICATED))
 
     async def _while_open(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of `work`, or raise the reason of the session's end if that comes first."""

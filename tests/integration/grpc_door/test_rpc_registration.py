@@ -45,7 +45,7 @@ from machinery.runtime.clock import SystemClock
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from spoke.cluster import ServiceAccountAttest
 from spoke.domain.names import AgentIdentity, AgentNames
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.ports.hub import ClientIdentity, HubAddress, HubLostError, SessionHello
 from spoke.transports.grpc.client import GrpcHubClient, RecoveringHubClient
 from tests.checks import CASE_FILES, present
@@ -277,7 +277,7 @@ async def recover_and_open_a_session(stage: RpcStage, holder: Credential) -> Non
     await (await stage.welcomed(Credential(issued.certificate, key))).beat(1)
 
 
-async def loss_of_session(client: GrpcHubClient) -> SessionEnd:
+async def loss_of_session(client: GrpcHubClient) -> SessionLoss:
     with pytest.raises(HubLostError) as lost:
         async with client.session(SessionHello("uid-1")):
             pass
@@ -298,7 +298,7 @@ async def test_recovery_certificate_opens_recover_and_nothing_else(stage: RpcSta
             await call
     with pytest.raises(NotFoundError):
         await anext(client.follow_request(name))
-    assert await loss_of_session(client) is SessionEnd.REFUSED
+    assert await loss_of_session(client) is SessionLoss.REFUSED
     await client.close()
 
     again = dialled(stage, holder, RecoveringHubClient)
@@ -347,7 +347,7 @@ async def test_agent_that_a_restored_hub_has_forgotten_recovers(stage: RpcStage)
     forgotten = await stage.enrol("edge1")
     await restored(stage)
     client = dialled(stage, forgotten, GrpcHubClient)
-    assert await loss_of_session(client) is SessionEnd.UNRECORDED
+    assert await loss_of_session(client) is SessionLoss.UNRECORDED
     with pytest.raises(UnauthorizedError) as refused:
         await client.info()
     assert refused.value.denial_cause is DenialCause.CERTIFICATE_LOST

@@ -33,7 +33,7 @@ from machinery.pki import Plan, Usage, build_request, generate_key, parse_certif
 from machinery.runtime.clock import Clock, ManualClock, SystemClock
 from machinery.runtime.tls import server_context
 from spoke.domain.addon import KUBE_SIGNER
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import ClusterReport, ExternalEndpoint, ReportedClaim
 from spoke.domain.route import Driver
 from spoke.ports.hub import ClientIdentity, Desired, HubAddress, HubClient, HubLostError, HubSession, SessionHello
@@ -90,7 +90,7 @@ async def desired_when(opened: HubSession, condition: Callable[[Desired], bool])
     raise AssertionError
 
 
-async def loss_of(opened: HubSession) -> SessionEnd:
+async def loss_of(opened: HubSession) -> SessionLoss:
     """How the session ended, which it does by itself."""
     async with asyncio.timeout(WITHIN):
         ended = await opened.ended()
@@ -316,7 +316,7 @@ async def test_session_at_a_hub_that_shows_nothing_before_acceptance() -> None:
             async with asyncio.timeout(WITHIN):
                 await beat
             deleted.set()
-            assert await loss_of(opened) is SessionEnd.FORGOTTEN
+            assert await loss_of(opened) is SessionLoss.FORGOTTEN
 
 
 async def test_session_ends_with_its_certificate_although_its_connection_stays_open() -> None:
@@ -329,7 +329,7 @@ async def test_session_ends_with_its_certificate_although_its_connection_stays_o
 
         hub.server.answer = at_its_end
         async with client.session(SessionHello(UID)) as opened:
-            assert await loss_of(opened) is SessionEnd.UNAUTHENTICATED
+            assert await loss_of(opened) is SessionLoss.UNAUTHENTICATED
 
 
 def with_token(server: ScriptedApiServer, clock: Clock) -> ApiHubClient:
@@ -460,8 +460,8 @@ async def test_replica_that_accepts_and_stays_silent_is_left_after_five_seconds(
                         pass
                 losses.append(lost.value.loss)
                 await client.close()
-    assert losses[0] is SessionEnd.SILENT
-    assert losses[1] is not SessionEnd.SILENT, "the other replica has answered: it knows no such method"
+    assert losses[0] is SessionLoss.SILENT
+    assert losses[1] is not SessionLoss.SILENT, "the other replica has answered: it knows no such method"
     assert (await turns.dialled(address))[0] == f"ipv4:127.0.0.2:{port},127.0.0.1:{port}"
     turns.silent(address.target)
     assert (await turns.dialled(address))[0] == f"ipv4:127.0.0.1:{port},127.0.0.2:{port}"

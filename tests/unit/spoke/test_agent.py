@@ -23,7 +23,7 @@ from machinery.pki import TokenKeys, generate_key, key_matches, parse_certificat
 from machinery.runtime.clock import ManualClock
 from spoke.cluster import ServiceAccountAttest
 from spoke.domain.hubs import HubState
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.domain.route import Reach
 from spoke.domain.schedule import rotate_at
 from spoke.observability.progress import AgentProgress
@@ -240,7 +240,7 @@ async def test_lease_that_is_made_shorter_than_the_interval_brings_the_next_beat
 
 async def test_lost_session_is_followed_by_the_next_with_the_same_credential(stage: Stage) -> None:
     async with stage.at_work() as agent:
-        for sessions, loss in enumerate((SessionEnd.UNREACHABLE, SessionEnd.SUPERSEDED, SessionEnd.REFUSED), 2):
+        for sessions, loss in enumerate((SessionLoss.UNREACHABLE, SessionLoss.SUPERSEDED, SessionLoss.REFUSED), 2):
             stage.hub.session.end(HubLostError("gone", loss))
             await until(partial(lambda count: is_available(stage) and len(stage.hub.sessions) == count, sessions))
         stage.hub.away = True
@@ -263,7 +263,7 @@ async def test_cluster_deleted_at_the_hub_is_registered_again_unless_it_is_resto
         stage.clock.advance(timedelta(hours=2))
         known = dict(stage.hub.clusters)
         stage.hub.clusters.clear()
-        stage.hub.session.end(HubLostError("deleted", SessionEnd.FORGOTTEN))
+        stage.hub.session.end(HubLostError("deleted", SessionLoss.FORGOTTEN))
         await until(lambda: "info" in stage.hub.calls[-3:])
         calls = len(stage.hub.calls)
         await asyncio.sleep(600)
@@ -272,7 +272,7 @@ async def test_cluster_deleted_at_the_hub_is_registered_again_unless_it_is_resto
         await until(lambda: is_available(stage) and len(stage.hub.sessions) == 2, 60)
         assert len(stage.hub.issued) == 1
         stage.hub.clusters.clear()
-        stage.hub.session.end(HubLostError("deleted", SessionEnd.FORGOTTEN))
+        stage.hub.session.end(HubLostError("deleted", SessionLoss.FORGOTTEN))
         stage.replace_bootstrap(stage.hub.bootstrap_kubeconfig())
         await until(lambda: is_available(stage) and len(stage.hub.issued) == 2, 60)
 
@@ -415,7 +415,7 @@ async def test_hub_decides_whether_a_credential_is_good_and_not_the_agents_clock
     async with joined.at_work():
         assert (set(joined.hub.calls), len(joined.hub.issued)) == ({"session"}, 1)
         joined.hub.revoked.update(joined.hub.issued)
-        joined.hub.session.end(HubLostError("revoked", SessionEnd.UNAUTHENTICATED))
+        joined.hub.session.end(HubLostError("revoked", SessionLoss.UNAUTHENTICATED))
         await until(lambda: is_available(joined) and len(joined.hub.issued) == 2)
     assert len(joined.hub.clusters) == 1
 
@@ -516,7 +516,7 @@ def revoke(hub: Stage | Several) -> None:
     at.verdict = DenialCause.CERTIFICATE_REVOKED
     at.revoked.update(at.issued)
     at.faults["ensure_cluster"] = ForbiddenError(MESSAGE, causes=DenialCause.CLUSTER_REVOKED.because(MESSAGE))
-    at.session.end(HubLostError("revoked", SessionEnd.REVOKED))
+    at.session.end(HubLostError("revoked", SessionLoss.REVOKED))
 
 
 def state(progress: AgentProgress) -> HubState | None:
@@ -545,7 +545,7 @@ async def test_revoked_credential_is_shown_once_per_start_until_a_new_bootstrap_
 
 async def test_denied_agent_keeps_its_credential_asks_again_and_reports_it(stage: Stage) -> None:
     async with stage.at_work() as agent:
-        stage.hub.session.end(HubLostError("denied: hubctl accept", SessionEnd.REFUSED))
+        stage.hub.session.end(HubLostError("denied: hubctl accept", SessionLoss.REFUSED))
         await until(lambda: len(stage.hub.sessions) == 2)
         assert stage.hub.calls.count("ensure_cluster") == 1
         await until(lambda: state(agent.progress) is HubState.READY)

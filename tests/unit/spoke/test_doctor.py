@@ -22,7 +22,7 @@ from spoke.cli.network import Network, SystemNetwork
 from spoke.cli.status import StatusExitCode, StatusSource, render, status
 from spoke.credentials.kubeconfigs import ANY_REACH
 from spoke.domain.hubs import ChoiceReason, HubCandidate, HubDecision, HubsStatus, HubState, ListedHub
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.observability import progress as steps
 from spoke.observability.probes import is_loopback_address, overview, registry_of
 from spoke.observability.progress import DECISIONS, STUCK, AgentProgress, Role, StateAnnouncer
@@ -493,7 +493,7 @@ def test_metrics_count_hubs_by_state_troubles_by_cause_and_name_no_hub(progress:
     assert {f'muster_spoke_certificate_expiry_timestamp_seconds{{hub="{side}"}} {end!r}' for side, end in ends.items()} <= told
     assert 'muster_spoke_failover_total{reason="HubFailedOver"} 1' in told, "one decision is counted once"
     assert not [line for line in told if "hub-a" in line or ONE in line]
-    for error in (HubLostError("silent", SessionEnd.SILENT), HubLostError("silent", SessionEnd.SILENT), ForbiddenError("no")):
+    for error in (HubLostError("silent", SessionLoss.SILENT), HubLostError("silent", SessionLoss.SILENT), ForbiddenError("no")):
         progress.log_failure(error, timedelta(), "trying again")
     told = lines(progress)
     assert {'muster_spoke_troubles_total{cause="silent"} 2', 'muster_spoke_troubles_total{cause="Forbidden"} 1'} <= told

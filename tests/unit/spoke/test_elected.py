@@ -25,7 +25,7 @@ from spoke.bootstraps.listing import BootstrapFile, Bootstraps
 from spoke.cli.findings import DoctorStep
 from spoke.cli.leave import Leave
 from spoke.domain.credential import LEFT
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, AgentPorts
 from spoke.ports.hub import HubLostError
@@ -125,7 +125,7 @@ class Cast:
     async def superseded(self) -> int:
         """How many sessions were ended by a newer one: two were open at once."""
         ended = [await session.ended() for session in self.hub.sessions if session.over]
-        return sum(isinstance(error, HubLostError) and error.loss is SessionEnd.SUPERSEDED for error in ended)
+        return sum(isinstance(error, HubLostError) and error.loss is SessionLoss.SUPERSEDED for error in ended)
 
 
 @pytest_asyncio.fixture(loop_scope="function")

@@ -11,7 +11,7 @@ import pytest
 from machinery.errors import UnavailableError
 from machinery.identity import HubId
 from spoke.domain.hubs import HubSelectionPolicy, HubState, Unaccepted
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.options import AgentOptions
 from spoke.ports.cluster import SecretSnapshot
 from spoke.ports.hub import HubLostError, SessionEpochError
@@ -71,18 +71,18 @@ async def test_it_goes_back_to_a_preferred_hub_that_has_been_ready_for_the_time_
         assert left.farewells == [(world["a"].hub_id, epoch)]
 
 
-@pytest.mark.parametrize("loss", [SessionEnd.REFUSED, SessionEnd.FORGOTTEN, SessionEnd.UNAUTHENTICATED, SessionEnd.SILENT])
-async def test_hub_that_refuses_or_is_silent_is_left_in_time(world: Several, loss: SessionEnd) -> None:
+@pytest.mark.parametrize("loss", [SessionLoss.REFUSED, SessionLoss.FORGOTTEN, SessionLoss.UNAUTHENTICATED, SessionLoss.SILENT])
+async def test_hub_that_refuses_or_is_silent_is_left_in_time(world: Several, loss: SessionLoss) -> None:
     async with world.running():
         await world.ready()
-        if loss is SessionEnd.UNAUTHENTICATED:
+        if loss is SessionLoss.UNAUTHENTICATED:
             world["a"].revoked.update(world["a"].issued)
-        elif loss is SessionEnd.FORGOTTEN:
+        elif loss is SessionLoss.FORGOTTEN:
             del world["a"].clusters[CLUSTER]
-        world["a"].silent = loss is SessionEnd.SILENT
-        if loss is not SessionEnd.SILENT:
+        world["a"].silent = loss is SessionLoss.SILENT
+        if loss is not SessionLoss.SILENT:
             world["a"].session.end(HubLostError("no", loss))
-        assert await world.arrived("b") < (20 if loss is SessionEnd.SILENT else 1)
+        assert await world.arrived("b") < (20 if loss is SessionLoss.SILENT else 1)
 
 
 async def test_hub_is_left_with_last_words_for_a_planned_move_and_when_it_withdraws_its_acceptance(world: Several) -> None:
@@ -436,7 +436,7 @@ async def test_agent_that_was_denied_for_long_is_back_soon_after_it_is_accepted_
         await world.arrived("a")
         calls, known = world["a"].calls, world["a"].clusters[CLUSTER]
         uid, known.cluster_uid = known.cluster_uid, "another"  # for which this hub refuses sessions, too
-        world["a"].session.end(HubLostError("denied: hubctl accept edge", SessionEnd.REFUSED))
+        world["a"].session.end(HubLostError("denied: hubctl accept edge", SessionLoss.REFUSED))
         await asyncio.sleep(1800)
         tried = calls.count("session")
         assert 1800 / 15 < tried < 1800 / 7

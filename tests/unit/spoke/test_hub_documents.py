@@ -27,10 +27,10 @@ from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, JOINED, TR
 from machinery.runtime.clock import ManualClock
 from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.domain.addon import KUBE_SIGNER, AddOnRegistration
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import AgentEvent, ClusterReport, ReportedClaim
 from spoke.ports.hub import HubLostError, SessionEpochError, SessionHello
-from spoke.transports.grpc.errors import to_error, to_loss
+from spoke.transports.grpc.errors import lost_error, to_error
 from spoke.transports.grpc.session import GrpcSession
 from spoke.transports.kubernetes import addons, documents
 
@@ -155,34 +155,34 @@ def test_reason_decides_and_without_one_the_code_and_an_unclear_one_is_tried_aga
     assert {reason: type(error) for reason, error in errors.items()} == dict(BY_REASON)
     assert {error.message for error in errors.values()} == {"said"}
     codes = [
-        (Code.UNAUTHENTICATED, UnauthorizedError, SessionEnd.UNAUTHENTICATED),
-        (Code.PERMISSION_DENIED, ForbiddenError, SessionEnd.REFUSED),
-        (Code.NOT_FOUND, NotFoundError, SessionEnd.FORGOTTEN),
-        (Code.ABORTED, ConflictError, SessionEnd.SUPERSEDED),
-        (Code.INVALID_ARGUMENT, InvalidError, SessionEnd.REFUSED),
-        (Code.RESOURCE_EXHAUSTED, TooManyRequestsError, SessionEnd.REFUSED),
-        (Code.DEADLINE_EXCEEDED, DeadlineError, SessionEnd.UNREACHABLE),
+        (Code.UNAUTHENTICATED, UnauthorizedError, SessionLoss.UNAUTHENTICATED),
+        (Code.PERMISSION_DENIED, ForbiddenError, SessionLoss.REFUSED),
+        (Code.NOT_FOUND, NotFoundError, SessionLoss.FORGOTTEN),
+        (Code.ABORTED, ConflictError, SessionLoss.SUPERSEDED),
+        (Code.INVALID_ARGUMENT, InvalidError, SessionLoss.REFUSED),
+        (Code.RESOURCE_EXHAUSTED, TooManyRequestsError, SessionLoss.REFUSED),
+        (Code.DEADLINE_EXCEEDED, DeadlineError, SessionLoss.UNREACHABLE),
     ]
     unclear = (Code.UNAVAILABLE, Code.CANCELLED, Code.INTERNAL, Code.UNKNOWN, Code.UNIMPLEMENTED)
-    codes += [(code, UnavailableError, SessionEnd.UNREACHABLE) for code in unclear]
-    found = [(code, type(to_error(status(code, reason="NoSuchReason"))), to_loss(status(code)).loss) for code, _, _ in codes]
+    codes += [(code, UnavailableError, SessionLoss.UNREACHABLE) for code in unclear]
+    found = [(code, type(to_error(status(code, reason="NoSuchReason"))), lost_error(status(code)).loss) for code, _, _ in codes]
     assert found == codes
 
 
 def test_cause_tells_losses_apart_and_one_of_a_later_release_is_ignored() -> None:
     rows = [
-        (Code.UNAUTHENTICATED, "AuthorityRetired", SessionEnd.OUTLIVED),
-        (Code.PERMISSION_DENIED, "ClusterDenied", SessionEnd.REFUSED),
-        (Code.UNAUTHENTICATED, "CertificateRevoked", SessionEnd.REVOKED),
-        (Code.PERMISSION_DENIED, "ClusterRevoked", SessionEnd.REVOKED),
-        (Code.UNAUTHENTICATED, "ClusterDeleted", SessionEnd.FORGOTTEN),
-        (Code.NOT_FOUND, "ClusterDeleted", SessionEnd.FORGOTTEN),
-        (Code.UNAUTHENTICATED, "ClusterRebuilt", SessionEnd.REFUSED),
-        (Code.UNAUTHENTICATED, "CertificateExpired", SessionEnd.UNAUTHENTICATED),
-        (Code.UNAUTHENTICATED, "SomethingNew", SessionEnd.UNAUTHENTICATED),
-        (Code.UNAVAILABLE, "", SessionEnd.UNREACHABLE),
+        (Code.UNAUTHENTICATED, "AuthorityRetired", SessionLoss.OUTLIVED),
+        (Code.PERMISSION_DENIED, "ClusterDenied", SessionLoss.REFUSED),
+        (Code.UNAUTHENTICATED, "CertificateRevoked", SessionLoss.REVOKED),
+        (Code.PERMISSION_DENIED, "ClusterRevoked", SessionLoss.REVOKED),
+        (Code.UNAUTHENTICATED, "ClusterDeleted", SessionLoss.FORGOTTEN),
+        (Code.NOT_FOUND, "ClusterDeleted", SessionLoss.FORGOTTEN),
+        (Code.UNAUTHENTICATED, "ClusterRebuilt", SessionLoss.REFUSED),
+        (Code.UNAUTHENTICATED, "CertificateExpired", SessionLoss.UNAUTHENTICATED),
+        (Code.UNAUTHENTICATED, "SomethingNew", SessionLoss.UNAUTHENTICATED),
+        (Code.UNAVAILABLE, "", SessionLoss.UNREACHABLE),
     ]
-    assert [(code, cause, to_loss(status(code, cause=cause)).loss) for code, cause, _ in rows] == rows
+    assert [(code, cause, lost_error(status(code, cause=cause)).loss) for code, cause, _ in rows] == rows
     causes = {cause: to_error(status(code, cause=cause)).denial_cause for code, cause, _ in rows}
     assert causes == {cause: DenialCause(cause) if cause in set(DenialCause) else None for cause in causes}
 
@@ -190,19 +190,19 @@ def test_cause_tells_losses_apart_and_one_of_a_later_release_is_ignored() -> Non
 def test_pause_that_the_hub_asks_for_is_kept_also_when_it_is_busy() -> None:
     trailing = {"grpc-retry-pushback-ms": "1500"}
     assert to_error(status(Code.UNAVAILABLE, **trailing)).retry_after == timedelta(seconds=1.5)
-    assert to_loss(status(Code.UNAVAILABLE, **trailing)).retry_after == timedelta(seconds=1.5)
-    assert to_loss(status(Code.UNAVAILABLE, **{"grpc-retry-pushback-ms": "soon"})).retry_after is None
-    lost = to_loss(status(Code.RESOURCE_EXHAUSTED, **{"grpc-retry-pushback-ms": "2500"}))
-    assert (lost.loss, lost.retry_after) == (SessionEnd.UNREACHABLE, timedelta(seconds=2.5))
+    assert lost_error(status(Code.UNAVAILABLE, **trailing)).retry_after == timedelta(seconds=1.5)
+    assert lost_error(status(Code.UNAVAILABLE, **{"grpc-retry-pushback-ms": "soon"})).retry_after is None
+    lost = lost_error(status(Code.RESOURCE_EXHAUSTED, **{"grpc-retry-pushback-ms": "2500"}))
+    assert (lost.loss, lost.retry_after) == (SessionLoss.UNREACHABLE, timedelta(seconds=2.5))
 
 
 def test_a_stale_epoch_is_told_with_the_one_that_the_hub_knows() -> None:
-    lost = to_loss(status(Code.FAILED_PRECONDITION, reason="StaleEpoch", epoch="12"))
+    lost = lost_error(status(Code.FAILED_PRECONDITION, reason="StaleEpoch", epoch="12"))
     assert isinstance(lost, SessionEpochError)
-    assert (lost.loss, lost.epoch, lost.message) == (SessionEnd.STALE, 12, "said")
+    assert (lost.loss, lost.epoch, lost.message) == (SessionLoss.STALE, 12, "said")
     assert isinstance(lost.fresh_copy(), SessionEpochError)
     others: list[dict[str, str]] = [{"reason": "StaleEpoch"}, {"reason": "StaleEpoch", "epoch": "-1"}, {"epoch": "12"}]
-    assert {to_loss(status(Code.FAILED_PRECONDITION, **trailing)).loss for trailing in others} == {SessionEnd.REFUSED}
+    assert {lost_error(status(Code.FAILED_PRECONDITION, **trailing)).loss for trailing in others} == {SessionLoss.REFUSED}
 
 
 class EndedWhileWriting:
@@ -236,7 +236,7 @@ class EndedWhileWriting:
         pass
 
 
-async def beat_once() -> tuple[SessionEnd, str]:
+async def beat_once() -> tuple[SessionLoss, str]:
     """How the first beat fails; nothing of the session stays."""
     session = GrpcSession(cast("Any", EndedWhileWriting()), ManualClock())
     await session.start(SessionHello("uid"))
@@ -249,6 +249,6 @@ async def beat_once() -> tuple[SessionEnd, str]:
 async def test_a_beat_that_the_end_overtakes_says_why_and_leaves_no_stray_error() -> None:
     stray: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: stray.append(context))
-    assert await asyncio.create_task(beat_once()) == (SessionEnd.SUPERSEDED, "superseded")
+    assert await asyncio.create_task(beat_once()) == (SessionLoss.SUPERSEDED, "superseded")
     gc.collect()
     assert stray == []

@@ -21,7 +21,7 @@ from spoke.controllers.lease import HeartbeatSender
 from spoke.controllers.managed_namespaces import KEY, ManagedNamespaceController
 from spoke.controllers.status import CHANGED, UPKEEP, AvailabilityWatch, ClusterReconciler, StatusReconciler
 from spoke.domain.names import AgentNames
-from spoke.domain.next_step import SessionEnd
+from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import (
     NORMAL,
     PROBE_TIMEOUT,
@@ -150,7 +150,7 @@ async def test_beats_keep_their_interval_while_acknowledgements_come_together() 
     await until(lambda: len(told) == 4)
     with pytest.raises(HubLostError) as lost:
         await run
-    assert lost.value.loss is SessionEnd.SILENT
+    assert lost.value.loss is SessionLoss.SILENT
     assert 0.2 <= loop.time() - began < 0.22, "the beat after those that were acknowledged, which came within an interval"
     assert len(on.beats) > 8
 
@@ -162,7 +162,7 @@ async def test_hub_that_does_not_acknowledge_is_lost_as_silent_only_while_the_cl
     lease.accept(accepted=True)
     with pytest.raises(HubLostError) as lost:
         await lease.run()
-    assert lost.value.loss is SessionEnd.SILENT
+    assert lost.value.loss is SessionLoss.SILENT
     lease = controller(on)
     lease.accept(accepted=True)
     async with running(lease) as task:
