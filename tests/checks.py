@@ -48,7 +48,7 @@ def check_refusal(
 
 async def check_refusal_of(kind: type[Exception], answer: Awaitable[object], *, match: str = "") -> None:
     """The same of something awaited."""
-    error = await refusal_of(kind, answer)
+    error = await awaited_refusal(kind, answer)
     assert error is not None, f"{answer} raises no {kind}"
     assert re.search(match, str(error)), f"the error is {error!r}"
 
@@ -73,7 +73,7 @@ def refusal(kind: type[E] | tuple[type[E], ...], call: Callable[..., object], *a
     return None
 
 
-async def refusal_of(kind: type[E], answer: Awaitable[object]) -> E | None:
+async def awaited_refusal(kind: type[E], answer: Awaitable[object]) -> E | None:
     """The same of something awaited."""
     try:
         await answer

@@ -88,7 +88,7 @@ class Peers:
 
     def refusal(self, serial: SerialNumber) -> UnauthorizedError:
         """Returns the error for the holder of a certificate whose serial number was passed to listeners."""
-        return refusal_of(self._seen.get(serial))
+        return revoked_error(self._seen.get(serial))
 
     def listen(self, listener: Callable[[SerialNumber | None], None]) -> Callable[[], None]:
         """Calls `listener` with each revoked serial number, and with None when the replica can no longer read revocations.
@@ -150,7 +150,7 @@ class Peers:
 
     def _check(self, record: CertificateRecord) -> None:
         if record.revoked_at is not None:
-            raise refusal_of(record.revoked_reason)
+            raise revoked_error(record.revoked_reason)
         if not record.is_open(self._clock.now()):
             message = (
                 f"this certificate is valid from {record.not_before:%Y-%m-%dT%H:%M:%SZ} "
@@ -173,7 +173,7 @@ class Peers:
             listener(serial)
 
 
-def refusal_of(reason: str | None) -> UnauthorizedError:
+def revoked_error(reason: str | None) -> UnauthorizedError:
     cause, message = denial_of(reason)
     return UnauthorizedError(message, causes=cause.because(message))
 
@@ -181,7 +181,7 @@ def refusal_of(reason: str | None) -> UnauthorizedError:
 def _record_of(tx: Transaction, facts: CertificateFacts) -> tuple[CertificateRecord | None, UnauthorizedError | None]:
     """Returns the record. If there is none, returns the error for a certificate whose record a restore has lost."""
     record = tx.certificates.by_serial(facts.serial)
-    return record, recovery.refusal_of(tx, facts) if record is None else None
+    return record, recovery.lost_record_error(tx, facts) if record is None else None
 
 
 def _revoked_since(tx: Transaction, since: datetime | None) -> tuple[datetime, Mapping[SerialNumber, str]]:

@@ -100,7 +100,7 @@ class Returning:
     lease_duration: timedelta
 
 
-def refusal_of(tx: Transaction, facts: CertificateFacts) -> UnauthorizedError | None:
+def lost_record_error(tx: Transaction, facts: CertificateFacts) -> UnauthorizedError | None:
     """The error for a certificate whose record a restore has lost; None for any other."""
     if tx.certificates.by_serial(facts.serial) is not None or _covering_restore(tx, facts.not_before) is None:
         return None

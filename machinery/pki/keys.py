@@ -90,7 +90,7 @@ def kind_of(key: PublicKeyTypes) -> str:
     return type(key).__name__.removesuffix("PublicKey")
 
 
-def refusal_of(key: PublicKeyTypes) -> str | None:
+def key_refusal(key: PublicKeyTypes) -> str | None:
     """Return why a certificate with this key would be useless; None: the key is usable."""
     if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1):
         return None

@@ -29,7 +29,7 @@ _OTHER_USAGES = "content_commitment", "key_encipherment", "data_encipherment", "
 
 def lint_plan(plan: Plan, authority: CertificateFacts) -> list[str]:
     """Return the findings about a planned certificate. Raises InvalidError if its key is unusable."""
-    if (refusal := keys.refusal_of(keys.load_public_key(plan.public_key))) is not None:
+    if (refusal := keys.key_refusal(keys.load_public_key(plan.public_key))) is not None:
         raise InvalidError(refusal)
     named = plan.usage is not Usage.SERVER or bool(plan.dns_names or plan.ip_addresses)
     return _broken(

@@ -87,7 +87,7 @@ def _facts(request: x509.CertificateSigningRequest) -> CSRFacts:
     alternatives = [name for each in extensions if isinstance(each, x509.SubjectAlternativeName) for name in each]
     dns_names = tuple(name.value for name in alternatives if isinstance(name, x509.DNSName))
     ip_addresses = tuple(str(name.value) for name in alternatives if isinstance(name, x509.IPAddress))
-    refusal = keys.refusal_of(key)
+    refusal = keys.key_refusal(key)
     subject, other_attributes = names.requested_subject(request)
     return CSRFacts(
         subject=subject,

@@ -503,7 +503,7 @@ def test_only_recovery_certificates_that_a_restored_hub_lost_return(loss: Loss, 
     refused(loss, loss.signed(), cluster=WEST)
     refused(loss, loss.signed(recovery_subject(WEST, AGENT)))
     own = loss.signed(identity.agent_subject(EDGE, AGENT))
-    refusal = present(loss.store.transact(recovery.refusal_of, pki.parse_certificate(own)))
+    refusal = present(loss.store.transact(recovery.lost_record_error, pki.parse_certificate(own)))
     assert refusal.denial_cause is DenialCause.CERTIFICATE_LOST, "the agent is asked to use its recovery certificate"
     refused(loss, own)
     assert loss.back(loss.signed())
@@ -527,7 +527,7 @@ def test_what_a_list_names_does_not_come_back_and_stays_on_the_hubs_own_lists(lo
     record = loss.back(certificate)
     assert record.purpose is Purpose.SERVING
     assert record.revoked_at is not None
-    assert loss.store.transact(recovery.refusal_of, pki.parse_certificate(certificate)) is None
+    assert loss.store.transact(recovery.lost_record_error, pki.parse_certificate(certificate)) is None
     check_refusal(ForbiddenError, recover, newcomer, record, match="only with a valid recovery certificate")
     assert serial in [each.serial for each in loss.store.transact(lambda tx: tx.certificates.revoked(tx.now))]
 

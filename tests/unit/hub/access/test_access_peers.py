@@ -44,7 +44,7 @@ from machinery.identity import CertificateSubject, ClusterName, CredentialId, Hu
 from machinery.meta.urls import AllowedUrls
 from machinery.pki import TokenKeys, generate_key
 from machinery.runtime.clock import ManualClock
-from tests.checks import CASE_FILES, check_refusal_of, check_results, refusal_of
+from tests.checks import CASE_FILES, awaited_refusal, check_refusal_of, check_results
 from tests.fakes.identity import encoded
 from tests.fakes.inline_store import Bell, InlineStore, put_certificate
 from tests.fakes.registration import EDGE, Newcomer
@@ -109,7 +109,7 @@ async def test_certificates_of_a_retiring_or_retired_ca_are_refused(stage: Stage
         recorded = replace(state.certificates[stage.serial], purpose=purpose, signed_by=AUTHORITY.signer)
         stage.store.transact(put_certificate, recorded)
         peers = Peers(stage.store, stage.clock, signers=partial(tuple, (others, replace(AUTHORITY, phase=phase))))
-        refused = await refusal_of(UnauthorizedError, peers.identify(stage.certificate))
+        refused = await awaited_refusal(UnauthorizedError, peers.identify(stage.certificate))
         assert (refused is None) == accepted, (phase, purpose)
         assert refused is None or (phase.value in str(refused) and refused.denial_cause is DenialCause.AUTHORITY_RETIRED)
 
@@ -379,7 +379,7 @@ class Prover:
     async def refused(self, token: str, record: CertificateRecord | None = None) -> AttestationError | None:
         """By the issuer's own keys, unless the record demands something else."""
         asked = self.attestor().attested(record or self.requester(self.demand()), EDGE, token)
-        return await refusal_of(AttestationError, asked)
+        return await awaited_refusal(AttestationError, asked)
 
 
 @pytest.fixture
@@ -501,7 +501,9 @@ async def test_keys_are_fetched_from_allowed_urls_alone(prover: Prover) -> None:
     )
     for record, policy, host, why, asked in rows:
         published = Published(prover.keys, host)
-        refused = await refusal_of(AttestationError, prover.attestor(published, policy).attested(record, EDGE, prover.token()))
+        refused = await awaited_refusal(
+            AttestationError, prover.attestor(published, policy).attested(record, EDGE, prover.token())
+        )
         assert (why in (refused.why if refused else ""), bool(refused), published.asked) == (True, bool(why), asked), (
             host,
             policy,

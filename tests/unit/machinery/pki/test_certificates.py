@@ -18,7 +18,7 @@ from machinery import pki
 from machinery.errors import InvalidError, TooLargeError
 from machinery.identity import CertificateSubject, SerialNumber, agent_id, agent_subject, cluster_name
 from machinery.pki import RevocationList, RevokedSerial
-from machinery.pki.keys import refusal_of
+from machinery.pki.keys import key_refusal
 from machinery.pki.lint import lint_certificate, lint_plan
 from tests.checks import check_refusals, present
 from tests.trials import examples
@@ -269,7 +269,7 @@ def test_only_keys_that_grpc_can_use_are_accepted() -> None:
     check_refusals(InvalidError, lambda key: pki.check_request(signed_by(key)), rows)
     numbers = rsa.generate_private_key(65537, 2048).public_key().public_numbers()
     for exponent, refused in ((2**32 - 1, False), (2**32 + 1, True)):
-        assert bool(refusal_of(rsa.RSAPublicNumbers(exponent, numbers.n).public_key())) is refused, exponent
+        assert bool(key_refusal(rsa.RSAPublicNumbers(exponent, numbers.n).public_key())) is refused, exponent
     fine: list[PrivateKey] = [ec.generate_private_key(ec.SECP384R1()), rsa.generate_private_key(65537, 2048)]
     assert [key for key in fine if pki.check_request(signed_by(key)).key_refusal is not None] == []
 
