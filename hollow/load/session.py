@@ -101,7 +101,7 @@ class LoadSession:
     def __post_init__(self) -> None:
         self.is_dropped = self.has_beaten = False
         self._session = self.link.session
-        self._silence = ack_timeout(self.link.session.beat_interval, SILENCE).total_seconds()
+        self._ack_timeout = ack_timeout(self.link.session.beat_interval, SILENCE).total_seconds()
         self._desired: Desired | None = None
         self._accepted = asyncio.Event()
         self._beat_now = asyncio.Event()
@@ -186,13 +186,13 @@ class LoadSession:
         loop, measures = asyncio.get_running_loop(), self.parts.measures
         measures.counts["beats"] += 1
         try:
-            async with asyncio.timeout(self._silence):
+            async with asyncio.timeout(self._ack_timeout):
                 await self._session.beat(available=True)
         except TimeoutError:
             if not self._accepted.is_set():
                 return  # the hub does not acknowledge beats of a cluster that it no longer accepts
             measures.counts["beats_lost"] += 1
-            raise HubLostError(f"the hub has not acknowledged a beat for {self._silence:g} s", SessionLoss.SILENT) from None
+            raise HubLostError(f"the hub has not acknowledged a beat for {self._ack_timeout:g} s", SessionLoss.SILENT) from None
         except HubLostError:
             measures.counts["beats_lost"] += not (self.is_dropped or self._succession.locked())
             raise

@@ -18,7 +18,7 @@ from machinery.errors import MusterError
 from machinery.identity import HubId
 from machinery.runtime.tasks import cancel_and_wait
 from spoke.controllers.certificate_rotation import KEY, CertificateRotation
-from spoke.controllers.lease import HeartbeatSender
+from spoke.controllers.heartbeat_sender import HeartbeatSender
 from spoke.credentials.kubeconfigs import HubConnection, stored_connection
 from spoke.credentials.slot import Contents
 from spoke.domain.names import AgentIdentity
@@ -78,11 +78,11 @@ class SessionRun:
         agent.progress.hub, agent.progress.cluster = active.connection.address.target, identity.cluster
         # Only a hub that takes the beats of many agents at once acknowledges them; only then are beats in step.
         acknowledges = TransportFeature.ACKNOWLEDGED_BEATS in active.client.features
-        self._lease = HeartbeatSender(
+        self._heartbeats = HeartbeatSender(
             active.session,
             verdict=lambda: agent.watch.verdict,
             acknowledged=agent.progress.beat,
-            silence=ack_timeout(active.session.beat_interval, options.detection.silence) if acknowledges else UNANSWERED,
+            ack_timeout=ack_timeout(active.session.beat_interval, options.detection.silence) if acknowledges else UNANSWERED,
             random=agent.ports.random,
             latency=agent.progress.counts.acknowledgement,
             hub_clock=agent.hub_clock if acknowledges else None,
@@ -151,7 +151,7 @@ class SessionRun:
         yield "end", self._end()
         yield "desired", self._follow_hub()
         yield "cluster", self._follow_cluster()
-        yield "lease", self._lease.run()
+        yield "lease", self._heartbeats.run()
         yield "events", self._reporting.send_events()
         if TransportFeature.DRAIN in features:
             yield "drain", self._leave_when_asked()
@@ -187,12 +187,12 @@ class SessionRun:
             log.warning("agent.second_refused", message=desired.second_agent)
         self._agent.progress.lease(desired.lease_duration)
         if before is not None and desired.lease_duration < before.lease_duration:
-            self._lease.send_now()  # the current pause was drawn from the interval of the longer lease
+            self._heartbeats.send_now()  # the current pause was drawn from the interval of the longer lease
         self._agent.progress.enter(REPORTING if desired.accepted else WAITING_FOR_ACCEPTANCE)
         self._events.accepted(accepted=desired.accepted)
         if self._rotation.ask(desired.renewal):
             self.rotation.enqueue(KEY)
-        self._lease.accept(accepted=desired.accepted)
+        self._heartbeats.accept(accepted=desired.accepted)
         self._reporting.accept(desired)
         self._addons.accept(desired)
 
@@ -268,7 +268,7 @@ class SessionRun:
         self.hand_over(Handover(lambda: self._events.open(connection)))
 
     def _verdict_changed(self) -> None:
-        self._lease.send_now()
+        self._heartbeats.send_now()
         self._reporting.changed()
 
     def _schedule(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from machinery.errors import ForbiddenError, UnavailableError
 from machinery.identity import AgentId, ClusterName, HubId, agent_subject
 from machinery.meta.conditions import AVAILABLE, FALSE, TRUE, Condition
 from machinery.runtime.clock import OffsetClock, SystemClock
-from spoke.controllers.lease import HeartbeatSender
+from spoke.controllers.heartbeat_sender import HeartbeatSender
 from spoke.controllers.managed_namespaces import KEY, ManagedNamespaceController
 from spoke.controllers.status import CHANGED, UPKEEP, AvailabilityWatch, ClusterReconciler, StatusReconciler
 from spoke.domain.names import AgentNames
@@ -74,14 +74,14 @@ def controller(
     verdict: Callable[[], bool | None] = lambda: True,
     told: list[float] | None = None,
     random: float = 0,
-    silence: timedelta = timedelta(milliseconds=60),
+    ack_timeout: timedelta = timedelta(milliseconds=60),
 ) -> HeartbeatSender:
     class Drawn(Random):
         def random(self) -> float:
             return random
 
     acknowledged = (lambda: told.append(asyncio.get_running_loop().time())) if told is not None else lambda: None
-    return HeartbeatSender(on, verdict=verdict, acknowledged=acknowledged, silence=silence, random=Drawn())
+    return HeartbeatSender(on, verdict=verdict, acknowledged=acknowledged, ack_timeout=ack_timeout, random=Drawn())
 
 
 @asynccontextmanager
@@ -140,7 +140,7 @@ async def test_beats_keep_their_interval_while_acknowledgements_come_together() 
     plain, told, loop = session(), list[float](), asyncio.get_running_loop()
     plain.hub.beat_interval = timedelta(milliseconds=10)
     on = Thrifty(plain.hub, plain.cluster, plain.identity)
-    lease = controller(on, told=told, silence=timedelta(milliseconds=200))
+    lease = controller(on, told=told, ack_timeout=timedelta(milliseconds=200))
     lease.accept(accepted=True)
     run = asyncio.create_task(lease.run())
     await until(lambda: len(on.beats) == 4)

@@ -32,7 +32,7 @@ class HeartbeatSender:
         *,
         verdict: Callable[[], bool | None],
         acknowledged: Callable[[], None],
-        silence: timedelta = SILENCE,
+        ack_timeout: timedelta = SILENCE,
         random: Random | None = None,
         latency: Distribution | None = None,
         hub_clock: Clock | None = None,
@@ -42,7 +42,7 @@ class HeartbeatSender:
         self._latency = latency or Distribution()
         self._verdict = verdict
         self._acknowledged = acknowledged
-        self._silence = silence
+        self._ack_timeout = ack_timeout
         self._hub_clock = hub_clock
         self._random = random or Random()  # noqa: S311 - spreads beats
         self._accepted = asyncio.Event()
@@ -80,12 +80,12 @@ class HeartbeatSender:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            async with asyncio.timeout(self._silence.total_seconds()):
+            async with asyncio.timeout(self._ack_timeout.total_seconds()):
                 await self._session.beat(available=self._verdict())
         except TimeoutError:
             if not self._accepted.is_set():
                 return  # the hub does not acknowledge beats of a cluster that it no longer accepts
-            seconds = self._silence.total_seconds()
+            seconds = self._ack_timeout.total_seconds()
             raise HubLostError(f"the hub has not acknowledged a beat for {seconds:g} s", SessionLoss.SILENT) from None
         self._latency.observe(loop.time() - began)
         self._acknowledged()
