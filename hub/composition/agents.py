@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hub.access.attestations import Attestor
 from hub.composition.core import HubCore
-from hub.grpc_door.calls import QUIET, CallAttributes, Gate
+from hub.grpc_door.gate import QUIET, CallAttributes, Gate
 from hub.grpc_door.server import RpcDoor
 from hub.grpc_door.session.acknowledgements import BeatRate
 from hub.grpc_door.session.changes import ChangeSubscriptions

@@ -12,8 +12,8 @@ from hub.api.certificateauthorities.authority import AuthorityRecord, Phase, sig
 from hub.api.certificates import CertificateRecord
 from hub.api.managedclusters.agent_annotations import RenewalOrder
 from hub.audit import Auditor
-from hub.grpc_door.calls import CallAttributes, CallCounts, Gate
 from hub.grpc_door.errors import Context
+from hub.grpc_door.gate import CallAttributes, CallCounts, Gate
 from hub.grpc_door.session.acknowledgements import BeatRate, Deferred
 from hub.grpc_door.session.changes import ChangeSubscriptions
 from hub.grpc_door.session.drain import Age, Cordon
