@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,6 @@ from hub.access.revocation_poller import NOTIFICATION_DELAY
 from hub.api.certificateauthorities.authority import Phase
 from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose, claims_anothers, refusals
 from hub.extensions.kube_cert_agent.authority import KubernetesIssuer
-from hub.grpc_door.session.trust_bundle_push import (
-    BUNDLES_PER_SECOND,
-    CHECK_PERIOD,
-    POLL,
-    RESEND_AFTER,
-    TrustBundlePush,
-    TrustBundleReceiver,
-    fingerprints,
-)
 from hub.issuer.chain import IssuerChain
 from hub.issuer.key_storage import SealedKeys
 from hub.issuer.local import LocalIssuer, ServingNames, make_authority
@@ -44,7 +34,7 @@ from tests.checks import check_refusal, check_refusal_of, check_results, present
 from tests.fakes.authority import BEGUN, TEN_YEARS, Generations, Key, OtherCA, WordIssuer, pem_of, rsa_key, self_signed
 from tests.fakes.databases import SEAL
 from tests.fakes.inline_store import Bell, InlineStore
-from tests.fakes.registration import AGENT, EDGE, fresh_store
+from tests.fakes.registration import AGENT, EDGE
 from tests.fakes.virtual_time import START, in_virtual_time
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -388,87 +378,6 @@ def test_own_certificate_follows_the_issuing_ca_whose_end_is_announced(tmp_path:
     leaf, crossed = pki.split_bundle(doors.serving.material.chain)
     assert pki.is_issued_by(leaf, new.certificate)
     assert crossed == new.cross_signed
-
-
-OLD, NEW = OtherCA("old").certificate, OtherCA("new").certificate
-
-
-class Session(TrustBundleReceiver):
-    def __init__(self, trusted: frozenset[str] | None) -> None:
-        self.trusted = trusted
-        self.sent: list[tuple[float, bytes]] = []
-        self.reconsidered = 0
-
-    def reconsider(self) -> None:
-        self.reconsidered += 1
-
-    def push(self, bundle: bytes) -> None:
-        self.sent.append((asyncio.get_running_loop().time(), bundle))
-
-
-def test_bundle_that_changes_goes_to_all_that_lack_it_and_of_another_ca_every_session_is_told_once() -> None:
-    async def work() -> tuple[Session, Session, Session]:
-        bundle, standing = [OLD], [1]
-        trusting = TrustBundlePush(fresh_store(), lambda: bundle[0], authorities=lambda: tuple(standing))
-        running = asyncio.create_task(trusting.run())
-        taking, silent, gone = Session(fingerprints(OLD)), Session(None), Session(fingerprints(OLD))
-        for session in (taking, silent, gone):
-            trusting.check(session)
-        await asyncio.sleep(2 * POLL.total_seconds())
-        assert not taking.sent
-        trusting.leave(gone)
-        standing[0] = 2
-        for pem in (OLD + NEW, NEW):
-            bundle[0] = pem
-            await asyncio.sleep(2 * POLL.total_seconds())
-            taking.trusted = fingerprints(pem)
-            trusting.check(taking)
-        await asyncio.sleep(3 * RESEND_AFTER.total_seconds())
-        running.cancel()
-        return taking, silent, gone
-
-    taking, silent, gone = in_virtual_time(work())
-    assert [pem for _, pem in taking.sent] == [OLD + NEW, NEW]
-    assert silent.sent == gone.sent == []
-    assert (taking.reconsidered, silent.reconsidered, gone.reconsidered) == (1, 1, 0)
-
-
-def test_ten_thousand_that_come_at_once_are_served_evenly() -> None:
-    async def work() -> list[Session]:
-        trusting = TrustBundlePush(fresh_store(), lambda: NEW)
-        sessions = [Session(fingerprints(OLD)) for _ in range(10_000)]
-        running = asyncio.create_task(trusting.run())
-        for session in sessions:
-            trusting.check(session)
-        await asyncio.sleep(10_000 / BUNDLES_PER_SECOND + 1)
-        running.cancel()
-        return sessions
-
-    times = sorted(at for session in in_virtual_time(work()) for at, _ in session.sent)
-    assert len(times) == 10_000
-    busiest = max(
-        sum(at <= other < at + 1 for other in times[index : index + 200]) for index, at in enumerate(times[:-200:100])
-    )
-    assert busiest <= BUNDLES_PER_SECOND + 1
-
-
-def test_an_agent_that_does_not_take_it_is_sent_it_again_after_a_while_and_not_before() -> None:
-    async def work() -> tuple[Session, Session]:
-        trusting = TrustBundlePush(fresh_store(), lambda: NEW)
-        running = asyncio.create_task(trusting.run())
-        sessions = Session(fingerprints(OLD)), Session(fingerprints(OLD))
-        for session in sessions:
-            trusting.check(session)
-            await asyncio.sleep(RESEND_AFTER.total_seconds() / 3)
-        await asyncio.sleep(3 * RESEND_AFTER.total_seconds())
-        running.cancel()
-        return sessions
-
-    for session in in_virtual_time(work()):
-        pauses = [later[0] - earlier[0] for earlier, later in pairwise(session.sent)]
-        assert len(pauses) == 3
-        longest = (RESEND_AFTER + CHECK_PERIOD + 2 * POLL).total_seconds()
-        assert all(RESEND_AFTER.total_seconds() <= pause <= longest for pause in pauses), pauses
 
 
 class Following:
