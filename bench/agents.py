@@ -18,7 +18,7 @@ from machinery.wire.session.v1 import session_pb2
 API = "hub.open-cluster-management.io/v1alpha1"
 AGENT = "bench"
 AT_ONCE = 32
-PATIENCE_SECONDS = 10
+ACK_TIMEOUT = 10
 """The agent's default: how long it waits for an acknowledgement."""
 OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
@@ -91,6 +91,6 @@ async def register_many(target: Target, credential: Credential, names: list[str]
 async def open_session(channel: aio.Channel, agent: Agent) -> Any:
     """A session's call after its Hello. The welcome is the first message to read."""
     call: Any = channel.stream_stream("/muster.session.v1.Session/Connect")()
-    hello = session_pb2.Hello(agent_version="bench", cluster_uid=f"uid-{agent.cluster}", patience_seconds=PATIENCE_SECONDS)
+    hello = session_pb2.Hello(agent_version="bench", cluster_uid=f"uid-{agent.cluster}", ack_timeout_seconds=ACK_TIMEOUT)
     await call.write(session_pb2.AgentMessage(hello=hello).SerializeToString())
     return call

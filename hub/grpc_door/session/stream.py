@@ -66,7 +66,7 @@ class Session(BeatSink, TrustBundleReceiver):
         self._stale = self._is_refreshing = False
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time
-        self._acks = Acknowledgements(self._parts.beat_rate, timedelta(seconds=hello.patience_seconds))
+        self._acks = Acknowledgements(self._parts.beat_rate, timedelta(seconds=hello.ack_timeout_seconds))
         self._audit = SessionAudit(call, self.cluster)
         self._reports = SessionReports(call, self._audit, self.cluster, self.epoch, self.agent_version)
         self._renewal: tuple[RenewalOrder | None, bool] = (None, False)

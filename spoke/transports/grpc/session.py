@@ -74,7 +74,7 @@ class GrpcSession(OpenSession):
             cluster_uid=greeting.cluster_uid,
             epoch=greeting.epoch,
             hubs=hubs_of(greeting.hubs) if greeting.hubs else None,
-            patience_seconds=int(min(self._ack_timeout, MAX_ACK_TIMEOUT).total_seconds()),
+            ack_timeout_seconds=int(min(self._ack_timeout, MAX_ACK_TIMEOUT).total_seconds()),
             trusted_authorities=greeting.trusted,
         )
         hello.agent_time.FromDatetime(self._clock.now())

@@ -278,9 +278,9 @@ async def test_fast_beats_share_an_acknowledgement_and_the_first_beat_of_a_sessi
     credential, deferred, time = await stage.enrol("edge1"), Recorded(), 1000.0
     object.__setattr__(stage.parts, "deferred", deferred)  # the same parts are the running door's
 
-    async def opened(patience: int) -> Stream:
+    async def opened(ack_timeout: int) -> Stream:
         before = stage.parts.sessions.all()
-        stream = await Stream.open(stage, credential, patience_seconds=patience)
+        stream = await Stream.open(stage, credential, ack_timeout_seconds=ack_timeout)
         await stream.expect("desired")
         (session,) = (each for each in stage.parts.sessions.all() if each not in before)
         cast("Session", session)._now = lambda: time
@@ -355,7 +355,7 @@ async def test_agent_reports_how_long_it_really_waits(stage: RpcStage) -> None:
     for silence in (2, 5, 60):
         client = GrpcHubClient(address, identity, SystemClock(), Detection(silence=timedelta(seconds=silence)))
         async with asyncio.timeout(20), client.session(SessionHello("uid-1")):
-            reported += (cast("Session", session).hello.patience_seconds for session in stage.parts.sessions.all())
+            reported += (cast("Session", session).hello.ack_timeout_seconds for session in stage.parts.sessions.all())
         await client.close()
         await stage.parts.sessions.none()
     assert reported == [4, 10, 10]

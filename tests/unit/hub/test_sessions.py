@@ -302,7 +302,7 @@ def seconds(number: float) -> timedelta:
     return timedelta(seconds=number)
 
 
-def test_acknowledgements_come_in_time_for_every_lease_and_patience() -> None:
+def test_acknowledgements_come_in_time_for_every_lease_and_timeout() -> None:
     check_results(lambda lease: spacing(seconds(lease), seconds(1)), [(60, 2.0), (8, 2.0), (4, 1.0), (2, 0.5)])
     waits = [(0, 2.0), (1, 0.0), (4, 1.5), (5, 2.0), (8, 3.5), (10, 4.5), (4_000_000_000, 4.5)]
     check_results(lambda wait: spacing(seconds(60), seconds(1), seconds(wait)), waits)
@@ -332,7 +332,7 @@ def acknowledged(intervals: list[float]) -> float:
     return present(subject.stored(2))
 
 
-def test_acknowledgements_are_in_time_although_the_interval_changed_after_the_agent_chose_its_patience() -> None:
+def test_acknowledgements_are_in_time_although_the_interval_changed_after_the_agent_chose_its_timeout() -> None:
     """It chooses as its session begins, by the last interval that it received."""
     for intervals in ([2.0], [2.0, 5.0], [5.0, 2.0], [2.0, 30.0, 2.0], [30.0, 5.0, 2.0]):
         least = min(ack_timeout(seconds(interval)) for interval in intervals)

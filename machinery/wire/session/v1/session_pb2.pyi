@@ -3,7 +3,7 @@
 isort:skip_file
 The one long-lived stream between an agent and its hub. Callers: a cluster identity.
 
-Unknown fields, messages and capabilities of a newer peer are ignored by both sides. This file only grows.
+Both sides ignore unknown fields and messages of a newer peer. This file only grows.
 """
 
 from collections import abc as _abc
@@ -148,7 +148,7 @@ class Hello(_message.Message):
     AGENT_TIME_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     HUBS_FIELD_NUMBER: _builtins.int
-    PATIENCE_SECONDS_FIELD_NUMBER: _builtins.int
+    ACK_TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
     TRUSTED_AUTHORITIES_FIELD_NUMBER: _builtins.int
     agent_version: _builtins.str
     cluster_uid: _builtins.str
@@ -156,7 +156,7 @@ class Hello(_message.Message):
     """The order that the agent gives to its changes of hub: raised, and kept with its credentials, before it dials another hub.
     A hub takes no session of a lower epoch than the highest it has heard of from this cluster. Zero: the agent keeps none.
     """
-    patience_seconds: _builtins.int
+    ack_timeout_seconds: _builtins.int
     """Where beats come more often than every five seconds: for how long the agent waits for the acknowledgement of one before it
     calls the hub silent. Zero, and where beats come more seldom: five seconds.
     """
@@ -165,7 +165,9 @@ class Hello(_message.Message):
         """Protocol versions that the agent speaks, e.g. "v1"."""
 
     @_builtins.property
-    def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of features, for a hub that may use one only with agents that have it. No hub reads them so far."""
+
     @_builtins.property
     def agent_time(self) -> _timestamp_pb2.Timestamp:
         """The agent's own clock when it sent this."""
@@ -188,12 +190,12 @@ class Hello(_message.Message):
         agent_time: _timestamp_pb2.Timestamp | None = ...,
         epoch: _builtins.int = ...,
         hubs: Global___Hubs | None = ...,
-        patience_seconds: _builtins.int = ...,
+        ack_timeout_seconds: _builtins.int = ...,
         trusted_authorities: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "hubs", b"hubs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "agent_version", b"agent_version", "capabilities", b"capabilities", "cluster_uid", b"cluster_uid", "epoch", b"epoch", "hubs", b"hubs", "patience_seconds", b"patience_seconds", "protocol_versions", b"protocol_versions", "trusted_authorities", b"trusted_authorities"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_timeout_seconds", b"ack_timeout_seconds", "agent_time", b"agent_time", "agent_version", b"agent_version", "capabilities", b"capabilities", "cluster_uid", b"cluster_uid", "epoch", b"epoch", "hubs", b"hubs", "protocol_versions", b"protocol_versions", "trusted_authorities", b"trusted_authorities"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -354,7 +356,9 @@ class Welcome(_message.Message):
     protocol_version: _builtins.str
     session_id: _builtins.str
     @_builtins.property
-    def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in Hello. No agent reads them so far."""
+
     @_builtins.property
     def hub_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property

@@ -3,7 +3,7 @@
 isort:skip_file
 The one long-lived stream between an agent and its hub. Callers: a cluster identity.
 
-Unknown fields, messages and capabilities of a newer peer are ignored by both sides. This file only grows.
+Both sides ignore unknown fields and messages of a newer peer. This file only grows.
 """
 
 from collections import abc as _abc
