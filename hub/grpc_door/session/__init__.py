@@ -1,1 +1,1 @@
-"""The Session service: streams, acknowledgements, reports, trust bundles, drains."""
+"""The Session service: streams, acknowledgements, reports, trust bundles. `calls` and `context` also serve Registration."""
