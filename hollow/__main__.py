@@ -1,4 +1,4 @@
-"""hollow: Kubernetes clusters without machines, for trying things out, for tests and for load."""
+"""hollow: Kubernetes clusters without machines, for demos, tests and load tests."""
 
 import machinery.startup_imports  # isort: skip
 

@@ -108,11 +108,11 @@ def serve(config: Path | None, **flags: Any) -> None:
 @_config
 @_settings_options
 def doctor(config: Path | None, **flags: Any) -> None:
-    """Check the installation of a hub and both doors, and suggest how to fix errors.
+    """Check the installation of a hub and both servers, and suggest how to fix errors.
 
-    Run it on the hub's machine with the hub's settings. It is read-only, and the hub may be running. It checks the data
-    directory, the disk, the keys, the database (schema, clock, replicas and leader), and both doors at their advertised
-    addresses (names, certificates, proxies that terminate TLS), and sends a request to the HTTPS door as the administrator.
+    Run this command on the hub's machine with the hub's settings. It changes nothing, and the hub may run. It checks the
+    data directory, the disk, the keys, the database (schema, clock, replicas, leader), and both servers at their advertised
+    addresses (names, certificates, proxies that terminate TLS). It sends a request to the HTTPS API as the administrator.
 
     Exit codes: 0 no errors, possibly warnings; 1 a check failed; 2 the settings are invalid.
     """

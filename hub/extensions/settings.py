@@ -41,10 +41,10 @@ class KubeCertAgentSettings(SettingsGroup):
     kube_cert_agent_priority_class: str | None = None
     """PriorityClass of the kube cert agent."""
     kube_cert_agent_server: str | None = None
-    """URL at which operators reach the API server of that cluster. Default: the one in the ConfigMap
+    """URL at which operators reach the API server of that cluster. Default: the URL in the ConfigMap
     kube-public/cluster-info."""
     kubernetes_ca_groups: Words = ()
-    """Groups that are taken from certificates of that CA at the HTTPS door. Empty: the certificates are rejected there. Names
+    """Groups that the HTTPS API reads from certificates of that CA. Empty: it rejects these certificates. Names
     that begin with system: are not allowed."""
 
     @field_validator("kube_cert_agent_name")
@@ -162,7 +162,7 @@ class ConsoleSettings(SettingsGroup):
     """The console in a browser."""
 
     console: Annotated[Literal["off", "read-only", "on"], BeforeValidator(_switch)] = "off"
-    """Whether the HTTPS door serves the console at /console/: off; read-only: the hub refuses writes of the console; on.
+    """Whether the HTTPS API serves the console at /console/: off; read-only: the hub refuses writes of the console; on.
     Operators open it with `hubctl console`. See docs/how-to/console.md."""
 
 

@@ -32,9 +32,9 @@ FAILED = counter("hub_heartbeat_flush_failures_total", "Flushes that the databas
 LAG = histogram("hub_heartbeat_lag_seconds", "From the receipt of a heartbeat until it was durable.")
 FLUSH = histogram("hub_store_flush_seconds", "Duration of a flush of heartbeats to the database.")
 ROWS = histogram("hub_store_flush_rows", "Heartbeats per flush.")
-CALLS = counter("hub_grpc_handled_total", "Calls of the gRPC door that have ended, by method and outcome.", "method", "code")
+CALLS = counter("hub_grpc_handled_total", "Calls of the gRPC server that have ended, by method and outcome.", "method", "code")
 CALL_SECONDS = histogram("hub_grpc_handling_seconds", "Duration of successful calls, without streams.", "method")
-CALLS_IN_FLIGHT = gauge("hub_grpc_in_flight", "Calls of the gRPC door in progress, with open sessions.")
+CALLS_IN_FLIGHT = gauge("hub_grpc_in_flight", "Calls of the gRPC server in progress, with open sessions.")
 
 
 def add_agents(registry: Registry, agents: DoorContext) -> None:
@@ -68,7 +68,7 @@ def bounded(counted: Mapping[str, int], most: int = MOST_VERSIONS) -> Mapping[st
 
 ANSWERED = counter(
     "hub_api_requests_total",
-    "Requests at the HTTPS door; code 0: the client disconnected before the answer.",
+    "Requests at the HTTPS API; code 0: the client disconnected before the answer.",
     "verb",
     "resource",
     "code",
@@ -77,9 +77,9 @@ REQUEST_SECONDS = histogram("hub_api_request_seconds", "Duration of requests, wi
 REQUESTS_IN_FLIGHT = gauge("hub_api_in_flight", "Requests in progress, without watches.")
 WATCHES = gauge("hub_watchers", "Open watches, by resource.", "resource")
 BEHIND = counter("hub_watchers_behind_total", "Watchers that were too slow and continued from the change log.")
-SEATS = gauge("hub_limit_seats_taken", "Requests at both doors that have a seat of their level.", "level")
+SEATS = gauge("hub_limit_seats_taken", "Requests at both servers that have a seat of their level.", "level")
 CAPACITY = gauge("hub_limit_seats", "Seats of a level; no series: no limit.", "level")
-WAITING = gauge("hub_limit_waiting", "Requests at both doors that wait for a seat of their level.", "level")
+WAITING = gauge("hub_limit_waiting", "Requests at both servers that wait for a seat of their level.", "level")
 REFUSED = counter("hub_limit_refused_total", "Requests that got no seat in time and were rejected with a retry delay.", "level")
 TOO_FAST = counter("hub_limit_rate_refused_total", "Requests that were rejected because their sender exceeds its rate.")
 LOGINS = counter("hub_logins_total", "Tokens submitted for a certificate, by kind of authenticator.", "kind", "result")

@@ -34,7 +34,7 @@ CA = gauge(
     "hub_ca_certificate_expiry_timestamp_seconds", "When the hub's CAs expire, since 1970: the first of each phase.", "phase"
 )
 SERVING = gauge(
-    "hub_serving_certificate_expiry_timestamp_seconds", "When the serving certificate of both doors expires, since 1970."
+    "hub_serving_certificate_expiry_timestamp_seconds", "When the serving certificate of both servers expires, since 1970."
 )
 
 

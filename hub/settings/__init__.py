@@ -1,7 +1,7 @@
 """Settings of the hub: flags override `HUB_*` environment variables, which override a YAML file.
 
 All three have the same names: the setting `grpc_listen` is the flag `--grpc-listen`, the variable `HUB_GRPC_LISTEN` and the key
-`grpc_listen` (or `grpc-listen`) of the file. A new setting goes into the module of its concern.
+`grpc_listen` (or `grpc-listen`) of the file. Add a new setting to the module of its topic.
 """
 
 from hub.settings.capacity import CapacitySettings, RetentionSettings

@@ -14,21 +14,21 @@ class AuthoritySettings(SettingsGroup):
 
     ca_key_place: Literal["file", "database", "secret"] = "file"
     """Where the hub stores the private keys of its CAs. file: in the keys directory, readable by the hub's user only; database:
-    encrypted with the key for Secrets, which is never stored in the database; secret: in --ca-key-secret. A key in a file is
-    moved to the new place."""
+    encrypted with the key for Secrets, which is never stored in the database; secret: in --ca-key-secret. The hub copies a key
+    in a file to the new place."""
     ca_key_secret: SecretName = None
     """NAMESPACE/NAME of the Secret for --ca-key-place secret, in the cluster in which the hub runs."""
     ca_rotation_patience: NoDuration = timedelta(hours=24)
-    """Time for which each phase of a CA change waits for absent agents, and for operators' certificates of the old CA. After it
-    an absent agent reconnects with its recovery certificate. `hubctl ca proceed` ends the wait."""
+    """Time for which each phase of a CA change waits for absent agents, and for operators' certificates of the old CA. Later an
+    absent agent reconnects with its recovery certificate. `hubctl ca proceed` ends the wait."""
     serving_cert_file: Path | None = None
-    """Serving certificate of both doors, in PEM, followed by its chain. It replaces the one that the hub issues. Reloaded when
-    the file changes."""
+    """Serving certificate of both servers, in PEM, followed by its chain, instead of a certificate of the hub's CA. The hub
+    reloads a changed file."""
     serving_key_file: Path | None = None
     """Private key of --serving-cert-file, in PEM."""
     serving_ca_file: Path | None = None
     """CA certificates (PEM) that verify --serving-cert-file. The hub distributes them to agents and kubeconfigs in addition to
-    its own CA, which signs client certificates. Reloaded when the file changes."""
+    its own CA, which signs client certificates. The hub reloads a changed file."""
 
     @field_validator("ca_key_secret")
     @classmethod
@@ -53,12 +53,12 @@ class LifetimeSettings(SettingsGroup):
     recovery_lifetime: Duration = timedelta(days=90)
     """Validity of an agent's recovery certificate."""
     recovery: Literal["automatic", "manual"] = "automatic"
-    """automatic: an agent whose certificate expired while it was offline reconnects with its recovery certificate. manual: it
-    waits for `hubctl certificate approve`."""
+    """automatic: an agent whose certificate expired while it was offline reconnects with its recovery certificate. manual: such
+    an agent waits for `hubctl certificate approve`."""
     bootstrap_lifetime: Duration = timedelta(hours=1)
-    """Validity of a bootstrap credential that specifies none."""
+    """Validity of a bootstrap credential that is created without a validity."""
     serving_lifetime: Duration = timedelta(days=365)
-    """Validity of the serving certificate of both doors."""
+    """Validity of the serving certificate of both servers."""
     ca_lifetime: Duration = timedelta(days=3650)
     """Validity of the hub's CA."""
     watch_window: Duration = timedelta(hours=1)
@@ -70,11 +70,11 @@ class LifetimeSettings(SettingsGroup):
     ended_credentials: Duration = timedelta(days=30)
     """Retention of expired or revoked bootstrap credentials, with the record of their uses."""
     deletion_deadline: Duration = timedelta(hours=1)
-    """Objects of a deleted cluster are removed in the order of their priorities. After this time the hub removes the rest at
-    once, notifies operators and revokes the cluster's certificates. Only `hubctl delete cluster NAME --force` abandons objects
-    that cannot be removed."""
+    """Objects of a deleted cluster are removed in the order of their priorities. After this time the hub removes all remaining
+    objects, notifies operators and revokes the cluster's certificates. Only `hubctl delete cluster NAME --force` abandons
+    objects that cannot be removed."""
     start_timeout: Duration = timedelta(seconds=60)
-    """Maximum time to open and migrate the database. The complete start, until the doors accept connections, may take twice as
+    """Maximum time to open and migrate the database. The complete start, until the hub accepts connections, may take twice as
     long."""
     livez_grace: NoDuration = timedelta()
     """Time after the start in which /livez ignores components that are still starting."""

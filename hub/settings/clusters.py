@@ -33,13 +33,13 @@ class Clusters(SettingsGroup):
     default_lease_duration: Duration = timedelta(seconds=60)
     """Lease duration of a new cluster. The hub sets a cluster to Unknown after five lease durations without a beat."""
     beat_interval: Duration = timedelta(seconds=10)
-    """Interval at which agents send beats. Agents of clusters with a shorter lease duration use that."""
+    """Interval at which agents send beats. If a cluster's lease duration is shorter, its agent uses the lease duration."""
     beats_per_second: Annotated[float, Field(ge=0)] = 35.0
-    """Maximum number of beats per second that one replica receives from all its agents together. Above it the hub increases the
+    """Maximum number of beats per second that one replica receives from all its agents. Above this number the hub increases the
     agents' beat interval, to at most half of the lease duration. 0: no limit."""
     flush_window: Duration = timedelta(seconds=1)
-    """Time for which beats are collected before the hub stores them in one statement and acknowledges them. At most 4s: agents
-    leave a hub that has not acknowledged a beat for 5s."""
+    """Time for which the hub collects beats before it stores and acknowledges them together. At most 4s: agents leave a hub
+    that has not acknowledged a beat for 5s."""
 
     standby_interval: Duration = timedelta(minutes=10)
     """Interval at which an agent confirms its standby registration at a hub that is not its owner."""
@@ -85,10 +85,10 @@ class AvailabilitySettings(SettingsGroup):
     """Clock skew, taints, damping, the brake and stale clusters."""
 
     clock_skew_limit: NoDuration = timedelta()
-    """Difference between the clocks of hub and cluster above which the cluster is reported as out of sync. It has no other
-    effect. 0s: five lease durations of the cluster."""
+    """Difference between the clocks of hub and cluster above which the hub reports the cluster as out of sync, without any
+    other effect. 0s: five lease durations of the cluster."""
     taint_delay: NoDuration = timedelta(seconds=30)
-    """Time from the change of a cluster's availability to Unknown until the cluster is tainted and its alarm is raised. Other
+    """Time from the change of a cluster's availability to Unknown until the hub taints the cluster and logs its alarm. Other
     clusters that become silent in this time can still activate the brake."""
     flap_threshold: Count = 3
     """Number of times that a cluster must lose its availability within --flap-window to count as flapping. 0: no damping."""
@@ -98,9 +98,9 @@ class AvailabilitySettings(SettingsGroup):
     """Time for which a flapping cluster's availability must stay unchanged before taints and alarms follow it. The change to
     Unknown is never delayed."""
     brake_share: Share = 0.2
-    """Share (0 to 1) of the clusters that were not silent before; the brake activates when more of them, and at least
-    --brake-clusters, become silent within --brake-window. It postpones taints, alarms, stale marks and removals until most
-    report again or `hubctl release-brake` runs. 0: off."""
+    """Share (0 to 1) of the clusters that were not silent before. If more of these clusters, and at least --brake-clusters,
+    become silent within --brake-window, the brake postpones taints, alarms, stale marks and removals until most of them report
+    again or `hubctl release-brake` runs. 0: off."""
     brake_clusters: Count = 10
     """Minimum number of silent clusters that activates the brake, in addition to --brake-share."""
     brake_window: Duration = timedelta(minutes=10)

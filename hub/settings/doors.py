@@ -1,4 +1,4 @@
-"""Data directory, database, addresses of the doors, replica name, and client CAs."""
+"""Data directory, database, addresses of both servers, replica name, and client CAs."""
 
 import re
 from ipaddress import ip_network
@@ -19,15 +19,15 @@ class StorageSettings(SettingsGroup):
     database_url: SecretStr | None = None
     """SQLAlchemy URL of the database. Default: SQLite in the data directory."""
     grpc_listen: ListenAddress = Address("127.0.0.1", 8443)
-    """Listen address of the gRPC door, to which agents connect: host:port."""
+    """Listen address of the gRPC server, to which agents connect: host:port."""
     https_listen: ListenAddress = Address("127.0.0.1", 6443)
-    """Listen address of the HTTPS door, to which hubctl, kubectl and consoles connect: host:port."""
+    """Listen address of the HTTPS API, to which hubctl, kubectl and consoles connect: host:port."""
     grpc_advertised: AdvertisedAddress = None
-    """Address at which agents reach --grpc-listen: host[:port]. It is written into bootstrap kubeconfigs and the serving
+    """Address at which agents reach --grpc-listen: host[:port]. The hub writes it into bootstrap kubeconfigs and the serving
     certificate. Default: the listen address."""
     https_advertised: AdvertisedAddress = None
-    """Address at which operators and tools reach --https-listen: host[:port]. It is written into kubeconfigs and the serving
-    certificate. Default: the listen address."""
+    """Address at which operators and tools reach --https-listen: host[:port]. The hub writes it into kubeconfigs and the
+    serving certificate. Default: the listen address."""
     replica_name: str | None = None
     """Name of this replica; it must stay the same after a restart. Default: the environment variable POD_NAME, else the host
     name; with SQLite a name that is stored in the data directory."""
@@ -36,7 +36,7 @@ class StorageSettings(SettingsGroup):
     (key `ca.crt`). The Secret is in the cluster in which the hub runs, or in --management-cluster."""
     keys_dir: Path | None = None
     """Directory with the keys that all replicas share: ca.crt, ca.key, secrets.key and token-*.key, as created by `hub keys
-    create`. The hub only reads it. Default: the data directory, in which the first start creates the keys."""
+    create`. The hub only reads this directory. Default: the data directory, in which the first start creates the keys."""
     secrets_key_file: Path | None = None
     """File with the keys that encrypt Secrets in the database, one key of 32 bytes in base64 per line. The first key encrypts,
     all keys decrypt. Replicas share one file. Default: secrets.key in the keys directory."""
@@ -57,20 +57,20 @@ class ExternalTrustSettings(SettingsGroup):
     """Names of the hub and external trust."""
 
     client_ca_file: Path | None = None
-    """External CA certificates (PEM) whose client certificates are accepted at the HTTPS door, for users and tools, never for
-    agents. Reloaded when the file changes."""
+    """External CA certificates (PEM) whose client certificates the HTTPS API accepts, for users and tools, never for agents.
+    The hub reloads a changed file."""
     client_ca_groups: Words = ()
-    """Groups (O) that are taken from certificates of --client-ca-file. All others are ignored, and always those that begin with
-    system:."""
+    """Groups (O) that the hub reads from certificates of --client-ca-file. It ignores all other groups, and always groups that
+    begin with system:."""
     api_group_suffix: str = GROUP_SUFFIX
     """Suffix of the hub's API groups, after cluster., addon. and hub. It is fixed at the first start. A value other than the
     default makes the groups of several hubs distinct, but OCM's own agents cannot connect."""
     management_cluster: str | None = None
-    """Kubernetes cluster that serves the hub as an aggregated API server: a kubeconfig file, or in-cluster. The hub trusts its
-    front proxy, and authenticates and authorizes its users by TokenReview and SubjectAccessReview."""
+    """Kubernetes cluster that serves the hub as an aggregated API server: a kubeconfig file, or in-cluster. The hub trusts this
+    cluster's front proxy, and authenticates and authorizes its users by TokenReview and SubjectAccessReview."""
     https_proxies: Words = ()
-    """Networks (CIDR) of load balancers in front of the HTTPS door that send the PROXY protocol, version 1 or 2. The client
-    addresses in its header are used for limits and audit records. A header from any other address closes the connection."""
+    """Networks (CIDR) of load balancers in front of the HTTPS API that send the PROXY protocol, version 1 or 2. The hub uses
+    the client address in this header for limits and audit records. A header from any other address closes the connection."""
     serving_names: Words = ()
     """Additional host names and addresses for the serving certificate."""
 

@@ -1,4 +1,4 @@
-"""The base of all settings, and their types: addresses, durations, sizes and lists, each with its messages."""
+"""The base class of all settings, and types of settings: addresses, durations, sizes and lists, with their error messages."""
 
 import re
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class SettingsGroup(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host and a port, written `host:port` or `[v6]:port`. A port of 0 stands for "the one that is listened on"."""
+    """A host and a port, written `host:port` or `[v6]:port`. Port 0 means the port on which the server listens."""
 
     host: str
     port: int
@@ -64,12 +64,12 @@ class Address:
 
     @property
     def local(self) -> "Address":
-        """Where this machine reaches a server that listens here."""
+        """The address at which this machine reaches a server that listens at this address."""
         return Address("::1" if ":" in self.host else "127.0.0.1", self.port) if self.is_wildcard else self
 
 
 def parse_ip(host: str) -> IPv4Address | IPv6Address | None:
-    """None: it is a name."""
+    """Return the IP address; None: the host is a name."""
     try:
         return ip_address(host)
     except ValueError:
@@ -87,7 +87,7 @@ def _address(value: object) -> object:
 
 
 def _text(value: object, what: str) -> str:
-    """The text of a setting; a file may have a number instead. Raises ValueError."""
+    """Return the text of a setting. A file may have a number instead. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"must be {what}")  # noqa: TRY004 - pydantic takes a ValueError
     return str(value)
@@ -136,7 +136,7 @@ def _not_negative(duration: timedelta) -> timedelta:
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
 NoDuration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_not_negative)]
-"""May be 0s: none."""
+"""A duration that may be 0s (no duration)."""
 Size = Annotated[int, BeforeValidator(_size), Field(ge=0)]
 """Bytes, as a Kubernetes quantity."""
 Count = Annotated[int, Field(ge=0)]

@@ -19,18 +19,18 @@ class ProcessSettings(SettingsGroup):
     shutdown_delay: NoDuration = timedelta()
     """Time after SIGTERM for which the hub serves all requests while /readyz already fails."""
     shutdown_send_retry_after: bool = True
-    """true: after --shutdown-delay new requests are rejected with a retry hint (429, UNAVAILABLE) until the open ones are
-    finished; false: the listeners close at once."""
+    """true: after --shutdown-delay new requests are rejected with a retry hint (429, UNAVAILABLE) until open requests are
+    finished; false: the listeners close immediately."""
     connection_age: NoDuration = timedelta(hours=1)
-    """Age of a session, shortened by a random part of up to 20 %, at which the hub asks the agent to open a new one, so that
-    the load balancer can choose a replica again. 0s: never."""
+    """Age of a session, shortened by a random part of up to 20 %, at which the hub asks the agent to open a new session, so
+    that the load balancer can choose a replica again. 0s: never."""
     connection_age_grace: Duration = timedelta(minutes=5)
-    """Time that an agent has to open the new session; then the hub ends the old one."""
+    """Time in which an agent must open the new session. Then the hub ends the old session."""
     shutdown_grace: Duration = timedelta(seconds=10)
     """Time over which the hub spreads the end of watches and sessions when it stops."""
     debug_socket: Path | None = None
-    """Path of a Unix socket that returns stacks, queues and sessions of the process, to the hub's user only. Without it only
-    SIGUSR1 writes them, to the log."""
+    """Path of a Unix socket that returns stacks, queues and sessions of the process, to the hub's user only. Without this
+    socket, SIGUSR1 writes the same to the log."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Minimum level of log messages."""
     log_format: LogFormat = LogFormat.AUTO
@@ -42,18 +42,18 @@ class MetricsSettings(SettingsGroup):
     """Metrics."""
 
     metrics_listen: OptionalListenAddress = None
-    """Address that serves /metrics in plain HTTP without credentials: host:port. Without it the metrics are only at the HTTPS
-    door, for the group system:monitoring."""
+    """Address that serves /metrics in plain HTTP without credentials: host:port. Without this address only the HTTPS API serves
+    metrics, for the group system:monitoring."""
     metrics_per_cluster: bool = False
-    """true: also export metrics with one time series per cluster. Their number grows with the fleet."""
+    """true: also export metrics with one time series per cluster. The number of series grows with the fleet."""
 
 
 class Telemetry(SettingsGroup):
     """Tracing (off by default; requires the extra `tracing`)."""
 
     trace_endpoint: Annotated[str | None, AfterValidator(lambda text: telemetry.endpoint(text) if text else None)] = None
-    """Collector that receives traces by OTLP over gRPC, such as http://collector:4317. Without it there are no traces. The
-    variables OTEL_EXPORTER_OTLP_* and OTEL_RESOURCE_ATTRIBUTES of OpenTelemetry apply too."""
+    """Collector that receives traces by OTLP over gRPC, such as http://collector:4317. Without a collector there are no traces.
+    The variables OTEL_EXPORTER_OTLP_* and OTEL_RESOURCE_ATTRIBUTES of OpenTelemetry apply too."""
     trace_share: Share = 1.0
     """Share of traces that is recorded (0 to 1). Hub and agents with the same share record the same traces."""
 
@@ -63,11 +63,11 @@ class Election(SettingsGroup):
 
     leader_elect_resource_lock: Literal["database", "kubernetes"] = "database"
     """Lock of the leader election: a row of the hub's database, or a Lease of the cluster in which the hub runs (or of
-    --management-cluster). Use the same lock on all replicas: otherwise leaders replace each other, although two never write at
-    the same time."""
+    --management-cluster). Use the same lock on all replicas. Otherwise leaders replace each other, although two leaders never
+    write at the same time."""
     leader_elect_resource_name: str | None = None
-    """Name of the Lease, the same on all replicas of a hub. Default: the name of the pod's Deployment or StatefulSet. Not used
-    with the database lock."""
+    """Name of the Lease, the same on all replicas of a hub. Default: the name of the pod's Deployment or StatefulSet. The
+    database lock has no name."""
     leader_elect_resource_namespace: str | None = None
     """Namespace of the Lease. Default: the environment variable POD_NAMESPACE, set by the downward API."""
     leader_elect_lease_duration: Duration = KUBERNETES.lease
@@ -82,7 +82,7 @@ class Election(SettingsGroup):
 
     @property
     def election_timings(self) -> Timings:
-        """Raises InvalidError when they do not fit together."""
+        """Raises InvalidError if the timings contradict each other."""
         return Timings(
             self.leader_elect_lease_duration,
             self.leader_elect_renew_deadline,

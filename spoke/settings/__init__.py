@@ -2,7 +2,7 @@
 
 Flags, environment and file have the same names: `--cluster-name`, `SPOKE_CLUSTER_NAME`, `cluster_name` (or `cluster-name`).
 
-A field's `title` is the placeholder of its value in the help, its docstring the text; `spoke.cli.flags` makes the flags.
+In the help, a field's `title` is the placeholder of its value, its docstring is the text. `spoke.cli.flags` makes the flags.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ ALIASES = {
     "registration_auth": "registration_driver",
     "hub_connection_timeout_seconds": "hub_timeout",
 }
-"""Maps Open Cluster Management's names to ours, in environment and file."""
+"""Maps Open Cluster Management's names to names of Muster, in environment and file."""
 LEASE = "spoke-agent"
 SHORTEST_CERTIFICATE = 3600
 SHORTEST_TOKEN = 600
@@ -58,26 +58,26 @@ class SpokeSettings(BaseModel):
 
     bootstrap_kubeconfig_secret: Names = Field(default=(), title="NAME")
     """name of a Secret in the component namespace that contains a bootstrap kubeconfig in its key `kubeconfig`; may be
-    repeated; these hubs follow those of --bootstrap-kubeconfig"""
+    repeated; these hubs follow the hubs of --bootstrap-kubeconfig"""
     bootstrap_kubeconfig: Paths = Field(default=(), validate_default=True, title="FILE")
     """bootstrap kubeconfig: address of a hub, with the credential to register there; for several hubs repeat the flag or
-    separate files by commas, in the order of preference"""
+    separate files by commas, the preferred hub first"""
     standby_registration: Flag = True
     """true (default): register at all hubs; false: register only at the chosen hub, and at another one when it is chosen"""
     kubeconfig: Path | None = Field(default=None, title="FILE")
     """kubeconfig of the cluster that stores the agent's Secrets (default: in-cluster)"""
     spoke_kubeconfig: Path | None = Field(default=None, title="FILE")
-    """kubeconfig of the managed cluster, if it is another cluster (default: as --kubeconfig)"""
+    """kubeconfig of the managed cluster, if it is another cluster (default: the value of --kubeconfig)"""
     hub_timeout: NotNegative = timedelta(milliseconds=1200)
-    """maximum time for which the agent tries to reconnect to a lost hub before it changes to the next one; the actual time is
+    """maximum time for which the agent tries to reconnect to a lost hub before it changes to the next hub; the actual time is
     random (1200ms)"""
     fail_back_after: NotNegative = timedelta()
     """return to a preferred hub after it has been ready for this time (0: stay)"""
     unaccepted_hub: Literal["skip", "wait"] = Field(default="skip", title="HOW")
-    """skip (default): use a hub that has not accepted this cluster only if there is no other; wait: treat it like a hub that
-    has"""
+    """skip (default): use a hub that has not accepted this cluster only if there is no other hub; wait: treat it like a hub
+    that has accepted the cluster"""
     hub_give_up_after: NotNegative = timedelta(minutes=10)
-    """with --standby-registration=false: time for which a hub must be lost before the agent registers at the next one (10m)"""
+    """with --standby-registration=false: time for which a hub must be lost before the agent registers at the next hub (10m)"""
     hub_keepalive: Annotated[Duration, AfterValidator(at_least(timedelta(seconds=5)))] = timedelta(seconds=10)
     """interval of keepalive pings on an idle gRPC connection, at least 5s (10s)"""
     hub_keepalive_timeout: Positive = timedelta(seconds=5)
@@ -92,7 +92,7 @@ class SpokeSettings(BaseModel):
     """HTTP CONNECT proxy (default: proxy-url of the kubeconfig, else HTTPS_PROXY and NO_PROXY); if the URL contains a password,
     set it in SPOKE_PROXY_URL or the file of --config, not on the command line"""
     cluster_name: Annotated[str, AfterValidator(named_by(identity.cluster_name))] = Field(default="", title="NAME")
-    """cluster name at the hub (default: the stored name, else the one in the bootstrap kubeconfig, else a UUID)"""
+    """cluster name at the hub (default: the stored name, else the name in the bootstrap kubeconfig, else a UUID)"""
     agent_id: Annotated[str, AfterValidator(named_by(identity.agent_id))] = Field(default="", title="ID")
     """agent id (default: the stored id, else five random letters)"""
     component_namespace: str = Field(default_factory=own_namespace, title="NAME")
@@ -102,7 +102,7 @@ class SpokeSettings(BaseModel):
     client_cert_expiration_seconds: int = Field(default=0, title="N")
     """requested validity of client certificates in seconds, at least 3600 (0: the hub decides)"""
     attestation_service_account: ServiceAccount = Field(default="", title="NAMESPACE/NAME")
-    """ServiceAccount of this cluster whose token attests the cluster's identity (default: the pod's)"""
+    """ServiceAccount of this cluster whose token attests the cluster's identity (default: the pod's ServiceAccount)"""
     cluster_healthcheck_period: Duration = timedelta(minutes=1)
     """interval at which the agent checks the complete status of the cluster (1m)"""
     max_custom_cluster_claims: int = Field(default=20, ge=0, title="N")
@@ -110,11 +110,11 @@ class SpokeSettings(BaseModel):
     reserved_cluster_claim_suffixes: Names = Field(default=(), title="A,B")
     """claims whose names have one of these suffixes are always reported"""
     spoke_external_server_urls: Names = Field(default=(), title="URL,URL")
-    """URLs (https) at which others reach this cluster's API server"""
+    """URLs (https) at which clients outside of this cluster reach its API server"""
     spoke_external_ca: Path | None = Field(default=None, title="FILE")
     """CA bundle that verifies those URLs"""
     cluster_labels: Labels = Field(default_factory=dict, title="K=V,K=V")
-    """labels to set on the cluster when it joins; the hub ignores those that it does not allow"""
+    """labels to set on the cluster when it joins; the hub ignores labels that it does not allow"""
     cluster_annotations: Mapped = Field(default_factory=dict, title="K=V,K=V")
     """annotations to set on the cluster (agent.open-cluster-management.io/...)"""
     addon_kubeclient_registration_auth: Literal["", "csr", "token"] = Field(default="csr", title="HOW")
@@ -128,7 +128,7 @@ class SpokeSettings(BaseModel):
     addon_lease_check_period: Positive = timedelta(seconds=30)
     """interval at which the agent checks the Leases of add-ons (30s)"""
     addon_lease_grace: Positive = timedelta(minutes=5)
-    """time after its last renewal for which an add-on's Lease is valid (5m)"""
+    """time for which an add-on's Lease is valid after its last renewal (5m)"""
     rejoin: Flag = False
     """join again after `spoke leave`, with the existing bootstrap kubeconfig"""
     leader_elect: Flag = True
@@ -193,12 +193,12 @@ class SpokeSettings(BaseModel):
 
     @property
     def lease_name(self) -> str:
-        """Name of the agent's Lease in the component namespace, where the secrets are whose writes it guards."""
+        """Name of the agent's Lease. It is in the component namespace, with the secrets whose writes it guards."""
         return self.leader_elect_resource_name or LEASE
 
     @property
     def election_timings(self) -> Timings:
-        """Raises InvalidError when the timings contradict each other."""
+        """Raises InvalidError if the timings contradict each other."""
         retry = self.leader_elect_retry_period
         return Timings(self.leader_elect_lease_duration, self.leader_elect_renew_deadline, retry, poll=retry)
 

@@ -1,4 +1,4 @@
-"""Types of the agent's settings, each with its messages, and feature gates.
+"""Types of the agent's settings, with their error messages, and feature gates.
 
 Feature gates have Open Cluster Management's names and defaults:
 
@@ -116,7 +116,7 @@ def _driver(name: Any) -> Any:
 
 
 def at_least(least: timedelta = timedelta()) -> Callable[[timedelta], timedelta]:
-    """Lower bound of a duration. Pydantic's own bounds print durations in Python's notation."""
+    """Return a lower bound for a duration. Pydantic's own bounds print durations in Python's notation."""
 
     def checked(duration: timedelta) -> timedelta:
         if duration < least:
@@ -127,7 +127,7 @@ def at_least(least: timedelta = timedelta()) -> Callable[[timedelta], timedelta]
 
 
 def named_by(rule: Callable[[str], object]) -> Callable[[str], str]:
-    """A name by a rule that raises InvalidError; empty: not set."""
+    """Return a type for names that a rule checks (it raises InvalidError); empty: not set."""
 
     def checked(name: str) -> str:
         try:
@@ -159,7 +159,7 @@ TraceEndpoint = Annotated[str, AfterValidator(lambda text: telemetry.endpoint(te
 
 
 def own_namespace(service_account: Path = SERVICE_ACCOUNT) -> str:
-    """The namespace of this pod; outside of a pod, OCM's default."""
+    """Return the namespace of this pod, or outside of a pod OCM's default."""
     try:
         return (service_account / "namespace").read_text().strip() or DEFAULT_NAMESPACE
     except OSError:
