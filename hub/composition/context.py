@@ -12,6 +12,7 @@ from hub.api.certificates import Lifetimes
 from hub.metrics.replica import add_server, open_metrics
 from hub.replica.installation import Addresses, lifetimes_of
 from hub.settings import HubSettings
+from hub.settings.fields import Address
 from machinery.lifecycle.debug import Inspection
 from machinery.lifecycle.process import Verbosity
 from machinery.lifecycle.server import Server, StopTimes
@@ -109,11 +110,11 @@ def stop_times_of(settings: HubSettings) -> StopTimes:
 
 def _with_ports(settings: HubSettings, stack: AsyncExitStack) -> HubSettings:
     """Choose a free port for each door with port 0 now, because kubeconfigs and certificates contain it."""
-    listening = {"grpc_listen": settings.grpc_listen, "https_listen": settings.https_listen}
+    listening = {name: getattr(settings, name, None) for name in ("grpc_listen", "https_listen", "ocm_grpc_listen")}
     chosen = {
         name: replace(address, port=stack.enter_context(reserved_port(address.host)))
         for name, address in listening.items()
-        if not address.port
+        if isinstance(address, Address) and not address.port
     }
     return settings.model_copy(update=chosen) if chosen else settings
 

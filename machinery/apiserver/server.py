@@ -116,7 +116,7 @@ class ApiServer:
     def application(self) -> web.Application:
         """A new application over these parts. Its shutdown ends the watches."""
         app = web.Application(client_max_size=self._limits.body)
-        app.router.add_route("*", r"/{path:[\s\S]*}", self._handle)  # "." does not match a line break
+        app.router.add_route("*", r"/{path:[\s\S]*}", self.handle)  # "." does not match a line break
         app.on_shutdown.append(self._stop)
         app.on_response_prepare.append(_common_headers)
         return app
@@ -124,7 +124,8 @@ class ApiServer:
     async def _stop(self, _app: web.Application) -> None:
         self.watches.stop()
 
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request, also one that did not arrive at a socket."""
         given = request.headers.get("Audit-Id", "")[:LONGEST_AUDIT_ID]
         audit_id = given if given.isascii() and given.isprintable() and given else str(uuid.uuid4())
         asked = attributes(request.method, request.path, request.query)

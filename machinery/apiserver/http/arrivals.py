@@ -8,12 +8,11 @@ import asyncio
 import ssl
 from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import Any
+from typing import Any, cast
 
 import structlog
-from aiohttp.web import RequestHandler
 
-from machinery.apiserver.http.connections import Connections, Guard
+from machinery.apiserver.http.connections import Connections
 from machinery.apiserver.http.limits import Seat
 
 LINE = b"PROXY "
@@ -100,10 +99,14 @@ class Forwarded:
         return getattr(self._transport, name)
 
 
-class Arrival(asyncio.Protocol):
-    """Reads the PROXY header of a trusted peer, does the TLS handshake, and hands the connection over to a Guard."""
+ProtocolFactory = Callable[[Seat, asyncio.Transport], asyncio.Protocol]
+"""Makes the protocol of a connection from its seat and a transport that has the client's address."""
 
-    def __init__(self, connections: Connections, factory: Callable[[], RequestHandler], context: ssl.SSLContext | None) -> None:
+
+class Arrival(asyncio.Protocol):
+    """Reads the PROXY header of a trusted peer, does the TLS handshake, and hands the connection over to a new protocol."""
+
+    def __init__(self, connections: Connections, factory: ProtocolFactory, context: ssl.SSLContext | None) -> None:
         self._connections = connections
         self._factory = factory
         self._context = context
@@ -189,16 +192,16 @@ class Arrival(asyncio.Protocol):
         assert self._place is not None  # noqa: S101 - it has entered
         assert self._transport is not None  # noqa: S101 - so it has a transport
         self._connections.arriving.discard(self._transport)
-        shown = Forwarded(transport, self._address) if self._forwarded else transport
-        guard = Guard(self._factory(), self._connections, self._place, shown)
-        transport.set_protocol(guard)
-        guard.connection_made(transport)
+        shown = cast("asyncio.Transport", Forwarded(transport, self._address)) if self._forwarded else transport
+        protocol = self._factory(self._place, shown)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
         if self._early:
-            guard.data_received(self._early)
+            protocol.data_received(self._early)
         if self._ended:
-            guard.eof_received()
+            protocol.eof_received()
         if self._lost:
-            guard.connection_lost(None)
+            protocol.connection_lost(None)
 
     def _leave(self) -> None:
         if self._transport is not None:

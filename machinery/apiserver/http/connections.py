@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from ipaddress import IPv4Network, IPv6Network
-from typing import cast
+from typing import Protocol
 
 import structlog
 from aiohttp.web import RequestHandler
@@ -58,12 +58,21 @@ def most_connections() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 4 // 5
 
 
+class Connection(Protocol):
+    """An open connection."""
+
+    def leave(self) -> None:
+        """Close it as soon as it is idle."""
+
+    def abort(self) -> None: ...
+
+
 class Connections:
     def __init__(self, bounds: ConnectionBounds) -> None:
         self.bounds = bounds
         self.arriving: set[asyncio.Transport] = set()
         """Connections before the end of their TLS handshake."""
-        self._open: set[Guard] = set()
+        self._open: set[Connection] = set()
         self._addresses: Counter[str] = Counter()
         self._changed = asyncio.Event()
         self._left = False
@@ -100,8 +109,8 @@ class Connections:
     def leave(self) -> None:
         """Close idle connections now, busy connections after the response, and later connections after the TLS handshake."""
         self._left = True
-        for guard in tuple(self._open):
-            guard.leave()
+        for connection in tuple(self._open):
+            connection.leave()
 
     async def gone(self, within: timedelta) -> None:
         """Wait until no connection is open, at most for `within`."""
@@ -116,16 +125,16 @@ class Connections:
     def abort(self) -> None:
         for transport in tuple(self.arriving):
             transport.abort()
-        for guard in tuple(self._open):
-            guard.abort()
+        for connection in tuple(self._open):
+            connection.abort()
 
-    def opened(self, guard: "Guard") -> None:
-        self._open.add(guard)
+    def opened(self, connection: Connection) -> None:
+        self._open.add(connection)
         if self._left:
-            guard.leave()
+            connection.leave()
 
-    def closed(self, guard: "Guard") -> None:
-        self._open.discard(guard)
+    def closed(self, connection: Connection) -> None:
+        self._open.discard(connection)
         self._changed.set()
 
 
@@ -135,11 +144,11 @@ class Guard(asyncio.Protocol):
     `shown`: the transport that aiohttp gets.
     """
 
-    def __init__(self, inner: RequestHandler, connections: Connections, place: Seat, shown: object) -> None:
+    def __init__(self, inner: RequestHandler, connections: Connections, place: Seat, shown: asyncio.Transport) -> None:
         self._inner = inner
         self._connections = connections
         self._place = place
-        self._shown = cast("asyncio.Transport", shown)
+        self._shown = shown
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._header_bytes = 0

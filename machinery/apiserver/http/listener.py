@@ -13,7 +13,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
 
 from machinery.apiserver.http.arrivals import Arrival
-from machinery.apiserver.http.connections import LOG_PERIOD, ConnectionBounds, Connections
+from machinery.apiserver.http.connections import LOG_PERIOD, ConnectionBounds, Connections, Guard
+from machinery.apiserver.http.limits import Seat
 from machinery.apiserver.http.status_errors import status_document
 from machinery.errors import MethodNotAllowedError
 from machinery.runtime.clock import SystemClock
@@ -162,9 +163,13 @@ async def serve(
     handlers = runner.server
     assert handlers is not None  # noqa: S101 - `setup` has made it
     connections = Connections(bounds)
+
+    def guarded(place: Seat, shown: asyncio.Transport) -> Guard:
+        return Guard(Handler(handlers, loop=loop, **options), connections, place, shown)
+
     try:
         server = await loop.create_server(
-            lambda: Arrival(connections, lambda: Handler(handlers, loop=loop, **options), ssl_context),
+            lambda: Arrival(connections, guarded, ssl_context),
             host,
             port,
             backlog=TCP_BACKLOG,
