@@ -12,7 +12,7 @@ from hub.composition.context import BuildContext, ProcessContext
 from hub.composition.core import Extension, HubCore, open_core
 from hub.composition.operators import OperatorsDoor, build_operators_door
 from hub.composition.replica import register_heartbeat, start_controllers
-from hub.extensions import aggregation, attestation, clusteradm, console, token_login
+from hub.extensions import aggregation, attestation, clusteradm, console, ocm_grpc, token_login
 from hub.extensions.kube_cert_agent import installation as kube_cert_agent
 from hub.process import main as run_process
 from hub.replica.leader_election import Leading
@@ -27,6 +27,7 @@ EXTENSIONS: Sequence[Extension] = (
     clusteradm.install,
     console.install,
     kube_cert_agent.install,
+    ocm_grpc.install,
     token_login.install,
 )
 
@@ -64,6 +65,8 @@ async def build(
     agents = await build_agents_door(core)
     leading = await start_controllers(core, agents, leads=leads)
     operators = await build_operators_door(core)
+    for add in core.more_doors:
+        add(agents.parts.cordon, operators.door.server)
     register_heartbeat(core, agents, operators)
     await context.start_tasks()
     log.info(

@@ -11,6 +11,7 @@ from hub.audit import Auditor, auditing
 from hub.composition.context import BuildContext
 from hub.composition.resources import Resources, open_resources
 from hub.election.fence import FencedStore
+from hub.grpc_door.session.drain import Cordon
 from hub.https_door.callers.authentication import ExternalAuthenticator
 from hub.https_door.server import DoorChanges, MakeResource
 from hub.issuer.chain import IssuerChain
@@ -22,6 +23,7 @@ from hub.replica.installation import entry
 from hub.replica.serving_certificate import DoorsCertificate, doors_certificate
 from machinery.apiserver.http.filters import Filter
 from machinery.apiserver.http.loopback import Loopback, LoopbackClient
+from machinery.apiserver.server import ApiServer
 from machinery.client.kubeconfig import ClusterEntry
 from machinery.runtime.health import LIVENESS, READINESS
 
@@ -84,7 +86,7 @@ class HubCore:
     `api_resources`: served by the HTTPS door beside the hub's own. `changes`: of the HTTPS door. `public_filters`: of the
     HTTPS door, before authentication and audit. `authenticators`: of the HTTPS door, tried before the hub's own. `on_lead`:
     called with the fenced store of each term in which this replica leads. `attestation`: policy for the first registration of
-    clusters.
+    clusters. `more_doors`: add doors when the hub's own are built: (cordon of the gRPC door, API server of the HTTPS door).
     """
 
     context: BuildContext
@@ -98,6 +100,7 @@ class HubCore:
     authenticators: list[ExternalAuthenticator] = field(default_factory=list)
     on_lead: list[Callable[[FencedStore], None]] = field(default_factory=list)
     attestation: AttestationPolicy = field(default_factory=AttestationPolicy)
+    more_doors: list[Callable[[Cordon, ApiServer], None]] = field(default_factory=list)
 
 
 Extension = Callable[[HubCore], Awaitable[None]]

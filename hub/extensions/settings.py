@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from hub.settings import ENVIRONMENT_PREFIX, HubSettings
-from hub.settings.fields import Count, SettingsGroup, Words
+from hub.settings.fields import Address, Count, OptionalListenAddress, SettingsGroup, Words
 from machinery.meta.urls import AllowedUrls, https_url_error
 from machinery.settings import load_settings
 
@@ -141,6 +141,21 @@ class ClusteradmSettings(SettingsGroup):
         return self
 
 
+class OcmGrpcSettings(SettingsGroup):
+    """OCM's agents with the registration driver grpc (off by default)."""
+
+    ocm_grpc_listen: OptionalListenAddress = None
+    """Listen address for OCM's agents with --registration-auth=grpc (CloudEvents over gRPC): host:port. It has the hub's
+    serving certificate. Default: none, such agents cannot connect. See docs/how-to/from-ocm.md."""
+
+    @field_validator("ocm_grpc_listen")
+    @classmethod
+    def _has_own_port(cls, address: Address | None, seen: ValidationInfo) -> Address | None:
+        if address is not None and address in (seen.data.get("grpc_listen"), seen.data.get("https_listen")):
+            raise ValueError(f"two doors cannot listen on {address}: give ocm_grpc_listen a port of its own")
+        return address
+
+
 class TokenLoginSettings(SettingsGroup):
     """Logins with tokens of external issuers."""
 
@@ -172,6 +187,7 @@ class Settings(
     AggregationSettings,
     AttestationSettings,
     ClusteradmSettings,
+    OcmGrpcSettings,
     TokenLoginSettings,
     HubSettings,
 ):

@@ -1,10 +1,11 @@
 """Metrics of both doors: sessions, beats and calls of agents; requests, watches, limits and logins of operators."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hub.access.limits import AccessLimits
+from hub.grpc_door.gate import CallCounts
 from hub.grpc_door.session.context import DoorContext
 from hub.https_door.server import HttpsServer
 from machinery.apiserver.http.filters import Draining
@@ -83,6 +84,23 @@ WAITING = gauge("hub_limit_waiting", "Requests at both servers that wait for a s
 REFUSED = counter("hub_limit_refused_total", "Requests that got no seat in time and were rejected with a retry delay.", "level")
 TOO_FAST = counter("hub_limit_rate_refused_total", "Requests that were rejected because their sender exceeds its rate.")
 LOGINS = counter("hub_logins_total", "Tokens submitted for a certificate, by kind of authenticator.", "kind", "result")
+
+OCM_CALLS = counter(
+    "hub_ocm_grpc_handled_total",
+    "Calls of OCM's agents with the driver grpc that have ended, by method and outcome.",
+    "method",
+    "code",
+)
+OCM_CONNECTIONS = gauge("hub_ocm_grpc_connections", "Connections of OCM's agents with the driver grpc.")
+OCM_STREAMS = gauge("hub_ocm_grpc_streams", "Subscriptions of OCM's agents with the driver grpc, by data type.", "type")
+
+
+def add_ocm_grpc(
+    registry: Registry, calls: CallCounts, connections: Callable[[], int], streams: Callable[[], Mapping[str, int]]
+) -> None:
+    registry.bind(OCM_CALLS, lambda: calls.handled)
+    registry.bind(OCM_CONNECTIONS, connections)
+    registry.bind(OCM_STREAMS, streams)
 
 
 def add_requests(registry: Registry, operators: HttpsServer, draining: Draining) -> None:

@@ -33,9 +33,9 @@ class CapacitySettings(SettingsGroup):
     max_watches_per_identity: Count = 500
     """Maximum number of open watches of one identity at this replica. Further watches are rejected with 429. 0: no limit."""
     max_connections_per_address: Count = 10_000
-    """Maximum number of open connections to the HTTPS API from one IPv4 address or one IPv6 /64. Further connections are
-    closed. Clusters behind one NAT, or behind a load balancer that is not listed in --https-proxies, share one address. 0: no
-    limit."""
+    """Maximum number of open connections to the HTTPS API, and to --ocm-grpc-listen, from one IPv4 address or one IPv6 /64.
+    Further connections are closed. Clusters behind one NAT, or behind a load balancer that is not listed in --https-proxies,
+    share one address. 0: no limit."""
     identity_rate: Count = 200
     """Maximum number of requests per second of one identity, at each server. system:masters may exceed this. 0: no limit."""
     identity_burst: Count = 1000

@@ -69,8 +69,9 @@ class ExternalTrustSettings(SettingsGroup):
     """Kubernetes cluster that serves the hub as an aggregated API server: a kubeconfig file, or in-cluster. The hub trusts this
     cluster's front proxy, and authenticates and authorizes its users by TokenReview and SubjectAccessReview."""
     https_proxies: Words = ()
-    """Networks (CIDR) of load balancers in front of the HTTPS API that send the PROXY protocol, version 1 or 2. The hub uses
-    the client address in this header for limits and audit records. A header from any other address closes the connection."""
+    """Networks (CIDR) of load balancers in front of the HTTPS API, and of --ocm-grpc-listen, that send the PROXY protocol,
+    version 1 or 2. The hub uses the client address in this header for limits and audit records. A header from any other address
+    closes the connection."""
     serving_names: Words = ()
     """Additional host names and addresses for the serving certificate."""
 

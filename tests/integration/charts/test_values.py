@@ -210,6 +210,11 @@ def test_a_service_has_both_doors_and_is_reached_as_its_type_has_it() -> None:
     assert [port["nodePort"] for port in balanced["ports"]] == [30443, 30444]
     inside = only(render("hub", LEAST | {"service": {"nodePorts": {"grpc": 30443}}}), "Service")["spec"]
     assert not [port for port in inside["ports"] if "nodePort" in port]
+    opened = render("hub", LEAST | {"ocmGrpc": {"enabled": True}, "networkPolicy": {"enabled": True}})
+    assert [port["targetPort"] for port in only(opened, "Service")["spec"]["ports"]] == ["grpc", "https", "ocm-grpc"]
+    ports = {port["name"]: port["containerPort"] for port in container(opened)["ports"]}
+    assert ports["ocm-grpc"] == present(settings_of(opened).ocm_grpc_listen).port
+    assert {"port": "ocm-grpc", "protocol": "TCP"} in only(opened, "NetworkPolicy")["spec"]["ingress"][0]["ports"]
 
 
 def test_an_ingress_passes_tls_through_to_each_door_by_its_name() -> None:

@@ -1,0 +1,216 @@
+"""The gRPC service `io.cloudevents.v1.CloudEventService`: Publish and Subscribe."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from typing import Any, NoReturn
+from uuid import uuid4
+
+import grpc
+import msgspec
+import structlog
+from google.protobuf.message import DecodeError
+
+from hub.extensions.ocm_grpc.api import ApiAnswer, ApiCaller
+from hub.extensions.ocm_grpc.cloudevents import (
+    CLUSTERS,
+    LEASES,
+    REQUESTS,
+    RESYNC,
+    SERVICE,
+    TOKENS,
+    DataType,
+    PublishedEvent,
+    PublishRequest,
+    SubscriptionRequest,
+    api_request,
+    claimed_objects,
+    parse_subscription,
+    published,
+)
+from hub.extensions.ocm_grpc.relay import Relay, Relays
+from hub.extensions.ocm_grpc.subscriptions import Subscription
+from hub.grpc_door.errors import Context
+from hub.grpc_door.gate import CallCounts, Gate
+from hub.grpc_door.session.drain import Cordon
+from machinery.apiserver.http.status_errors import status_document
+from machinery.apiserver.server import ApiServer
+from machinery.errors import BadRequestError, MusterError, UnauthorizedError, UnavailableError
+from machinery.identity import ClusterName
+from machinery.runtime.clock import Clock
+
+WRITE_TIMEOUT = timedelta(seconds=30)
+"""How long an agent may not read before its connection is closed."""
+LONGEST_MESSAGE = 2048
+"""Characters of an error. Clients limit the size of trailing metadata."""
+_CODES = {
+    "BadRequest": grpc.StatusCode.INVALID_ARGUMENT,
+    "Invalid": grpc.StatusCode.INVALID_ARGUMENT,
+    "Unauthorized": grpc.StatusCode.UNAUTHENTICATED,
+    "Forbidden": grpc.StatusCode.PERMISSION_DENIED,
+    **dict.fromkeys(("ServiceUnavailable", "Timeout", "TooManyRequests"), grpc.StatusCode.UNAVAILABLE),
+}
+"""By reason; FAILED_PRECONDITION for all others, as OCM's hub has it."""
+
+log = structlog.get_logger(__name__)
+
+
+class EventService:
+    """Publish and Subscribe."""
+
+    def __init__(self, server: ApiServer, relays: Relays, cordon: Cordon, gate: Gate, clock: Clock) -> None:
+        self._server = server
+        self._relays = relays
+        self._cordon = cordon
+        self._gate = gate
+        self._clock = clock
+        self.counts = CallCounts()
+        self._open: dict[tuple[bytes, ClusterName, DataType], set[Subscription]] = {}
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "Publish": grpc.unary_unary_rpc_method_handler(self.publish),
+                "Subscribe": grpc.unary_stream_rpc_method_handler(self.subscribe),
+            },
+        )
+
+    def all(self) -> list[Subscription]:
+        return [each for members in self._open.values() for each in members]
+
+    async def publish(self, raw: bytes, context: Context) -> bytes:
+        """Make the request that the event stands for. What it changes is sent to the agent's subscription, not here."""
+        async with self._call("Publish", context) as relay:
+            event = published(_decoded(PublishRequest, raw).event)
+            caller = ApiCaller(self._server, relay.shown, _metadata(context), lambda: None)
+            followers = tuple(self._open.get((caller.credential, event.cluster, event.data_type), ()))
+            if event.action == RESYNC:
+                uids = claimed_objects(event)
+                for each in followers:
+                    each.resync(uids)
+                return b""
+            with _held(followers if event.data_type is REQUESTS else ()):
+                answer = await self._request(caller, event)
+            if answer.is_error:
+                error = answer.error()
+                if isinstance(error, UnauthorizedError):
+                    relay.end(error.message)  # the agent connects again, with its newest certificate
+                for each in followers if event.data_type is LEASES else ():
+                    each.resync(())  # its Lease may be outdated
+                raise error
+            relay.permitted = True
+            if event.data_type in (LEASES, TOKENS):
+                result = answer.document()
+                if event.data_type is TOKENS:  # its uid is the agent's key to the answer
+                    result = {**event.body, "status": result.get("status")}
+                for each in followers:
+                    each.push(event.action, result)
+            return b""
+
+    async def _request(self, caller: ApiCaller, event: PublishedEvent) -> ApiAnswer:
+        asked = api_request(event)
+        if event.is_agents_request:  # once it has a certificate, an agent does not create its cluster any more
+            cluster = await caller.send("GET", f"{CLUSTERS.path}/{event.cluster}")
+            if cluster.is_error:
+                return cluster
+        return await caller.send(asked.method, asked.path, asked.body)
+
+    async def subscribe(self, raw: bytes, context: Context) -> None:
+        """Send the objects of a type and their changes until one side ends the stream."""
+        async with self._call("Subscribe", context) as relay:
+            data_type, cluster = parse_subscription(_decoded(SubscriptionRequest, raw))
+            self._cordon.check()
+            caller = ApiCaller(
+                self._server, relay.shown, _metadata(context), lambda: relay.end("the credential or its rights have ended")
+            )
+            subscription = Subscription(caller, data_type, cluster, self._clock)
+            await subscription.begin()
+            relay.permitted = True
+            await context.send_initial_metadata((("subscription-id", str(uuid4())),))
+            with self._entered(relay, subscription):
+                following = asyncio.create_task(subscription.run(), name="ocm subscription")
+                try:
+                    while True:
+                        await _write(relay, context, await subscription.next())
+                finally:
+                    following.cancel()
+                    await asyncio.wait((following,))
+
+    @contextmanager
+    def _entered(self, relay: Relay, subscription: Subscription) -> Iterator[None]:
+        """Events are pushed to the subscription while the block runs."""
+        members = self._open.setdefault(subscription.key, set())
+        members.add(subscription)
+        relay.subscriptions.add(subscription)
+        try:
+            yield
+        finally:
+            relay.subscriptions.discard(subscription)
+            members.discard(subscription)
+            if not members:
+                self._open.pop(subscription.key, None)
+
+    @asynccontextmanager
+    async def _call(self, method: str, context: Context) -> AsyncIterator[Relay]:
+        """Yield the relay of the call, count the call, and turn errors of the block into the call's status."""
+        failure: BaseException | None = None
+        try:
+            with self._gate.entered():
+                yield self._relays.of(context.peer())
+        except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
+            failure = error
+            await _abort(context, error)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            self.counts.ended(method, failure)
+
+
+def _decoded(kind: Any, raw: bytes) -> Any:
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        raise BadRequestError("the message cannot be decoded") from None
+
+
+def _metadata(context: Context) -> Mapping[str, str]:
+    return {name: text for name, text in context.invocation_metadata() or () if isinstance(text, str)}
+
+
+@contextmanager
+def _held(followers: Iterable[Subscription]) -> Iterator[None]:
+    """Send no events before the answer to the call."""
+    for each in followers:
+        each.hold()
+    try:
+        yield
+    finally:
+        for each in followers:
+            each.release()
+
+
+async def _write(relay: Relay, context: Context, event: bytes) -> None:
+    """Raises UnavailableError if the agent does not read; its connection is closed, because no status would reach it."""
+    try:
+        async with asyncio.timeout(WRITE_TIMEOUT.total_seconds()):
+            await context.write(event)
+    except TimeoutError:
+        relay.abort()
+        raise UnavailableError("the agent does not read") from None
+
+
+async def _abort(context: Context, error: Exception) -> NoReturn:
+    """End the call with the status of an error, whose text is a Kubernetes Status where OCM's agents read one."""
+    if not isinstance(error, MusterError):
+        log.error("call failed", exc_info=error)
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "internal error")
+    code, text = _CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION), error.message[:LONGEST_MESSAGE]
+    if code is grpc.StatusCode.PERMISSION_DENIED:
+        text = f"access denied: {text}"
+    elif code is not grpc.StatusCode.UNAUTHENTICATED:
+        status = {**status_document(error), "message": text, "details": {}}
+        text = msgspec.json.encode({"ErrStatus": status}).decode()
+    await context.abort(code, text)

@@ -1,0 +1,417 @@
+"""The door of OCM's agents with the driver grpc: an agent's sequences as they were observed, on real sockets."""
+
+import asyncio
+import json
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc import aio
+
+from hub.api.certificatesigningrequests import USAGES
+from hub.extensions.ocm_grpc import cloudevents
+from hub.extensions.ocm_grpc.cloudevents import EVENTS, GRPC_SIGNER, OLD_ADDONS, SERVICE, TOKENS, DataType
+from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
+from hub.registry.managedclusteraddons import service as addons
+from machinery import pki
+from machinery.client import kubeconfig
+from machinery.errors import InvalidError
+from machinery.identity import CLUSTER_LABEL, ClusterName
+from tests.fakes.inprocess_hub import ANY_PORT
+from tests.fakes.rpc_stage import csr
+from tests.fakes.stage import until
+from tests.integration.https_door.conftest import (
+    LIFETIMES,
+    HubUnderTest,
+    admin_of,
+)
+
+NAME, AGENT = "edge1", "agent1"
+CLUSTER_KIND = {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster"}
+SPEC_AND_STATUS: Mapping[str, Any] = {"spec": {"hubAcceptsClient": False}, "status": {"conditions": None, "version": {}}}
+NEW_CLUSTER = {**CLUSTER_KIND, "metadata": {"name": NAME}, **SPEC_AND_STATUS}
+TRUE = {"status": "True", "reason": "Tested", "message": "", "lastTransitionTime": "2026-11-01T00:00:00Z"}
+STEADY = cloudevents.CLUSTERS, cloudevents.REQUESTS, cloudevents.LEASES, cloudevents.ADDONS
+CLUSTERS, REQUESTS, LEASES, ADDONS = STEADY
+CREATE, UPDATE, STATUS, RESYNC = "spec.create_request", "spec.update_request", "status.update_request", "spec.resync_request"
+ADDON_PATH = f"/apis/addon.open-cluster-management.io/v1beta1/namespaces/{NAME}/managedclusteraddons"
+INVALID, DENIED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED
+UNKNOWN, TOO_LARGE = "unknown", grpc.StatusCode.RESOURCE_EXHAUSTED
+UNAVAILABLE, STRANGER = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED
+
+
+@dataclass
+class Seen:
+    action: str
+    uid: str
+    document: Any
+    """None: a deletion."""
+
+
+@dataclass
+class Stream:
+    data_type: DataType
+    call: Any
+
+    async def event(self) -> Seen:
+        """The next event, which has the form that the agent needs."""
+        async with asyncio.timeout(20):
+            while True:
+                event = await self.call.read()
+                assert event is not aio.EOF
+                if event.type == cloudevents.HEARTBEAT:
+                    continue
+                assert event.type.startswith(f"{self.data_type.name}."), event.type
+                texts = {name: value.ce_string for name, value in event.attributes.items()}
+                assert (event.spec_version, texts["ce-clustername"]) == ("1.0", NAME)
+                document = None if "ce-deletiontimestamp" in texts else json.loads(event.binary_data)
+                if document is not None:
+                    assert texts["contenttype"] == "application/json"
+                    assert "managedFields" not in document["metadata"]
+                    if self.data_type is not TOKENS:
+                        assert int(texts["ce-resourceversion"]) == int(document["metadata"]["resourceVersion"]) > 0
+                        assert texts["ce-resourceid"] == document["metadata"]["uid"] != ""
+                return Seen(event.type.removeprefix(f"{self.data_type.name}."), texts["ce-resourceid"], document)
+
+    async def until(self, wanted: Callable[[Seen], Any]) -> Seen:
+        while not wanted(seen := await self.event()):
+            pass
+        return seen
+
+    async def end(self) -> grpc.StatusCode:
+        """The status with which the hub ends the stream."""
+        with pytest.raises(aio.AioRpcError) as ended:
+            await self.until(lambda _seen: False)
+        return ended.value.code()
+
+
+class Agent:
+    """The calls of OCM's agent."""
+
+    def __init__(self, hub: HubUnderTest, pair: tuple[bytes, bytes] | None = None, token: str = "", **metadata: str) -> None:
+        chain, key = pair or (None, None)
+        credentials = grpc.ssl_channel_credentials(hub.issuer.trust_bundle, key, chain)
+        address = str(hub.hub.core.context.settings.ocm_grpc_listen)  # type: ignore[attr-defined]
+        self.channel = aio.secure_channel(address, credentials, (("grpc.use_local_subchannel_pool", 1),))
+        self._metadata = tuple(metadata.items()) + ((("authorization", f"Bearer {token}"),) if token else ())
+        self._publish: Any = self.channel.unary_unary(f"/{SERVICE}/Publish")
+        self._subscribe: Any = self.channel.unary_stream(f"/{SERVICE}/Subscribe", None, cloudevents.CloudEvent.FromString)
+
+    async def send(self, raw: bytes) -> None:
+        assert await self._publish(raw, metadata=self._metadata) == b""
+
+    async def publish(self, data_type: DataType, action: str, body: Any, cluster: str = NAME) -> None:
+        await self.send(encoded(type=f"{data_type.name}.{action}", cluster=cluster, data=json.dumps(body).encode()))
+
+    async def error(self, data_type: DataType, action: str, body: Any) -> str:
+        """The reason of the Kubernetes error that a Publish ends with, as the agent reads it."""
+        with pytest.raises(aio.AioRpcError) as caught:
+            await self.publish(data_type, action, body)
+        assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        return str(json.loads(caught.value.details() or "")["ErrStatus"]["reason"])
+
+    async def subscribe(self, data_type: DataType, cluster: str = NAME, held: Mapping[str, int] | None = None) -> Stream:
+        """Opens a stream, waits for its header, and asks for a resync. `held`: versions of the agent's objects by uid."""
+        asked = cloudevents.SubscriptionRequest(cluster_name=cluster, data_type=data_type.name).SerializeToString()
+        call = self._subscribe(asked, metadata=self._metadata)
+        async with asyncio.timeout(20):
+            headers = [name for name, _value in await call.initial_metadata()]
+        if headers.count("subscription-id") != 1:
+            raise aio.AioRpcError(await call.code(), aio.Metadata(), aio.Metadata(), await call.details())
+        versions = [{"resourceID": uid, "resourceVersion": version} for uid, version in (held or {}).items()]
+        await self.publish(data_type, RESYNC, {"resourceVersions": versions})
+        return Stream(data_type, call)
+
+
+def encoded(*, type: str, cluster: str | None = NAME, data: bytes = b"{}", text: str = "", **fields: Any) -> bytes:  # noqa: A002
+    event = cloudevents.CloudEvent(id="1", source=NAME, spec_version=fields.get("version", "1.0"), type=type)
+    for name, value in {"contenttype": "application/json", **fields.get("attributes", {})}.items():
+        event.attributes[name].ce_string = value
+    if cluster is not None:
+        event.attributes["ce-clustername"].ce_string = cluster
+    if text:
+        event.text_data = text
+    else:
+        event.binary_data = data
+    return bytes(cloudevents.PublishRequest(event=event).SerializeToString())
+
+
+def pair_of(path: Path) -> tuple[bytes, bytes]:
+    credential = kubeconfig.read_kubeconfig(path).require_credential()
+    assert isinstance(credential, kubeconfig.Credential)
+    return credential.chain, credential.key
+
+
+def request_of(name: str, key: bytes) -> dict[str, Any]:
+    spec = {"request": b64encode(csr(NAME, AGENT, key)).decode(), "signerName": GRPC_SIGNER, "usages": list(USAGES)}
+    metadata = {"name": name, "labels": {CLUSTER_LABEL: NAME}}
+    kind = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
+    return {**kind, "metadata": metadata, "spec": spec, "status": {}}
+
+
+def beat(lease: Any) -> dict[str, Any]:
+    return {**lease, "spec": {**lease["spec"], "renewTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"}}
+
+
+def is_issued(seen: Seen, name: str) -> bool:
+    return seen.document["metadata"]["name"] == name and "certificate" in seen.document["status"]
+
+
+def has_condition(seen: Seen, kind: str) -> bool:
+    conditions = (seen.document or {}).get("status", {}).get("conditions") or ()
+    return any((each["type"], each["status"]) == (kind, "True") for each in conditions)
+
+
+@asynccontextmanager
+async def hub_at(folder: Path, **settings: Any) -> AsyncIterator[HubUnderTest]:
+    hub = HubUnderTest(folder, ocm_grpc_listen=ANY_PORT, **settings)
+    await hub.start()
+    yield hub
+    await hub.stop()
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[HubUnderTest]:
+    async with hub_at(tmp_path) as running:
+        yield running
+
+
+async def joined(hub: HubUnderTest, *, accepted: bool = True) -> Agent:
+    """The agent of a cluster, with its certificate."""
+    await hub.join(NAME)
+    if accepted:
+        await hub.accept(NAME)
+    return Agent(hub, pair_of(await hub.agent(NAME)))
+
+
+async def test_an_agent_joins_by_token_and_rotates_its_certificate(tmp_path: Path) -> None:
+    async with hub_at(tmp_path, leads=True) as hub:
+        terms = CredentialTerms(ClusterName(NAME), None, LIFETIMES.bootstrap)
+        _credential, token = await hub.store.run(create_token, terms, "test")
+        joining, key = Agent(hub, token=token), pki.generate_key()
+        clusters, requests = [await joining.subscribe(each) for each in (CLUSTERS, REQUESTS)]
+        assert await joining.error(REQUESTS, CREATE, request_of("early", key)) == "NotFound", "its cluster is not there yet"
+        await joining.publish(CLUSTERS, CREATE, NEW_CLUSTER)
+        assert (await clusters.event()).document["spec"]["leaseDurationSeconds"] == 60
+        assert await joining.error(CLUSTERS, CREATE, NEW_CLUSTER) == "AlreadyExists"
+        await joining.publish(REQUESTS, CREATE, request_of("edge1-abcde", key))
+        first = await requests.event()
+        assert (first.document["metadata"]["name"], first.document["spec"]["signerName"]) == ("edge1-abcde", GRPC_SIGNER)
+        assert await hub.output("hubctl accept edge1")
+        issued = await requests.until(lambda seen: seen.document["status"].get("certificate"))
+        assert (issued.uid, has_condition(issued, "Approved")) == (first.uid, True)
+        chain = b64decode(issued.document["status"]["certificate"])
+        named = {f"system:open-cluster-management:{each}" for each in (NAME, "managed-clusters")}
+        subject = pki.parse_certificate(chain).subject
+        assert (subject.common_name, set(subject.organizations)) == (f"system:open-cluster-management:{NAME}:{AGENT}", named)
+
+        agent, fresh = Agent(hub, (chain, key)), pki.generate_key()
+        streams = {each: await agent.subscribe(each) for each in STEADY}
+        await streams[CLUSTERS].until(lambda seen: has_condition(seen, "HubAcceptedManagedCluster"))
+        await agent.publish(REQUESTS, CREATE, request_of("edge1-fghij", fresh))
+        renewed = await streams[REQUESTS].until(lambda seen: is_issued(seen, "edge1-fghij"))
+        rotated = Agent(hub, (b64decode(renewed.document["status"]["certificate"]), fresh))
+        await rotated.publish(LEASES, UPDATE, beat((await streams[LEASES].event()).document))
+
+
+async def test_a_certificate_request_that_is_signed_at_once_is_sent_after_the_answer(tmp_path: Path) -> None:
+    """With a rule that accepts and approves, and a bootstrap certificate in place of a token."""
+    async with hub_at(tmp_path, leads=True, auto_approve=("*",)) as hub:
+        path = tmp_path / "bootstrap"
+        await hub.output(f"hubctl create bootstrap-kubeconfig --cluster {NAME} --allow-loopback -o {path}")
+        agent, key = Agent(hub, pair_of(path)), pki.generate_key()
+        requests, loop = await agent.subscribe(REQUESTS), asyncio.get_running_loop()
+        await agent.publish(CLUSTERS, CREATE, NEW_CLUSTER)
+        await agent.publish(REQUESTS, CREATE, request_of("edge1-abcde", key))
+        answered = loop.time()
+        seen = await requests.event()
+        assert loop.time() - answered > 0.1, "an agent that gets the event before the answer discards the certificate"
+        assert is_issued(seen, "edge1-abcde") or await requests.until(lambda seen: is_issued(seen, "edge1-abcde"))
+
+
+async def test_an_agent_beats_and_reports(hub: HubUnderTest) -> None:
+    agent = await joined(hub)
+    streams = {each: await agent.subscribe(each) for each in STEADY}
+    await until(lambda: not any(pool.snapshot()["taken"] for pool in hub.access.limits.pools.values()))  # streams hold none
+    lease = outdated = (await streams[LEASES].event()).document
+    for _ in range(2):
+        await agent.publish(LEASES, UPDATE, beat(lease))
+        versions = {outdated["metadata"]["resourceVersion"], lease["metadata"]["resourceVersion"]}
+        while (newer := await streams[LEASES].event()).document["metadata"]["resourceVersion"] in versions:
+            pass
+        outdated, lease = lease, newer.document
+    assert await agent.error(LEASES, UPDATE, beat(outdated)) == "Conflict"
+    assert (await streams[LEASES].event()).document == lease, "an agent with an outdated Lease gets the current one"
+
+    conditions = [{"type": f"ManagedCluster{each}", **TRUE} for each in ("Joined", "ConditionAvailable")]
+    status = {"conditions": conditions, "version": {"kubernetes": "v1.36.0"}, "capacity": {"cpu": "4"}}
+    while True:  # the beat may have changed the cluster meanwhile
+        shown = await streams[CLUSTERS].event()
+        try:
+            await agent.publish(CLUSTERS, STATUS, {**shown.document, "status": {**shown.document.get("status", {}), **status}})
+            break
+        except aio.AioRpcError:
+            continue
+    echo = await streams[CLUSTERS].until(lambda seen: has_condition(seen, "ManagedClusterConditionAvailable"))
+    assert {name: echo.document["status"][name] for name in ("version", "capacity")}.items() <= status.items()
+    moment = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}.000000Z"
+    note: dict[str, Any] = {"apiVersion": "events.k8s.io/v1", "kind": "Event", "reason": "Available", "action": "Available"}
+    note |= {"metadata": {"name": "edge1.17", "namespace": NAME}, "type": "Normal", "deprecatedSource": {}, "note": "up"}
+    note |= {"eventTime": moment, "reportingController": "klusterlet-agent", "deprecatedFirstTimestamp": None}
+    note |= {"reportingInstance": AGENT, "regarding": {"kind": "ManagedCluster", "name": NAME, "namespace": NAME}}
+    await agent.publish(EVENTS, CREATE, note)
+    await agent.publish(EVENTS, UPDATE, {**note, "series": {"count": 2, "lastObservedTime": moment}})
+    stored = await (await admin_of(hub)).get(f"/apis/events.k8s.io/v1/namespaces/{NAME}/events/edge1.17")
+    assert (stored[0], stored[1]["series"]["count"]) == (200, 2)
+
+
+@pytest.mark.parametrize("how", ["denial", "revocation", "drain", "stop"])
+async def test_streams_open_before_acceptance_and_end_with_unavailable_when_rights_end(hub: HubUnderTest, how: str) -> None:
+    agent = await joined(hub, accepted=False)
+    streams = {each: await agent.subscribe(each) for each in STEADY}
+    assert not (await streams[CLUSTERS].event()).document["spec"]["hubAcceptsClient"]
+    with pytest.raises(aio.AioRpcError) as refused:
+        await agent.publish(LEASES, UPDATE, {"metadata": {"name": "managed-cluster-lease", "namespace": NAME}})
+    assert refused.value.code() is DENIED
+    await hub.accept(NAME)
+    assert (await streams[LEASES].event()).document["metadata"]["name"] == "managed-cluster-lease"
+    await hub.store.run(addons.put, {"metadata": {"name": "work", "namespace": NAME}}, None, "test")
+    assert (await streams[ADDONS].event()).document["metadata"]["name"] == "work"
+    if how == "denial":
+        await hub.accept(NAME, accepted=False)
+    elif how == "revocation":
+        await hub.revoke(hub.folder / f"agent-{NAME}.kubeconfig")
+    elif how == "drain":
+        await hub.output("hubctl drain replica here --force")
+    else:
+        await hub.stop()
+    assert {await each.end() for each in streams.values()} == {UNAVAILABLE}
+    again = Agent(hub, pair_of(hub.folder / f"agent-{NAME}.kubeconfig"))
+    if how == "denial":
+        waiting = {each: await again.subscribe(each) for each in STEADY}
+        assert not (await waiting[CLUSTERS].event()).document["spec"]["hubAcceptsClient"]
+        return
+    with pytest.raises(aio.AioRpcError) as refused:
+        await again.subscribe(CLUSTERS)
+    assert refused.value.code() is (STRANGER if how == "revocation" else UNAVAILABLE)
+
+
+async def test_an_add_on_is_followed_in_both_versions_and_forgotten_with_its_deletion(hub: HubUnderTest) -> None:
+    agent, admin = await joined(hub), await admin_of(hub)
+    new, old = [await agent.subscribe(each) for each in (ADDONS, OLD_ADDONS)]
+    registered = {"status": {"registrations": [{"type": "kubeClient", "kubeClient": {"driver": "csr"}}]}}
+    await hub.store.run(addons.put, {"metadata": {"name": "work", "namespace": NAME}, **registered}, None, "test")
+    made, made_old = await new.event(), await old.event()
+    assert (made.action, made.document["apiVersion"]) == (CREATE, "addon.open-cluster-management.io/v1beta1")
+    assert made_old.document["status"]["registrations"][0]["signerName"] == "kubernetes.io/kube-apiserver-client"
+    status = {**made.document["status"], "conditions": [{"type": "Available", **TRUE}]}
+    await agent.publish(ADDONS, STATUS, {**made.document, "status": status})
+    assert has_condition(await new.event(), "Available")
+    token = {"metadata": {"name": "work-agent", "namespace": NAME, "uid": "asked"}, "spec": {"audiences": None}}
+    with pytest.raises(aio.AioRpcError, match="access denied"):
+        await agent.publish(TOKENS, CREATE, token)
+    assert (await admin.ask("DELETE", f"{ADDON_PATH}/work"))[0] == 200
+    assert (await new.until(lambda seen: seen.document is None)).uid == made.uid
+    again = await agent.subscribe(ADDONS, held={made.uid: 1, "never-was": 7})
+    assert {(await again.event()).uid, (await again.event()).uid} == {made.uid, "never-was"}
+
+
+async def test_an_agent_that_does_not_read_loses_its_stream_and_delays_no_other(hub: HubUnderTest) -> None:
+    agent, admin = await joined(hub), await admin_of(hub)
+    await hub.store.run(addons.put, {"metadata": {"name": "work", "namespace": NAME}}, None, "test")
+    slow, other = await agent.subscribe(ADDONS), await Agent(hub, pair_of(await hub.agent(NAME))).subscribe(ADDONS)
+    for number in range(70):
+        annotations = {"annotations": {"filler": "x" * 200_000, "number": str(number)}}
+        assert (await admin.patch(f"{ADDON_PATH}/work", {"metadata": annotations}))[0] == 200
+        await other.until(lambda seen: seen.document["metadata"].get("annotations", {}).get("number") == str(number))  # noqa: B023
+    read = 0
+    with pytest.raises(aio.AioRpcError) as ended:
+        while True:
+            await slow.event()
+            read += 1
+    assert (ended.value.code(), read < 70) == (UNAVAILABLE, True)
+
+
+async def test_hostile_input_is_refused_with_a_status(hub: HubUnderTest) -> None:
+    agent = await joined(hub)
+    lease, renewal = f"{LEASES.name}.{UPDATE}", {"metadata": {"name": "managed-cluster-lease", "namespace": NAME}}
+    own = json.dumps(renewal).encode()
+    others = json.dumps({"metadata": {**renewal["metadata"], "namespace": "edge2"}}).encode()
+    await hub.join("edge2")
+    await hub.accept("edge2")
+    request, resync = f"{REQUESTS.name}.{CREATE}", f"{LEASES.name}.{RESYNC}"
+    rows: dict[str, dict[str, Any]] = {
+        "no type": {"type": ""},
+        "unknown data type": {"type": "core.v1.secrets.spec.create_request"},
+        "unknown action": {"type": f"{LEASES.name}.spec.delete_request"},
+        "action of the hub": {"type": f"{LEASES.name}.status.resync_request"},
+        "version": {"version": "0.3"},
+        "no cluster": {"cluster": None},
+        "path as cluster": {"cluster": "../edge2"},
+        "another cluster": {"data": others, "cluster": "edge2"},
+        "another cluster in the object": {"data": others},
+        "path as name": {"data": own.replace(b"cluster-lease", b"cluster-lease/x")},
+        "text": {"text": own.decode()},
+        "no JSON": {"data": b"{"},
+        "no object": {"data": b"[]"},
+        "deep": {"data": b'{"a":' * 200 + b"1" + b"}" * 200},
+        "attributes": {"attributes": {f"ce-a{number}": "x" for number in range(99)}},
+        "content type": {"attributes": {"contenttype": "text/xml"}},
+        "resync of numbers": {"type": resync, "data": b'{"resourceVersions":[1]}'},
+        "resync of many": {"type": resync, "data": b'{"resourceVersions":[%s]}' % b",".join([b"{}"] * 10_001)},
+        "unlabelled request": {"type": request, "data": b'{"metadata":{"name":"a"}}'},
+        "foreign cluster": {"type": f"{CLUSTERS.name}.{CREATE}", "data": b'{"metadata":{"name":"edge2"}}'},
+        "too large": {"data": b" " * 3_200_000},
+    }
+    messages = {name: encoded(**{"type": lease, "data": own, **row}) for name, row in rows.items()}
+    messages |= {"no message": b"\xff", "no event": b""}
+    expected = {"another cluster": DENIED, "too large": TOO_LARGE}
+    wrong: dict[object, BaseException] = {}
+    await agent.subscribe(CLUSTERS)  # permitted, so that large messages are read
+    for name, raw in messages.items():
+        with pytest.raises(aio.AioRpcError) as refused:
+            await agent.send(raw)
+        if refused.value.code() is not expected.get(name, INVALID):
+            wrong[name] = refused.value
+    pair, posing = pair_of(await hub.agent(NAME)), {"impersonate-user": "admin", "impersonate-group": "system:masters"}
+    for who, data_type, cluster, code in (
+        (agent, EVENTS, NAME, INVALID),
+        (agent, DataType("secrets", ""), NAME, INVALID),
+        (agent, LEASES, "", INVALID),
+        *((agent, each, "edge2", DENIED) for each in (*STEADY, TOKENS)),
+        (Agent(hub, pair, **posing), CLUSTERS, "edge2", DENIED),
+        (Agent(hub, pair, filler="x" * 20_000), CLUSTERS, NAME, TOO_LARGE),
+        (Agent(hub), CLUSTERS, NAME, DENIED),
+        (Agent(hub, token=UNKNOWN), CLUSTERS, NAME, STRANGER),
+    ):
+        with pytest.raises(aio.AioRpcError) as refused:
+            await who.subscribe(data_type, cluster)
+        if refused.value.code() is not code:
+            wrong[data_type.name, cluster] = refused.value
+    assert not wrong
+    for stranger in (Agent(hub), Agent(hub, token=UNKNOWN)):  # closed before the message is complete
+        with pytest.raises(aio.AioRpcError) as cut:
+            await stranger.send(encoded(type=lease, data=b" " * 400_000))
+        assert cut.value.code() is UNAVAILABLE
+    report = hub.hub.core.context.inspection.report()
+    inner = report.partition("inner port: ")[2].partition("\n")[0]
+    async with aio.insecure_channel(f"127.0.0.1:{inner}") as local:
+        with pytest.raises(aio.AioRpcError) as refused:
+            publish: Any = local.unary_unary(f"/{SERVICE}/Publish")
+            await publish(messages["another cluster"])
+    assert refused.value.code() is STRANGER
+
+
+async def test_the_door_is_closed_by_default_and_serves_no_other_api_groups(tmp_path: Path) -> None:
+    closed = HubUnderTest(tmp_path / "closed")
+    await closed.start()
+    assert "ocm grpc" not in closed.hub.core.context.inspection.report()
+    await closed.stop()
+    with pytest.raises(InvalidError, match="ocm_grpc_listen needs api_group_suffix"):
+        await HubUnderTest(tmp_path / "other", ocm_grpc_listen=ANY_PORT, api_group_suffix="hub.example.org").start()
