@@ -67,7 +67,7 @@ class ClusterAuthority:
         return self._authority.certificate
 
     def serving(self, *hosts: str) -> tuple[bytes, bytes]:
-        """Serving certificate and key for `hosts`, addresses or names, and for the names that pods use; PEM."""
+        """Return certificate and key (PEM) of a server for `hosts` (addresses or names) and the names that pods use."""
         every = dict.fromkeys((*_HOSTS, *hosts))
         return self._issue(
             _SERVER,
@@ -77,7 +77,7 @@ class ClusterAuthority:
         )
 
     def administrator(self) -> tuple[bytes, bytes]:
-        """Client certificate and key of the administrator, PEM."""
+        """Return client certificate and key (PEM) of the administrator."""
         return self._issue(_ADMINISTRATOR, Usage.CLIENT)
 
     def _issue(self, subject: CertificateSubject, usage: Usage, **names: tuple[str, ...]) -> tuple[bytes, bytes]:
@@ -114,7 +114,7 @@ class AdministratorToken(TokenAuthenticator):
 
 
 class ByRoles(Authorizer):
-    """Administrators may do everything, others what RBAC allows; some paths are open as in every cluster."""
+    """Authorizes by RBAC. Administrators may do everything; some paths are open to everybody, as in every cluster."""
 
     def __init__(self, storage: Storage, on_decision: OnDecision = lambda _actor, _attributes, _decision: None) -> None:
         self._storage = storage
@@ -133,7 +133,7 @@ class ByRoles(Authorizer):
         return HeldRules((*held.rules, *EVERYTHING), ()) if OPERATOR_GROUP in actor.groups else held
 
     async def _index(self) -> RoleIndex:
-        """The current roles, read for each request: a hollow cluster has few roles and few such requests."""
+        """Return the current roles. Each request reads them, because a hollow cluster has few roles and few such requests."""
         index = RoleIndex()
         for resource in ROLES_AND_BINDINGS:
             for stored in (await self._storage.list(resource.key, Query())).items:
@@ -142,7 +142,7 @@ class ByRoles(Authorizer):
 
 
 def _is_open(actor: Actor, attributes: Attributes) -> bool:
-    """Health, version and the token issuer for everyone; discovery and reviews of one's own permissions for known users."""
+    """Whether everybody may make a request (health, version, token issuer), or known users (discovery, self reviews)."""
     is_known = AUTHENTICATED_GROUP in actor.groups
     if attributes.resource:
         return is_known and attributes.resource in SELF_REVIEWS and attributes.verb == "create"
@@ -156,9 +156,9 @@ CONFIGURATION_PAGE, KEYS_PAGE = "/.well-known/openid-configuration", "/openid/v1
 
 
 class TokenIssuer(TokenAuthenticator):
-    """The token issuer of one cluster; its name is the cluster's address, known once it listens.
+    """The token issuer of one cluster. Its name is the cluster's address, which is known after the start.
 
-    Authenticates its tokens as long as their ServiceAccount exists.
+    Authenticates its tokens while their ServiceAccount exists.
     """
 
     def __init__(self, url: Callable[[], str], storage: Storage, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""Hollow clusters: in-memory objects behind a real API server on a real port with its own certificates; one, or many."""
+"""Hollow clusters: in-memory objects behind a real API server on a real port, with its own certificates."""
 
 import errno
 import os
@@ -56,8 +56,8 @@ _HOST_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 class HollowCluster:
     """A cluster with the properties of `shape`, on `host` and `port` (0: a free port).
 
-    It serves between `start` and `stop`, or inside of `async with`. After a restart it has the same port, certificates and
-    objects. Set `faults` at any time to change its faults.
+    The cluster serves between `start` and `stop`, or inside of `async with`. After a restart it has the same port, certificates
+    and objects. Set `faults` at any time to change its faults.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class HollowCluster:
         return with_one_context(name, cluster, user, user_name=f"{name}-admin")
 
     async def start(self) -> None:
-        """Raises UnavailableError when it cannot listen, for example because the port is in use."""
+        """Raises UnavailableError if the server cannot listen, for example because the port is in use."""
         if not self._populated:
             await self._populate()
             self._populated = True
@@ -136,7 +136,7 @@ class HollowCluster:
             await self._storage.create(CONFIG_MAP.key, key, info, ADMINISTRATOR)
 
     async def exchange_authority(self) -> None:
-        """Replace the CA on the control plane's host, and restart the controller-manager, which then signs with it.
+        """Replace the CA on the control plane's host, and restart the controller-manager, which then signs with the new CA.
 
         The API server accepts client certificates of both CAs; its own serving certificate does not change.
         """
@@ -163,7 +163,7 @@ class HollowCluster:
             await listening.close()
 
     async def stalled(self) -> None:
-        """Wait until a write of a secret stalls, by the faults."""
+        """Wait until a write of a secret stalls because of a fault."""
         await self._injection.stalled()
 
     def cut_watches(self) -> None:
@@ -213,7 +213,7 @@ class HollowCluster:
 
 
 def _checked(host: str) -> str:
-    """`host` if clients can connect to it. Raises InvalidError."""
+    """Return `host` if clients can connect to this address. Raises InvalidError."""
     if is_address(host):
         if ip_address(host).is_unspecified:
             raise InvalidError(f"{host} is not an address to connect to: set one with --advertise")

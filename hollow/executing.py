@@ -57,7 +57,7 @@ def exec_filter(find: Find, files: Mapping[str, bytes]) -> Filter:
 
 
 def _run(command: list[str], pod: Document, container: Document, files: Mapping[str, bytes]) -> tuple[int, bytes, bytes]:
-    """Exit code, standard output and standard error of a command."""
+    """Return exit code, standard output and standard error of a command."""
     if command[-1:] != ["print"]:
         return 127, b"", f"{' '.join(command)}: no such program in a hollow pod\n".encode()
     paths = {each["name"]: str(each.get("value") or "") for each in container.get("env") or ()}
@@ -71,7 +71,7 @@ def _run(command: list[str], pod: Document, container: Document, files: Mapping[
 
 
 def on_host(path: str, pod: Document, container: Document) -> str:
-    """Host path of a container's file, by the mount that contains it; "": no hostPath mount contains it."""
+    """Return the host path of a container's file, from the mount that contains it; "": no hostPath mount contains it."""
     hosts: Mapping[str, Any] = {volume["name"]: volume.get("hostPath") for volume in pod["spec"].get("volumes") or ()}
     mounts = sorted(container.get("volumeMounts") or (), key=lambda mount: len(mount["mountPath"]), reverse=True)
     for mount in mounts:

@@ -20,7 +20,7 @@ _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Without arguments: no fault. The admin path and the command line use the field names with dashes."""
+    """Faults of a cluster, by default none. The admin path and the command line use the field names with dashes."""
 
     slow: timedelta = timedelta()
     """Delay of every response, probes included."""
@@ -37,7 +37,7 @@ class Faults:
     stall_before_write: int = 0
     """The n-th write of a secret from now on, and every later one, is neither executed nor answered."""
     stall_after_write: int = 0
-    """The n-th write of a secret from now on is executed and not answered; later ones are neither executed nor answered."""
+    """The n-th write of a secret from now on is executed and not answered. Later writes are neither executed nor answered."""
 
     @classmethod
     def named(cls, *settings: str) -> Self:
@@ -47,7 +47,7 @@ class Faults:
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
-        """From what the admin path is sent: every fault not named is off. Raises InvalidError."""
+        """Parse the document that the admin path receives. Faults that it does not name are off. Raises InvalidError."""
         known = {field.name.replace("_", "-"): field.name for field in fields(cls)}
         if unknown := sorted(set(document) - set(known)):
             raise InvalidError(f'no fault is called "{unknown[0]}": use {", ".join(sorted(known))}')
@@ -141,7 +141,7 @@ class FaultInjection:
             self._watches.discard(connection)
 
     async def _stall(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Hold back the response until the faults are switched. A write that was not executed by then is not executed."""
+        """Delay the response until the faults are switched. A write that has not been executed until then is never executed."""
         self._writes += 1
         fatal, switched = self.faults.stall_before_write or self.faults.stall_after_write, self._switched
         number = self._writes

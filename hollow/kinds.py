@@ -21,7 +21,7 @@ NONE = "<none>"
 
 
 def part(document: Mapping[str, Any], *path: str) -> Any:
-    """The value at `path`; None when a part of the path is missing."""
+    """Return the value at `path`; None: a part of the path is missing."""
     here: Any = document
     for step in path:
         here = here.get(step) if isinstance(here, Mapping) else None

@@ -1,4 +1,4 @@
-"""Objects of a hollow cluster: those of a fresh cluster with its control plane, and the pods of a Deployment."""
+"""Objects of a hollow cluster: the objects of a new cluster with its control plane, and the pods of a Deployment."""
 
 import base64
 import hashlib
@@ -210,9 +210,9 @@ HASH_LENGTH = 10
 
 
 def pods_of(deployment: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> list[Document]:
-    """The desired pods, whose names differ when the template differs. Raises InvalidError for labels that do not match.
+    """Return the desired pods. Their names change with the template. Raises InvalidError for labels that do not match.
 
-    They run on the node that the template names, or on the first schedulable one; without any they are Pending.
+    The pods run on the node that the template names, or on the first schedulable node. Without a node they are Pending.
     """
     metadata, spec = deployment["metadata"], deployment["spec"]
     template = spec.get("template") or {}

@@ -1,4 +1,4 @@
-"""pytest fixture with a Kubernetes API of its own: no Docker, no etcd, no binaries.
+"""pytest fixture that starts a Kubernetes API, without Docker, etcd or binaries.
 
 Name the plug-in in `conftest.py`, and take `hollow_cluster` in a test:
 
@@ -38,13 +38,13 @@ Call = Callable[[Coroutine[Any, Any, None]], None]
 
 @dataclass(frozen=True, slots=True)
 class ServedCluster:
-    """A hollow cluster on a thread of its own, so that a test and its client can block."""
+    """A hollow cluster on its own thread, so that a test and its client can block."""
 
     name: str
     kubeconfig: Path
     """The administrator's kubeconfig, for kubectl, Helm or the program under test."""
     client: ApiClient
-    """Connected as administrator; it is closed at the end."""
+    """A client of the administrator, which is closed at the end."""
     _cluster: HollowCluster = field(repr=False)
     _call: Call = field(repr=False)
 

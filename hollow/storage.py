@@ -16,7 +16,7 @@ _NAMESPACED = tuple(resource.key for group in kinds.GROUPS for resource in group
 
 
 class HollowStorage(MemoryStorage):
-    """Gives the first object of a name the same uid at every start; empties a deleted namespace.
+    """Gives the first object of a name the same uid at every start. Empties a deleted namespace.
 
     Creates the pods of Deployments, and the ServiceAccount `default` of namespaces.
     """
@@ -54,7 +54,7 @@ class HollowStorage(MemoryStorage):
         return stored
 
     async def _roll_out(self, key: Key, actor: Actor) -> None:
-        """Create the missing pods of a Deployment and delete its outdated ones, or all if it is deleted."""
+        """Create missing pods of a Deployment and delete outdated pods, or all pods if the Deployment is deleted."""
         deployment = await self._find(kinds.DEPLOYMENT.key, key)
         nodes = [each.document for each in (await self.list(kinds.NODE.key, Query())).items]
         wanted = {pod["metadata"]["name"]: pod for pod in (objects.pods_of(deployment, nodes) if deployment else ())}

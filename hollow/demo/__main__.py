@@ -1,10 +1,10 @@
 """A whole fleet on this machine: a hub, three hollow clusters, and three agents that join them to it.
 
-With --hubs=2 there is a second, independent hub. The agents are on standby there and fail over when the first is
-killed: by you, or with --once by the demo.
+With --hubs=2 there is a second, independent hub, at which the agents have standby registrations. The agents fail over when you
+kill the first hub; with --once the demo kills it.
 
-Only programs are started, as a person would start them by hand; nothing here knows how they work inside. Everything they write
-lies in one directory, made anew at every start.
+The demo only starts programs, as a person would start them by hand. All their files are in one directory, which each start
+creates again.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class DemoError(Exception):
 
 
 def unavailable_reason(name: str, cluster: dict[str, Any] | None) -> str | None:
-    """Why a cluster is not Available; None: it is."""
+    """Return why a cluster is not Available; None: the cluster is Available."""
     if cluster is None:
         return f"{name} has not registered"
     if not cluster["spec"].get("hubAcceptsClient"):
@@ -62,7 +62,7 @@ def unavailable_reason(name: str, cluster: dict[str, Any] | None) -> str | None:
 
 
 def no_standby_reason(hub: DemoHub, name: str, cluster: dict[str, Any] | None) -> str | None:
-    """Why a hub cannot take a cluster over at once; None: its agent is registered there as standby."""
+    """Return why a hub cannot take a cluster over immediately; None: the cluster's agent has a standby registration."""
     if cluster is None:
         return f"{name} has not registered at {hub.name}"
     verdict = _available(cluster)
@@ -98,7 +98,7 @@ class Demo:
         return await ask(program("hubctl", f"--kubeconfig={hub.admin}", *arguments))
 
     async def serve(self, servers: Children) -> None:
-        """Start the hubs and the hollow clusters; return when all of them answer."""
+        """Start the hubs and the hollow clusters. Return when all of them answer."""
         for hub in self.hubs:
             self.servers[hub.name] = await servers.start(hub.name, hub_command(hub))
             self.print_line(f"{hub.name:<14} starts in {hub.folder} (gRPC 127.0.0.1:{hub.grpc}, HTTPS 127.0.0.1:{hub.https})")
@@ -131,7 +131,7 @@ class Demo:
             raise DemoError(f"hubctl makes no bootstrap kubeconfig for {name}: {answer.stderr.strip()}")
 
     async def kill_the_owner(self) -> None:
-        """Kill the first hub with SIGKILL; return when every cluster is Available on the second."""
+        """Kill the first hub with SIGKILL. Return when every cluster is Available on the second hub."""
         owner = self.hubs[0]
         self.print_line(f"{owner.name:<14} is killed (kill -9 {self.servers[owner.name].pid})")
         self._programs.remove(self.servers[owner.name])
@@ -158,7 +158,7 @@ class Demo:
             raise DemoError(f"{child.name} {child.how_it_ended()}", child)
 
     async def _show_arrivals(self, hub: DemoHub) -> None:
-        """Report the arrival of each cluster at the hub, except for those whose agent has ended too."""
+        """Report the arrival of each cluster at the hub, except for clusters whose agent has ended too."""
         began, wanted = time.monotonic(), {name for name, child in self.spokes.items() if child.exit_code is None}
         while wanted:
             found = await self._inventory(hub)

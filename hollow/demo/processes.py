@@ -43,7 +43,7 @@ class Child:
         return []
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the process group; ignored when the whole group has ended."""
+        """Send a signal to the process group, unless the whole group has ended."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
@@ -54,7 +54,7 @@ class Child:
 class Children:
     """The programs that a block has started. Leaving the block ends them.
 
-    All get SIGTERM at once; those that still run after `patience` seconds get SIGKILL.
+    All programs get SIGTERM together. Programs that still run after `patience` seconds get SIGKILL.
     """
 
     def __init__(self, logs: Path, patience: float = 10.0) -> None:

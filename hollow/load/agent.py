@@ -1,7 +1,7 @@
-"""One agent of a load: the credential, the sessions and the rules of reconnection of a real agent, without a cluster behind it.
+"""One simulated agent: credential, sessions and reconnects as in a real agent, but without a cluster.
 
-It uses the real agent's client, its flow for certificates, and its rules for beats, renewals and pauses. Its loop is its own,
-because an agent of a load must cost a hundredth of a real one. `hollow load --help` lists what it does not do.
+It uses the real agent's client, its flow for certificates, and its rules for beats, renewals and pauses. It has its own loop,
+because it must cost a hundredth of a real agent. `hollow load --help` lists what it does not do.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ from spoke.transports import OpenSession
 
 PAUSES = Pauses()
 TRUST = "trust.crt"
-"""In the stored state: the CAs with which the hub wants to be verified, if it has announced others than at the join."""
+"""Key in the stored state: the CAs that verify the hub, if the hub has announced other CAs since the join."""
 trusted_by = lru_cache(maxsize=16)(fingerprints)
 
 
 class LoadAgent:
-    """Its names and its credential are stored, so that a later run continues with them."""
+    """A simulated agent. It stores its names and its credential, so that a later run can use them again."""
 
     def __init__(self, name: str, parts: AgentParts) -> None:
         self._parts = parts
@@ -97,7 +97,7 @@ class LoadAgent:
         return asyncio.get_running_loop().time()
 
     async def _connect(self) -> LoadSession:
-        """A session with the stored credential, or with a new one. Raises MusterError."""
+        """Open a session with the stored credential, or with a new credential. Raises MusterError."""
         if self._agent is None:
             self._restore(await self._slot.read())
         if self._identity is None:
@@ -109,7 +109,7 @@ class LoadAgent:
         return session
 
     def _restore(self, contents: Contents) -> None:
-        """Take over the names, and the credential if there is one, of an earlier run."""
+        """Read the names and the credential, if any, of an earlier run."""
         fresh = (self._shape.name, fresh_agent_id(self._parts.random.getrandbits(64)))
         names = choose_names(options=("", ""), stored=stored_texts(contents), fresh=fresh)
         self._agent = AgentIdentity(names, self._shape.cluster_uid)
@@ -152,7 +152,7 @@ class LoadAgent:
         self._parts.measures.observe("join", self._now() - self._since)
 
     async def open_session(self) -> LoadSession:
-        """A session with the present credential: the first one, or one that replaces another. Raises HubLostError."""
+        """Open a session with the present credential: the first session, or the next session. Raises HubLostError."""
         if self._agent is None or self._identity is None:
             raise AssertionError
         hub, leaf, began = self._parts.hub, self._chain[0], self._now()
@@ -176,7 +176,7 @@ class LoadAgent:
         raise AssertionError
 
     async def renew(self, client: HubClient) -> None:
-        """Obtain the next certificate with the present one. Raises MusterError."""
+        """Obtain the next certificate with the present certificate. Raises MusterError."""
         if self._agent is None:
             raise AssertionError
         flow = self._flow(self._agent)
@@ -191,7 +191,7 @@ class LoadAgent:
         self._address = replace(self._address, ca=bundle)
 
     async def _lost(self, lost: HubLostError) -> timedelta:
-        """The pause after the loss of a session, by the rules of `spoke.session.supervisor`."""
+        """Return the pause after the loss of a session, by the rules of `spoke.session.supervisor`."""
         broken = self._session is not None and self._session.is_dropped
         if self._session is not None and self._session.has_beaten:
             self._retry.reset()

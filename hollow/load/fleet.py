@@ -1,4 +1,4 @@
-"""The agents of one process; and the worker process, which reports each second and executes the commands of its parent."""
+"""The agents of one process, and the worker process, which reports each second and executes commands of its parent."""
 
 import asyncio
 import gc
@@ -38,7 +38,7 @@ PRESENT = "1"
 
 
 class AgentFiles(Secrets):
-    """One file per agent, with its names, its credential and its pending request. Not synced: a lost one costs a join."""
+    """One file per agent, with names, credential and pending request. Files are not synced: a lost file costs a join."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -86,7 +86,7 @@ def dial_over_grpc(clock: Clock) -> Dial:
 
 
 class Fleet:
-    """The agents of the process number `process`. `run` them; `execute` commands meanwhile."""
+    """The agents of the process number `process`. `run` runs the agents; `execute` executes commands meanwhile."""
 
     def __init__(self, settings: LoadSettings, process: int, hub: HubConnection, dial: Dial, clock: Clock) -> None:
         change_period = 60 / settings.changes_per_minute if settings.profile is Profile.CHURN else None
@@ -128,7 +128,7 @@ class Fleet:
                 agent.drop(silent=True)
 
     def snapshot(self) -> Document:
-        """The `document` of what was measured since the last `measure`, with the states of the agents among the counts."""
+        """Return the measurements since the last `measure` as a `document`. Its counts include the states of the agents."""
         measures, passed = self._parts.measures, max(time.monotonic() - self._began, 1e-3)
         measures.processor = time.process_time() - self._processor
         measures.loop_share = (time.thread_time() - self._loop) / passed

@@ -1,6 +1,6 @@
 """Results of a load: counts, latencies that can be merged over processes, the verdict, and the report.
 
-Latencies are without coordinated omission: the latency of a beat counts from when it was due, so that it includes the time for
+Latencies are without coordinated omission: the latency of a beat begins when the beat is due, so that it includes the time for
 which a hub or a generator stalls.
 """
 
@@ -21,7 +21,7 @@ GROWTH = math.log(1.02)
 """Logarithm of the ratio of neighbouring buckets: a percentile is at most 2 % too high."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 BUSIEST = 0.9
-"""Share of a processor from which on an event loop is saturated."""
+"""Share of a processor above which an event loop is saturated."""
 TOLERATED_LAG = 0.1
 """Share of the judged latency that the lag of the generator may always be."""
 LONGEST_EXAMPLE = 200
@@ -46,7 +46,7 @@ class Latencies:
         return self.buckets.total()
 
     def percentile(self, share: float) -> float:
-        """The duration that `share` of the observations do not exceed; 0 without observations."""
+        """Return the duration that `share` of the observations do not exceed; 0 without observations."""
         left = math.ceil(share * self.count)
         for bucket in sorted(self.buckets):
             left -= self.buckets[bucket]
@@ -63,7 +63,7 @@ class Latencies:
 
     @classmethod
     def read(cls, document: Document) -> "Latencies":
-        """The histogram of a `document`, whose keys may be texts, as in JSON."""
+        """Return the histogram of a `document`, whose keys may be texts, as in JSON."""
         return cls({int(bucket): count for bucket, count in document["buckets"].items()}, document["longest"])
 
     def summary(self) -> Document:
@@ -86,18 +86,18 @@ class Measures:
     loop_share: float = 0.0
     """Share of a processor that the busiest event loop used."""
     resident: int = 0
-    """Resident bytes, of all processes, beyond those of a process without agents."""
+    """Resident bytes of all processes, minus the bytes of processes without agents."""
 
     def observe(self, latency: str, seconds: float) -> None:
         self.latencies.setdefault(latency, Latencies()).observe(seconds)
 
     def fail(self, kind: str, message: str) -> None:
-        """Count an error by its kind, of which there are few. Names of clusters are in the message alone."""
+        """Count an error by its kind, of which there are few. Only the message contains names of clusters."""
         self.errors[kind] += 1
         self.examples.setdefault(kind, message[:LONGEST_EXAMPLE])
 
     def get(self, latency: str) -> Latencies:
-        """An empty one if nothing was observed."""
+        """Return the latencies of this name; empty: nothing was observed."""
         return self.latencies.get(latency) or Latencies()
 
     def document(self) -> Document:
@@ -128,7 +128,7 @@ class Measures:
 
 
 class Verdict(IntEnum):
-    """The result of a load as the exit code of the program. 1 and 2 are those of an error and of wrong options."""
+    """The result of a load as the exit code of the program. 1 is an error, 2 means wrong options."""
 
     PASSED = 0
     FAILED = 3
@@ -138,7 +138,7 @@ class Verdict(IntEnum):
 
 
 def generator_findings(found: Measures, settings: LoadSettings) -> list[str]:
-    """Why the run was limited by its generator; empty: it was not."""
+    """Return why the generator limited the run; empty: it did not limit the run."""
     reasons = []
     lag, judged = (found.get(name).percentile(PERCENTILES["p99"]) for name in ("lag", settings.judged))
     allowed = max(settings.limits.lag, judged * TOLERATED_LAG)
@@ -166,7 +166,7 @@ def limit_findings(found: Measures, settings: LoadSettings) -> list[str]:
 
 
 def judge(found: Measures, settings: LoadSettings) -> tuple[Verdict, list[str]]:
-    """The verdict and its reasons. A run that its generator limited does not count, whatever else it shows."""
+    """Return the verdict and its reasons. A run that its generator limited never counts."""
     if reasons := generator_findings(found, settings):
         return Verdict.GENERATOR_BOUND, reasons
     reasons = limit_findings(found, settings)

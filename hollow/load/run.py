@@ -23,12 +23,12 @@ from machinery.lifecycle.process import stop_signals
 from machinery.runtime.directory import DataDirectory
 
 PATIENCE = 20.0
-"""Seconds after which a worker that was asked to end is killed."""
+"""Seconds after which a worker that does not end is killed."""
 LONGEST_LINE = 16 * 1024 * 1024
 FILES_BESIDE = 64
-"""Open files of a worker besides one per agent."""
+"""Open files of a worker in addition to one per agent."""
 PLAIN_PERIOD = 10.0
-"""Seconds between two lines of progress where these are not shown on a terminal."""
+"""Seconds between two lines of progress if standard error is not a terminal."""
 PERIODIC = (Profile.STORM, Profile.FLAP)
 """The profiles whose name the fleets receive as a command in every period."""
 
@@ -93,13 +93,13 @@ async def workers_of(settings: LoadSettings) -> AsyncIterator[Workers]:
 
 
 Pause = Callable[[float], Awaitable[bool]]
-"""Waits so many seconds; returns True when the load is to end now."""
+"""Waits this number of seconds. Returns True if the load must end now."""
 
 
 async def measure(driver: Workers | Fleet, settings: LoadSettings, pause: Pause, progress: "Progress") -> LoadResult:
     """Run the profile. Raises UnavailableError.
 
-    The measurement of JOIN begins with the first agent; the others begin when all agents are connected.
+    The measurement of JOIN begins with the first agent. Other measurements begin when all agents are connected.
     """
     began = time.monotonic()
     stopped = False
@@ -125,7 +125,7 @@ async def measure(driver: Workers | Fleet, settings: LoadSettings, pause: Pause,
 
 
 class Progress:
-    """Shows the state of the load on standard error: on a terminal one line that is replaced, else one every PLAIN_PERIOD."""
+    """Shows the state of the load on standard error: one line that changes on a terminal, else a line every PLAIN_PERIOD."""
 
     def __init__(self, settings: LoadSettings, stream: TextIO | None = None) -> None:
         self._agents = settings.agents

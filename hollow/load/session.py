@@ -1,4 +1,4 @@
-"""One open session of an agent of a load: beats, reports, health of add-ons, drain, renewal and trust, as in a real agent."""
+"""One open session of a simulated agent: beats, reports, health of add-ons, drain, renewal and trust, as in a real agent."""
 
 import asyncio
 from collections import Counter
@@ -45,7 +45,7 @@ FEWEST_NODES, MOST_NODES = 3, 100
 @dataclass(slots=True)
 class AgentParts:
     hub: HubConnection
-    """Of the bootstrap kubeconfig."""
+    """The hub of the bootstrap kubeconfig."""
     dial: Dial
     secrets: Secrets
     clock: Clock
@@ -54,15 +54,15 @@ class AgentParts:
     """Mean seconds between two changes of a cluster's status; None: it does not change."""
     measures: Measures = field(default_factory=Measures)
     states: Counter[str] = field(default_factory=Counter)
-    """How many agents have an open session (`open`), and how many have had a beat acknowledged (`ready`)."""
+    """Number of agents with an open session (`open`), and with an acknowledged beat (`ready`)."""
 
 
 @dataclass(slots=True)
 class BeatState:
-    """What an agent knows of its beats and its status beyond the end of a session."""
+    """State of an agent's beats and status that survives the end of a session."""
 
     due: float | None = None
-    """When the next beat is due, by the loop's time; None: none is due."""
+    """Time at which the next beat is due, by the loop's time; None: no beat is due."""
     is_ready: bool = False
     """A beat was acknowledged."""
     nodes: int = FEWEST_NODES
@@ -70,7 +70,7 @@ class BeatState:
 
 @dataclass(frozen=True, slots=True)
 class SessionConnection:
-    """An open session, and what closes it and its channel."""
+    """An open session, and the function that closes the session and its channel."""
 
     client: HubClient
     session: OpenSession
@@ -85,9 +85,9 @@ class SessionOwner(Protocol):
 
 @dataclass(eq=False)
 class LoadSession:
-    """`serve` runs it until its end.
+    """`serve` runs the session until its end.
 
-    `is_dropped`: the load itself has broken it; `has_beaten`: a beat was acknowledged.
+    `is_dropped`: the load itself has broken the session. `has_beaten`: a beat was acknowledged.
     """
 
     link: SessionConnection
@@ -110,7 +110,7 @@ class LoadSession:
         self._healthy: set[AddOnName] = set()
         """The add-ons whose health was reported."""
         self._succession = asyncio.Lock()
-        """Held while a successor is opened: its outcome decides what the end of this session means."""
+        """Lock while the next session is opened. The outcome decides what the end of this session means."""
 
     def drop(self) -> None:
         """End the session as a broken connection does."""
@@ -118,7 +118,7 @@ class LoadSession:
         self._session.finish(HubLostError("the load has broken the connection"))
 
     async def serve(self) -> "LoadSession":
-        """Run until a successor takes over, which is returned. Raises HubLostError."""
+        """Run until the next session takes over, and return that session. Raises HubLostError."""
         successions = [asyncio.create_task(each, name="load/succession") for each in (self._drain(), self._renew())]
         work = (self._end(), self._follow_hub(), self._keep_lease(), self._report(), self._follow_trust())
         tasks = [asyncio.create_task(each, name="load/session") for each in work]
@@ -164,7 +164,7 @@ class LoadSession:
                 await self._report_addons(desired)
 
     async def _keep_lease(self) -> None:
-        """Send beats. One that was due while there was no session is sent at once, and counts from when it was due."""
+        """Send beats. A beat that was due while there was no session is sent now; its latency begins when it was due."""
         loop, beats = asyncio.get_running_loop(), self.beats
         try:
             async with asyncio.TaskGroup() as under_way:
@@ -261,7 +261,7 @@ class LoadSession:
                 self.parts.measures.fail(f"add-on: {error.reason}", error.message)
 
     async def _drain(self) -> "LoadSession":
-        """Leave when the hub asks for it. A request to move to another hub is ignored: there is one hub."""
+        """Leave when the hub requests this. Ignores a request to move to another hub, because there is only one hub."""
         while True:
             drain = await self._session.drained()
             if drain.target is None:
@@ -287,7 +287,7 @@ class LoadSession:
                 return await self._succeed()
 
     async def _succeed(self) -> "LoadSession":
-        """Open the successor and send a beat over it, as `spoke.session.runner` does; retry after a failure."""
+        """Open the next session and send a beat over it, as `spoke.session.runner` does. Retry after a failure."""
         pauses = Pauses().retry.backoff(self.parts.random)
         while True:
             try:
@@ -300,7 +300,7 @@ class LoadSession:
             await asyncio.sleep(pauses.next().total_seconds())
 
     async def send_first_beat(self, *, accepted: bool) -> None:
-        """Send the first beat if the cluster is accepted. Closes the session and raises HubLostError when it fails."""
+        """Send the first beat if the cluster is accepted. After a failure, close the session and raise HubLostError."""
         try:
             if accepted:
                 async with asyncio.timeout(SILENCE.total_seconds()):

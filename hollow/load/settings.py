@@ -1,4 +1,4 @@
-"""Settings of a load: the profile, the agents of this machine, and the limits that its results must keep."""
+"""Settings of a load: the profile, the agents of this machine, and the limits for the results."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,18 +10,18 @@ LAG_LIMIT = 0.1
 
 
 class Profile(StrEnum):
-    """What the agents do once all of them are connected."""
+    """Behaviour of the agents when all of them are connected."""
 
     JOIN = "join"
-    """Nothing: the load ends when the first beat of each agent is acknowledged."""
+    """The load ends when the first beat of each agent is acknowledged."""
     STEADY = "steady"
     """Beats and periodic status reports."""
     CHURN = "churn"
-    """As STEADY, and the status of each cluster changes."""
+    """Like STEADY, but the status of each cluster changes."""
     STORM = "storm"
-    """As STEADY, and all sessions break at once, repeatedly."""
+    """Like STEADY, but all sessions break at the same time, repeatedly."""
     FLAP = "flap"
-    """As STEADY, and a share of the agents is silent, each time another one."""
+    """Like STEADY, but a share of the agents is silent, each time another share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class Limits:
 
     lost_beats: int | None = None
     p99: float | None = None
-    """Of the latency of `LoadSettings.judged`."""
+    """Limit of the p99 of the latency `LoadSettings.judged`."""
     errors: int | None = None
     lag: float = LAG_LIMIT
-    """Of the generator itself, by its p99. A run above it, and above a tenth of the judged latency, does not count."""
+    """Limit of the p99 of the generator's own lag. A run above this and above a tenth of the judged latency does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class LoadSettings:
     name_prefix: str = "load"
     first_index: int = 0
     duration: float = 60.0
-    """Of the measurement, which begins when all agents are connected."""
+    """Duration of the measurement, which begins when all agents are connected."""
     ramp: float = 10.0
     """Time over which the agents start."""
     start_within: float = 600.0

@@ -1,4 +1,4 @@
-"""hubctl accept and deny: decisions about clusters, and the approval of the only request of a cluster that is accepted."""
+"""hubctl accept and deny: decisions about clusters. Acceptance also approves the request of a cluster that has only one."""
 
 from base64 import b64decode
 from collections.abc import Mapping
@@ -43,16 +43,16 @@ def accept(
 ) -> None:
     """Accept clusters into the fleet, and approve their certificate requests.
 
-    A cluster needs both decisions; each requires its own permission. The request is approved only if it is the only one of
-    the cluster's agent that waits, and came with a bootstrap credential for exactly this cluster name. Otherwise the command
-    lists the requests that wait, and ends with code 1; the cluster stays accepted.
+    A cluster needs both decisions; each decision requires its own permission. The command approves the request only if the
+    cluster's agent has no other waiting request, and the request came with a bootstrap credential for exactly this cluster
+    name. Otherwise it lists the waiting requests, and ends with code 1; the cluster stays accepted.
 
-    A rebuilt cluster has another UID, and the hub does not assign the name to it automatically; the condition
-    ManagedClusterDuplicated shows the request. With --rebuilt it takes over the name, with its labels and history, and the
-    certificates of the earlier cluster are revoked.
+    A rebuilt cluster has another UID. The hub does not assign the name to this cluster automatically; the condition
+    ManagedClusterDuplicated shows its request. With --rebuilt the rebuilt cluster gets the name, with its labels and history,
+    and the hub revokes the certificates of the earlier cluster.
 
-    If a cluster has two agents, the first keeps the session, and ManagedClusterDuplicated names the other. With --agent the
-    other one takes over immediately, and the certificates of the first are revoked. Neither option approves a request.
+    If a cluster has two agents, the first agent keeps the session, and ManagedClusterDuplicated names the second. With --agent
+    the second agent takes over, and the hub revokes the certificates of the first. Neither option approves a request.
 
     \b
     Examples:
@@ -112,10 +112,10 @@ def deny(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
 
 
 def approve_only_request(client: ApiClient, cluster: Mapping[str, Any], query: Mapping[str, str] | None = None) -> str:
-    """Approve the request of an accepted cluster's agent if it is the only one and its requester may act for no other cluster.
+    """Approve an accepted cluster's only agent request, if its requester may act for no other cluster.
 
-    It is approved in the revision that was checked. Returns what was done, or that nothing was to be done. Raises CommandError
-    with the requests that wait if none is approved.
+    Approves the revision that was checked. Returns what was done, or that there was nothing to do. If no request is approved,
+    raises CommandError with the waiting requests.
     """
     name = str(cluster["metadata"]["name"])
     requests = _agents_requests(client, name)
@@ -153,9 +153,9 @@ def _agents_requests(client: ApiClient, cluster: str) -> list[dict[str, Any]]:
 
 
 def _facts(client: ApiClient, cluster: str, request: dict[str, Any]) -> tuple[str, bool]:
-    """Facts about a request that an operator compares, and whether it is the cluster's own.
+    """Return facts about a request that an operator compares, and whether the request is the cluster's own.
 
-    It is if it is for an agent of this cluster and came with a bootstrap credential for exactly this cluster.
+    A request is the cluster's own if it is for its agent and came with a bootstrap credential for exactly this cluster.
     """
     from machinery import pki  # noqa: PLC0415 - slow to load
     from machinery.runtime.clock import SystemClock  # noqa: PLC0415 - likewise
@@ -174,7 +174,7 @@ def _facts(client: ApiClient, cluster: str, request: dict[str, Any]) -> tuple[st
 
 
 def _credential(client: ApiClient, user: str) -> tuple[str, str]:
-    """Description of a requester's bootstrap credential, and the only cluster that it is for; empty: none, or several."""
+    """Return a description of a requester's bootstrap credential, and its only cluster; empty: no cluster, or several."""
     identifier = parse_bootstrap_user(user)
     if identifier is None:
         return "no bootstrap credential", ""
@@ -187,7 +187,7 @@ def _credential(client: ApiClient, user: str) -> tuple[str, str]:
 
 
 def _hand_over(client: ApiClient, name: str, query: Mapping[str, str]) -> str:
-    """Give the name to the cluster that asked for it last. Raises CommandError when none did."""
+    """Give the name to the cluster that requested it last. Raises CommandError if no cluster requested it."""
     cluster = client.get(CLUSTERS.of(name))
     notes = cluster["metadata"].get("annotations") or {}
     uid = notes.get(WANTED_BY)
@@ -201,7 +201,7 @@ def _hand_over(client: ApiClient, name: str, query: Mapping[str, str]) -> str:
 def _set_accepted(
     client: ApiClient, one: ObjectReference, query: Mapping[str, str], *, accepted: bool
 ) -> tuple[str, Mapping[str, Any]]:
-    """Accept or deny the cluster, if it is not yet; return what was done, and the cluster."""
+    """Accept or deny the cluster, if this is not done yet. Return what was done, and the cluster."""
     word = "accepted" if accepted else "denied"
 
     def change(before: Mapping[str, Any]) -> dict[str, Any] | None:

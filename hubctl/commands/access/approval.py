@@ -93,7 +93,7 @@ def _decide(client: ApiClient, names: tuple[str, ...], chosen: Mapping[str, Any]
         selection = replace(selection, objects=pending)
 
     def decide(name: str, listed: Mapping[str, Any] | None) -> str:
-        """Decide a request in the revision that was listed, or else in the present one."""
+        """Decide a request in the listed revision, or else in the present revision."""
         request = listed or client.get(REQUESTS.of(name))
         decided = decisions_of(request)
         if decision in decided:
@@ -104,7 +104,7 @@ def _decide(client: ApiClient, names: tuple[str, ...], chosen: Mapping[str, Any]
         return f"{word}{suffix}"
 
     def act(one: ObjectReference) -> str:
-        """Decide the request of this name, else the pending requests of the cluster of this name."""
+        """Decide the request of this name, or the pending requests of the cluster of this name."""
         if one.listed is not None:
             return f"{one} {decide(one.name, one.listed)}"
         if client.find(one.path) is not None:
@@ -122,6 +122,6 @@ def _decide(client: ApiClient, names: tuple[str, ...], chosen: Mapping[str, Any]
 
 
 def decisions_of(request: Mapping[str, Any]) -> list[str]:
-    """The types of its conditions that decide it; empty: it is pending."""
+    """Return the types of the conditions that decide the request; empty: the request is pending."""
     conditions = (request.get("status") or {}).get("conditions") or []
     return [str(condition["type"]) for condition in conditions if condition.get("type") in ("Approved", "Denied", "Failed")]

@@ -15,9 +15,9 @@ from hubctl.output.printers import show_all
 
 POLL_SECONDS = 2.0
 ISSUING, REPLACED = "Issuing", ("Retiring", "Retired")
-"""Phases of the CA that issues, and of one that no longer does."""
+"""Phases of the CA that issues, and of a CA that no longer issues."""
 LISTED_CLUSTERS = 20
-"""Number of cluster names listed before the rest is only counted."""
+"""Number of listed cluster names; further names are only counted."""
 
 
 @click.group()
@@ -72,11 +72,11 @@ def status(client: ApiClient) -> None:
 def rotate(client: ApiClient, *, wait: bool, compromised: bool, name: str, within: timedelta, yes: bool) -> None:
     """Rotate the hub's CA: replace the issuing CA by a new one.
 
-    With --compromised the command first lists the agents that will need a new bootstrap credential: agents with a
-    certificate of the CA that are not connected, agents of earlier releases, and connected agents that stay silent for
-    longer than their lease duration. Then it asks for confirmation, unless you set --yes. Connected agents have one minute
-    to trust the new CA, and another one to renew; agents that do not respond do not delay others. With --wait the command
-    names the agents that did not complete.
+    With --compromised the command first lists the agents that will need a new bootstrap credential: agents with a certificate
+    of the CA that are not connected, agents of earlier releases, and connected agents without a heartbeat for longer than their
+    lease duration. Then it asks for confirmation, unless you set --yes. Connected agents have one minute to trust the new CA,
+    and another minute to renew; agents that do not respond do not delay others. With --wait the command names the agents that
+    did not complete both steps.
 
     \b
     Examples:
@@ -143,7 +143,7 @@ def _list(about: str, clusters: list[str], name: str) -> None:
 def _watch(client: ApiClient, name: str) -> None:
     """Print changes until the CA is retiring.
 
-    That may invalidate the credential in use. The kubeconfig is then read again: the hub rewrites the administrator's.
+    A retired CA may invalidate the credential in use. Then read the kubeconfig again: the hub rewrites the administrator's.
     """
     before: tuple[Any, ...] = ()
     while True:

@@ -22,7 +22,7 @@ def _check_known(files: KubeconfigFiles, name: str) -> None:
 
 
 def _edit_contexts(files: KubeconfigFiles, name: str, change: Callable[[list[Document]], list[Document]]) -> None:
-    """Change the contexts of the file that has this one, or of the one for new entries."""
+    """Change the contexts of the file that has this context, or of the file for new entries."""
     edit_kubeconfig(
         files.holding("contexts", name),
         lambda document: {**document, "contexts": change(list(document.get("contexts") or ()))},
@@ -55,9 +55,8 @@ def _on_files(command: Callable[..., None]) -> Callable[..., None]:
 def config() -> None:
     """Show and change the contexts of the kubeconfig. A context selects the hub and the user.
 
-    The files are those of --kubeconfig, else of $HUBCTL_KUBECONFIG, else of $KUBECONFIG (a list is merged as by kubectl),
-    else the admin.kubeconfig of a hub on this machine, else ~/.kube/config. A change is written to the file that contains the
-    changed entry.
+    The files are those of --kubeconfig, else of $HUBCTL_KUBECONFIG, else of $KUBECONFIG (a list is merged as by kubectl), else
+    the admin.kubeconfig of a hub on this machine, else ~/.kube/config. A command changes the file that contains the entry.
 
     \b
     Examples:
@@ -75,7 +74,7 @@ def config() -> None:
 @click.option("--no-headers", is_flag=True, help="Omit the column headers.")
 @_on_files
 def get_contexts(files: KubeconfigFiles, names: tuple[str, ...], output: str, *, no_headers: bool) -> None:
-    """List the contexts; * marks the current one.
+    """List the contexts; * marks the current context.
 
     \b
     Examples:

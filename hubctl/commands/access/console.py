@@ -31,17 +31,17 @@ MAX_CONFIG = 64 * 1024
 def console(client: ApiClient, port: int, *, opens: bool | None) -> None:
     """Open the hub's console in a browser, with the credential of the kubeconfig, until Ctrl-C.
 
-    The command prints a URL of this machine and forwards the browser's requests to the hub, as `kubectl proxy` does. All that
-    is done in the console is done, allowed and audited as the user of the kubeconfig (`hubctl whoami`); --as applies.
+    The command prints a URL of this machine and forwards the browser's requests to the hub, as `kubectl proxy` does. The
+    console has the rights and the audit records of the kubeconfig's user (`hubctl whoami`), or of the user of --as.
 
-    The URL contains a secret of this start: who knows it can act as this user, from this machine, until the command ends.
-    Requests without the secret, under another host name, or from pages of another origin are refused. Credentials and cookies
-    of the browser are not forwarded.
+    The URL contains a new secret: everybody on this machine who knows the URL can act as this user until the command ends. The
+    command refuses requests without the secret, under another host name, or from pages of another origin. It does not forward
+    credentials and cookies of the browser.
 
     The hub serves the console if its setting `console` is on or read-only. With read-only the hub refuses every write of
     the console; `hubctl` and `kubectl` are not affected.
 
-    On a remote machine, forward a port under the same number: `ssh -L 9000:127.0.0.1:9000 HOST`.
+    To use a remote machine, forward the port under the same number: `ssh -L 9000:127.0.0.1:9000 HOST`.
 
     \b
     Examples:

@@ -58,8 +58,8 @@ def revoke() -> None:
 def cluster(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
     """Revoke all certificates of clusters and their add-ons, and the bootstrap credentials that are bound to them.
 
-    Such a cluster cannot register again with any older bootstrap credential; it needs a new one. It stays accepted, so
-    only its certificate request needs approval.
+    To register again, a revoked cluster needs a bootstrap credential that is made later. The cluster stays accepted, so only
+    its certificate request needs approval.
 
     \b
     Examples:
@@ -84,7 +84,7 @@ def cluster(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
 @with_options(_REASON, DRY_RUN)
 @connected
 def agent(client: ApiClient, cluster_name: str, agent_id: str, **chosen: Any) -> None:
-    """Revoke the certificates of one agent of a cluster. Those of add-ons and other agents stay valid.
+    """Revoke the certificates of one agent of a cluster. Certificates of add-ons and other agents stay valid.
 
     \b
     Examples:
@@ -135,7 +135,7 @@ def bootstrap_credential(client: ApiClient, names: tuple[str, ...], **chosen: An
 
 
 def _revoke(client: ApiClient, subject: dict[str, str], chosen: Mapping[str, Any]) -> str:
-    """What was revoked, as text. Raises CommandError."""
+    """Return what was revoked, as text. Raises CommandError."""
     message = chosen["message"]
     prefix = f"{subject.get('cluster') or subject.get('bootstrapCredential') or subject.get('serial', '')[:16]}-"
     spec = {**subject, "reason": chosen["reason"], **({"message": message} if message else {})}
@@ -158,7 +158,7 @@ INDEX = "/crl"
 
 
 def show_lists(client: ApiClient, name: str | None, form: str | None) -> None:
-    """Print the lists of all CAs, or of the one whose id begins with `name`. Raises CommandError."""
+    """Print the lists of all CAs, or of the CA whose id begins with `name`. Raises CommandError."""
     form = form or "text"
     if form not in CRL_FORMATS:
         raise CommandError(f"the formats of a revocation list are {', '.join(CRL_FORMATS)}", code=2)

@@ -1,4 +1,4 @@
-"""hubctl move, rotate, release-brake, drain and uncordon: orders to agents and replicas, and their progress."""
+"""hubctl move, rotate, release-brake, drain and uncordon: commands to agents and replicas, and their progress."""
 
 import math
 import time
@@ -45,9 +45,9 @@ def move() -> None:
 def move_cluster(client: ApiClient, names: tuple[str, ...], to: str, *, cancel: bool, **chosen: Any) -> None:
     """Move clusters to another hub of their agents' hub list (see `hubctl describe cluster`).
 
-    The agent must have a valid credential for that hub. The order survives restarts of hub and agent, until the agent has
-    moved or you cancel it. Afterwards the cluster is Unknown at this hub, with the reason ManagedClusterMoved and without
-    an alarm.
+    The agent must have a valid credential for that hub. The hub keeps the request over restarts of hub and agent, until the
+    agent has moved or you cancel the move. After the move the cluster is Unknown at this hub, with the reason
+    ManagedClusterMoved and without an alarm.
 
     \b
     Examples:
@@ -74,7 +74,7 @@ def move_cluster(client: ApiClient, names: tuple[str, ...], to: str, *, cancel: 
 
 
 PER_SECOND = 20
-"""Renewals per second when several clusters are asked without --within."""
+"""Renewals per second for several clusters without --within."""
 SHORTEST_SPREAD = timedelta(minutes=1)
 POLL_SECONDS, REPLICA_POLL_SECONDS = 1.0, 0.5
 
@@ -109,9 +109,9 @@ def rotate_cluster(
 ) -> None:
     """Make the agents of clusters renew their certificates and those of their add-ons, with new keys.
 
-    No beat is lost. The order persists: an absent agent renews when it reconnects. Without --within, one named cluster renews
-    at once, and several spread the renewals to about twenty per second. Agents with the driver csr do not receive the order
-    and renew by their own rules.
+    No beat is lost. The hub stores the request: an absent agent renews when it reconnects. Without --within, one named cluster
+    renews immediately, and several clusters renew at about twenty per second. Agents with the driver csr do not receive the
+    request and renew by their own rules.
 
     \b
     Examples:
@@ -143,7 +143,7 @@ def rotate_cluster(
 
 
 def _wait_for_renewals(client: ApiClient, clusters: Sequence[ObjectReference], timeout: timedelta | None) -> None:
-    """Raises CommandError when it takes too long. A cluster without a certificate, or deleted meanwhile, counts as renewed."""
+    """Raises CommandError if this takes too long. A cluster without a certificate, or deleted meanwhile, counts as renewed."""
     until = _deadline(timeout)
     waiting, shown = list(clusters), -1
     while True:
@@ -187,8 +187,8 @@ def _deadline(timeout: timedelta | None) -> float:
 def release_brake(client: ApiClient) -> None:
     """Release the brake: for silent clusters the hub sets taints, raises alarms, and marks and removes stale ones again.
 
-    The brake activates when a large share of the fleet becomes silent at once; `hubctl get fleet` shows it. After a release
-    it counts only clusters that become silent later.
+    The brake activates when a large share of the fleet becomes silent at the same time; `hubctl get fleet` shows the brake.
+    After a release only clusters that become silent later count.
 
     \b
     Examples:
@@ -205,7 +205,7 @@ def release_brake(client: ApiClient) -> None:
 
 
 CONFIRMING_REPORTS = 2
-"""More reports than this must show no session; the replica knew the order at the latest when it sent the second one."""
+"""More reports than this must show no session. The replica has read the request at the latest before its second report."""
 
 
 @click.group()
@@ -249,9 +249,9 @@ def drain_replica(
 ) -> None:
     """Move the sessions of replicas to other replicas. They accept no new sessions until `hubctl uncordon` or a restart.
 
-    No beat is lost: an agent ends its session after a beat on the new one. The replica is not ready in the meantime, so
-    load balancers choose other replicas. It still serves operators and tools, and a leader stays the leader. To stop the
-    process, send SIGTERM. The hub refuses to drain the last replica that accepts sessions.
+    No beat is lost: an agent ends its session after a beat on the new session. A drained replica is not ready, so load
+    balancers choose other replicas. It still serves operators and tools, and a leader stays the leader. To stop the process,
+    send SIGTERM. The hub refuses to drain the last replica that accepts sessions.
 
     \b
     Examples:
@@ -296,7 +296,7 @@ def _post_drain(client: ApiClient, spec: dict[str, Any], words: str, chosen: Map
 
 
 def _wait_until_empty(client: ApiClient, name: str, timeout: timedelta | None) -> None:
-    """Raises CommandError when it takes too long, or the order is cancelled."""
+    """Raises CommandError if this takes too long, or the drain is cancelled."""
     until = _deadline(timeout)
     empty: set[str] = set()
     shown = -1

@@ -77,8 +77,8 @@ def enable(
 ) -> None:
     """Enable add-ons on clusters: create a ManagedClusterAddOn in the namespace of each cluster.
 
-    On an existing ManagedClusterAddOn only --install-namespace and --annotate are set. The hub installs nothing; that is
-    the task of the add-on's manager.
+    On an existing ManagedClusterAddOn the command sets only --install-namespace and --annotate. The hub installs nothing,
+    because the add-on's manager does this.
 
     \b
     Examples:

@@ -85,17 +85,17 @@ def create() -> None:
 def bootstrap_kubeconfig(client: ApiClient, output: str, **chosen: Any) -> None:
     """Create a bootstrap kubeconfig for `spoke run --bootstrap-kubeconfig`.
 
-    Set --cluster, --cluster-pattern or --cluster-set; a set can be combined with either. Cluster set and labels of the
-    credential override those of the agent. `hubctl get bootstrap-credentials` and `hubctl describe bootstrap-credential ID`
-    show its uses, `hubctl revoke bootstrap-credential ID` revokes it.
+    Set --cluster, --cluster-pattern or --cluster-set; a set can be combined with a name or pattern. Cluster set and labels of
+    the credential override those of the agent. `hubctl get bootstrap-credentials` and `hubctl describe bootstrap-credential ID`
+    show the uses of a credential, `hubctl revoke bootstrap-credential ID` revokes it.
 
     The private key is generated locally and stays in the file (mode 0600); the hub receives only a certificate request.
 
-    With --attest-issuer the cluster must attest its identity: its agent sends a ServiceAccount token, the hub verifies it
-    with the issuer's keys and binds the cluster name to that issuer. On the cluster, kubectl get --raw
+    With --attest-issuer the cluster must attest its identity: its agent sends a ServiceAccount token, and the hub verifies the
+    token with the issuer's keys and binds the cluster name to this issuer. On the cluster, kubectl get --raw
     /.well-known/openid-configuration shows the issuer, kubectl get --raw /openid/v1/jwks its keys.
 
-    With --token the file contains a bearer token for the HTTPS address, and no gRPC address: for an unmodified agent of
+    With --token the file contains a bearer token for the HTTPS address, and no gRPC address. Use it for an unmodified agent of
     Open Cluster Management (driver csr). The hub creates the token, stores only its hash, and returns it once.
 
     \b
@@ -128,7 +128,7 @@ def bootstrap_kubeconfig(client: ApiClient, output: str, **chosen: Any) -> None:
 
 
 def _admitted(spec: Mapping[str, Any]) -> str:
-    """The clusters or agents that may join, as text."""
+    """Return the clusters or agents that may join, as text."""
     if "clusterName" in spec:
         return f'cluster "{spec["clusterName"]}"'
     uses = spec.get("uses")
@@ -154,7 +154,7 @@ def endpoints_of(chosen: Mapping[str, Any]) -> tuple[str, str]:
 def create_kubeconfig(
     client: ApiClient, spec: Mapping[str, Any], endpoints: tuple[str, str], *, allow_loopback: bool
 ) -> tuple[bytes, str]:
-    """Create a credential; return it as a kubeconfig with its expiry. Raises CommandError and then deletes the credential.
+    """Create a credential and return it as a kubeconfig with its expiry. After a failure, delete it and raise CommandError.
 
     `endpoints`: as from `endpoints_of`.
     """

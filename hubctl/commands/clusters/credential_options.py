@@ -23,7 +23,7 @@ LOOPBACK = "a loopback address, which is valid on one machine only"
 
 
 def check_endpoints(server: str, grpc_server: str) -> None:
-    """Raises CommandError for an address that is not reachable from everywhere. Empty ones are not checked."""
+    """Raises CommandError for an address that is not reachable from everywhere. Does not check empty addresses."""
     checks = (
         (urlsplit(server).hostname or "", "https_advertised", "--server https://HOST:PORT"),
         (split_host(grpc_server)[0] if grpc_server else "", "grpc_advertised", "--grpc-server HOST:PORT"),
@@ -39,7 +39,7 @@ def check_endpoints(server: str, grpc_server: str) -> None:
 
 
 def unreachable(host: str) -> str | None:
-    """Why `host` is no address for another machine, as in "is ..."; None if nothing is known against it."""
+    """Return why other machines cannot use the address `host`, as in "is ..."; None: no reason is known."""
     name = host.strip("[]").rstrip(".").lower()
     address = _address(name)
     if isinstance(address, IPv6Address) and address.ipv4_mapped:
@@ -64,7 +64,7 @@ def unreachable(host: str) -> str | None:
 
 
 def _address(name: str) -> IPv4Address | IPv6Address | None:
-    """The address in `name`, in any notation that the C library accepts (`127.1`, `0x7f000001`)."""
+    """Return the address in `name`, in any notation that the C library accepts (`127.1`, `0x7f000001`)."""
     with suppress(ValueError):
         return ip_address(name.partition("%")[0])
     with suppress(OSError):
@@ -86,7 +86,7 @@ def split_host(address: str) -> tuple[str, int | None]:
 
 
 def credential_spec(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of a BootstrapCredential, without its certificate request. Empty values are omitted."""
+    """Return the spec of a BootstrapCredential, without its certificate request and without empty values."""
     from machinery.identity import cluster_name  # noqa: PLC0415 - start-up time
 
     with usage_errors():
@@ -139,7 +139,7 @@ def grpc_address(address: str | None) -> str:
 
 
 def _lifetime_seconds(text: str) -> int | None:
-    """None: the hub's default."""
+    """Return the validity in seconds; None: the hub's default."""
     if not text:
         return None
     try:

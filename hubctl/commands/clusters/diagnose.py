@@ -39,10 +39,10 @@ def diagnose() -> None:
 def cluster(client: ApiClient, names: tuple[str, ...], output: str | None, **chosen: Any) -> None:
     """Check the registration and state of a cluster step by step, and suggest how to fix the first error.
 
-    The steps: the hub's leader, the cluster and its bootstrap credential, acceptance, the certificate request, the certificate,
-    the hub that its agent reports to, the session, the beats, the clock, its API server, its add-ons, the brake, flaps. For
-    a name that never registered, the hub searches the bootstrap credentials. The command uses only data of the hub; run
-    `spoke doctor` on the cluster to check the connection to the hub.
+    The steps check the hub's leader, the cluster and its bootstrap credential, acceptance, the certificate request, the
+    certificate, the hub to which the agent reports, the session, the beats, the clock, the API server, the add-ons, the brake
+    and flaps. For a name that never registered, the hub searches the bootstrap credentials. The command uses only data of the
+    hub; run `spoke doctor` on the cluster to check the connection to the hub.
 
     Exit codes: 0 all clusters are Available without errors; 6 a cluster is not; 1 to 5 the diagnosis failed.
 
@@ -73,7 +73,7 @@ def cluster(client: ApiClient, names: tuple[str, ...], output: str | None, **cho
 
 
 def lines(document: Mapping[str, Any], *, color: bool) -> Iterator[str]:
-    """The diagnosis: a line for each step, with advice below those that failed."""
+    """Return the diagnosis: a line for each step, with advice below failed steps."""
     status = document.get("status") or {}
     steps: Sequence[Mapping[str, str]] = status.get("steps") or ()
     width = max((len(step["step"]) for step in steps), default=0)

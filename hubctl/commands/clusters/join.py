@@ -88,7 +88,7 @@ def is_join(documents: list[Any]) -> bool:
 
 
 def _reachable_cluster(kubeconfig: str, context: str | None) -> ApiClient:
-    """A client of the cluster, which has answered a request. Raises CommandError."""
+    """Return a client of the cluster after a successful request. Raises CommandError."""
     client = client_of(kubeconfig, context)
     try:
         client.get("/version")
@@ -100,7 +100,7 @@ def _reachable_cluster(kubeconfig: str, context: str | None) -> ApiClient:
 
 
 def manifests_of(namespace: str, image: str, kubeconfig: bytes) -> list[Manifest]:
-    """The agent's objects in order of creation, with its namespace, image and bootstrap kubeconfig."""
+    """Return the agent's objects in order of creation, with namespace, image and bootstrap kubeconfig."""
     from machinery.meta import bounded_yaml  # noqa: PLC0415 - only for manifests
 
     text = MANIFESTS.read_text().replace(IMAGE, image).replace(NAMESPACE, namespace)
@@ -115,7 +115,7 @@ def manifests_of(namespace: str, image: str, kubeconfig: bytes) -> list[Manifest
 
 
 def default_image() -> str:
-    """The image with hubctl's own version; `latest` for a source tree."""
+    """Return the image with hubctl's own version; `latest` for a source tree."""
     return f"{DEFAULT_IMAGE}:{'latest' if '+' in version() else version()}"
 
 

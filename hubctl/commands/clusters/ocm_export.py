@@ -25,8 +25,8 @@ EXPORTED = {"ManagedClusterSet", "ManagedCluster", "Namespace", "ManagedClusterS
 def export(client: ApiClient, names: tuple[str, ...], output: str | None, *, to_ocm: bool, **chosen: Any) -> None:
     """Write the inventory as manifests for an OCM hub: cluster sets, clusters, namespaces, bindings, add-ons.
 
-    They contain no status, no certificates, and no labels or annotations of this project. NAME or --selector select clusters
-    with their add-ons. OCM's agents register at that hub with its own bootstrap kubeconfig.
+    The manifests contain no status, no certificates, and no labels or annotations of this project. NAME or --selector select
+    clusters with their add-ons. OCM's agents register with a bootstrap kubeconfig of the OCM hub.
 
     \b
     Examples:

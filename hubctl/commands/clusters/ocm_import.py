@@ -34,14 +34,14 @@ from machinery.product import NAME
 BOUND_ONLY = "hub.open-cluster-management.io/bound-credentials-only"
 ACCEPTED_ON = "open-cluster-management.io/automatically-accepted-on"
 LEASE, USUAL_PERIOD = "managed-cluster-lease", timedelta(seconds=60)
-"""The lease of a cluster, and the period of its renewals if the cluster names none."""
+"""The name of a cluster's lease, and the default period of its renewals."""
 SOONEST = 0.9
-"""Part of the period within which no single agent renews twice."""
+"""Share of the period within which one agent does not renew twice."""
 LONGEST_PAUSE = 10.0
 """Seconds between two reads of the leases."""
 CREATED, UNCHANGED, DIFFERS, FAILED = "created", "unchanged", "differs", "failed"
 MANY = 3
-"""Above this number of clusters the next steps are printed once, with NAME."""
+"""Above this number of clusters the command prints the next steps only once, with NAME."""
 INSTALL = (
     f"hubctl join {{0}} -n {NAME}-agent --apply {{0}}.kubeconfig",
     "hubctl accept {0}   # when its certificate request is there: hubctl get csr -w",
@@ -51,7 +51,7 @@ RETIRE = (
     "kubectl --kubeconfig {0}.kubeconfig -n open-cluster-management scale deployment klusterlet --replicas 0",
     "kubectl --kubeconfig {0}.kubeconfig -n open-cluster-management-agent scale deployment --all --replicas 0",
 )
-"""Stops OCM's operator and agents, and keeps what they have applied."""
+"""Stops OCM's operator and agents, and keeps the objects that they have applied."""
 
 
 @click.command("import")
@@ -72,10 +72,10 @@ def import_inventory(
 ) -> None:
     """Create the inventory of an OCM hub on this hub: clusters, cluster sets, their bindings, and add-ons.
 
-    Clusters keep labels, annotations, taints and acceptance. A cluster that is or was accepted there can register here only
-    with a bootstrap credential for its name alone. NAME or --selector select clusters with their add-ons; sets and bindings
-    are always imported. Nothing is changed on the OCM hub, and nothing that exists here: a second run creates what is missing
-    and shows what differs.
+    Clusters keep labels, annotations, taints and acceptance. A cluster that is or was accepted at the OCM hub can register only
+    with a bootstrap credential for exactly its name. NAME or --selector select clusters with their add-ons; sets and bindings
+    are always imported. The command changes nothing on the OCM hub and no existing object: a second run creates missing objects
+    and shows differences.
 
     The command then prints the next steps. It fails if two agents renew the lease of one cluster on the OCM hub.
 
@@ -107,25 +107,25 @@ def import_inventory(
 
 
 Outcome = tuple[InventoryItem, str, str]
-"""An object, what became of it, and details."""
+"""An object, the outcome, and details."""
 
 
 @dataclass
 class InventoryImport:
-    """Creates objects that are missing here. `here`: what exists, by `InventoryItem.key`."""
+    """Creates objects that are missing at this hub. `here`: existing objects, by `InventoryItem.key`."""
 
     client: ApiClient
     here: Mapping[tuple[str, str, str], InventoryItem]
     dry_run: bool
     not_yet: set[str] = field(default_factory=set)
-    """Namespaces that a dry run has not created, so that the hub cannot check what belongs into them."""
+    """Namespaces that a dry run has not created, so that the hub cannot check the objects in them."""
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     """Outcomes by noun."""
 
     def create(self, found: Sequence[InventoryItem]) -> int:
-        """Create what is missing, one kind after the other; print changes and counts. Returns how many objects failed.
+        """Create missing objects, one kind after the other. Print changes and counts. Returns how many objects failed.
 
-        Raises CommandError when the hub stays unreachable.
+        Raises CommandError if the hub stays unreachable.
         """
         made_by_hub = {each.name for each in found if each.is_accepted}
         for _, group in groupby(with_namespaces(found, made_by_hub), lambda each: each.kind):
@@ -172,7 +172,7 @@ def _decided(item: InventoryItem) -> Manifest:
 
 
 def _print_steps(clusters: Sequence[InventoryItem], here: Mapping[tuple[str, str, str], InventoryItem]) -> None:
-    """Print what is left to do for clusters that are not Available here, or still Available on the OCM hub."""
+    """Print the next steps for clusters that are not Available at this hub, or are still Available at the OCM hub."""
     joined = {name for (_, _, name), each in here.items() if each.status_of(AVAILABLE) == "True" and each.kind == CLUSTERS}
     new = [each.name for each in clusters if each.name not in joined]
     old = [each.name for each in clusters if each.name in joined and each.status_of(AVAILABLE) == "True"]
@@ -195,7 +195,7 @@ class Renewal(NamedTuple):
 
 
 def second_agent(renewals: Iterable[Renewal], period: timedelta) -> str:
-    """Why two agents renew a lease; empty if nothing shows it. An agent waits for at least `period` between renewals."""
+    """Return the sign that two agents renew a lease, or "". An agent waits for at least `period` between renewals."""
     for before, after in pairwise(sorted(set(renewals))):
         if before[1:] != after[1:]:
             return f'after {before.writer} (holder "{before.holder}") {after.writer} (holder "{after.holder}") renewed it'
@@ -206,7 +206,7 @@ def second_agent(renewals: Iterable[Renewal], period: timedelta) -> str:
 
 
 class LeaseObserver:
-    """Reads the leases of clusters on the OCM hub, several times."""
+    """Reads the leases of clusters on the OCM hub repeatedly."""
 
     def __init__(self, client: ApiClient, clusters: Iterable[InventoryItem]) -> None:
         self._client = client
@@ -225,7 +225,7 @@ class LeaseObserver:
                 known.add(Renewal(parse_time(spec["renewTime"]), str(spec.get("holderIdentity") or ""), writer))
 
     def watch(self, duration: timedelta) -> None:
-        """Read them until the time is over, and at least once. Raises CommandError."""
+        """Read all leases repeatedly for `duration`, at least once. Raises CommandError."""
         pause, ends = min(LONGEST_PAUSE, duration.total_seconds() / 10), time.monotonic() + duration.total_seconds()
         self.look()
         while time.monotonic() < ends:
@@ -233,7 +233,7 @@ class LeaseObserver:
             self.look()
 
     def report(self) -> int:
-        """Print the clusters with two agents there, and counts; return the number of such clusters."""
+        """Print the clusters with two agents at the OCM hub, and counts. Return the number of these clusters."""
         doubled = {name: second_agent(each, self._periods[name]) for name, each in self._renewals.items()}
         for name, why in doubled.items():
             if why:

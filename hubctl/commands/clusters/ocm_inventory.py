@@ -1,4 +1,4 @@
-"""The inventory that this hub and an OCM hub have in common: how it is listed, copied to another hub, and compared."""
+"""The inventory that this hub and an OCM hub have in common: functions that list, copy and compare it."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +12,9 @@ from hubctl.errors import MISUSED, CommandError
 from machinery.product import GROUP_SUFFIX
 
 ADDONS_BEFORE = replace(ADDONS, group_version=ADDONS.group_version.replace("v1beta1", "v1alpha1"))
-"""Add-ons as hubs before v1beta1 serve them."""
+"""The resource of add-ons at hubs without v1beta1."""
 NOT_COPIED = (f"hub.{GROUP_SUFFIX}/", f"feature.{GROUP_SUFFIX}/addon-", "kubectl.kubernetes.io/last-applied-configuration")
-"""Prefixes of labels and annotations that only one hub has a use for, or that each hub derives from its add-ons."""
+"""Prefixes of labels and annotations that only one hub uses, or that each hub derives from its add-ons."""
 AVAILABILITY_TAINTS = (f"cluster.{GROUP_SUFFIX}/unreachable", f"cluster.{GROUP_SUFFIX}/unavailable")
 """Keys of taints that each hub sets by itself."""
 PREDEFINED_SETS = ("default", "global")
@@ -23,7 +23,7 @@ ACCEPTED, AVAILABLE = "HubAcceptedManagedCluster", "ManagedClusterConditionAvail
 
 @dataclass(frozen=True, slots=True)
 class InventoryItem:
-    """One object; as text, it is named as in messages. `found`: as its hub listed it."""
+    """One object. Its text is its name in messages. `found`: the object as its hub listed it."""
 
     kind: ResourceKind
     found: Mapping[str, Any]
@@ -41,22 +41,22 @@ class InventoryItem:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What identifies it on both hubs."""
+        """The key that identifies the object on both hubs."""
         return self.kind.plural, self.namespace, self.name
 
     @property
     def is_accepted(self) -> bool:
-        """Of a cluster: whether it is accepted."""
+        """Whether a cluster is accepted."""
         return (self.found.get("spec") or {}).get("hubAcceptsClient") is True
 
     def status_of(self, condition: str) -> str:
-        """The status of a condition; empty if it does not have it."""
+        """Return the status of a condition; empty: the object does not have the condition."""
         known = (self.found.get("status") or {}).get("conditions") or ()
         return next((str(each.get("status")) for each in known if each.get("type") == condition), "")
 
     @property
     def manifest(self) -> Manifest:
-        """A copy for another hub: name, labels, annotations and spec, without what a hub derives."""
+        """Return a copy for another hub: name, labels, annotations and spec, without values that a hub derives."""
         before, metadata = self.found["metadata"], {"name": self.name}
         metadata |= {"namespace": self.namespace} if self.namespace else {}
         parts = {part: _copied(before.get(part) or {}) for part in ("labels", "annotations")}
@@ -79,7 +79,7 @@ def _copied(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_inventory(client: ApiClient, names: Sequence[str], selector: str) -> list[InventoryItem]:
-    """Sets, clusters, bindings and add-ons of a hub, in order of creation. Reads only.
+    """Read sets, clusters, bindings and add-ons of a hub, in order of creation.
 
     `names`, `selector`: the clusters; none: all. Sets and bindings are read in any case, without the predefined sets. Raises
     CommandError.
@@ -104,7 +104,7 @@ def read_inventory(client: ApiClient, names: Sequence[str], selector: str) -> li
 
 
 def with_namespaces(found: Sequence[InventoryItem], known: Collection[str] = ()) -> list[InventoryItem]:
-    """The inventory with the namespaces of its bindings and add-ons before these, except the `known` ones."""
+    """Return the inventory with the namespaces of bindings and add-ons before them, except `known` namespaces."""
     labels = {each.namespace: {CLUSTER_LABEL: each.namespace} for each in found if each.kind.plural == ADDONS.plural}
     names = dict.fromkeys(each.namespace for each in found if each.namespace and each.namespace not in known)
     new = [InventoryItem(NAMESPACES, {"metadata": {"name": name, "labels": labels.get(name)}}) for name in names]
@@ -112,7 +112,7 @@ def with_namespaces(found: Sequence[InventoryItem], known: Collection[str] = ())
 
 
 def differences(wanted: Any, here: Any, path: str = "") -> Iterator[str]:
-    """Paths of values in `wanted` that `here` lacks or has otherwise; what only `here` has is no difference."""
+    """Return the paths of values in `wanted` that `here` lacks or that differ. Values only in `here` are no difference."""
     if isinstance(wanted, Mapping) and isinstance(here, Mapping):
         for name, value in wanted.items():
             step = name if name.isidentifier() else f'["{name}"]'

@@ -66,9 +66,9 @@ def apply_manifests(
     force: bool,
     dry_run: bool = False,
 ) -> None:
-    """Apply all in order, also after a failure; print the result of each. Raises CommandError.
+    """Apply all manifests in order, also after a failure. Print each result. Raises CommandError.
 
-    `namespace`: for objects without one. `manager`: the field manager; `force`: it takes over the fields of others.
+    `namespace`: for objects without a namespace. `manager`: the field manager. `force`: take over fields of other managers.
     """
     catalogue = Catalogue(client)
     query = {"fieldManager": manager, "force": "true" if force else "false", "fieldValidation": "Strict"}

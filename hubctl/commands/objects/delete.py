@@ -1,4 +1,4 @@
-"""hubctl delete: deletes objects of any kind, and by force clusters that will never answer."""
+"""hubctl delete: deletes objects of any kind, and by force clusters that no longer answer."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,11 +30,11 @@ OWN_FINALIZER = "/resource-cleanup"
 @click.option("--timeout", default="5m", show_default=True, metavar="DURATION", help="Maximum time for --wait.")
 @connected
 def delete(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
-    """Delete objects from the hub. KIND is one of those of `hubctl get`, or KIND/NAME stands for both.
+    """Delete objects from the hub. KIND is a kind of `hubctl get`; you can also write KIND/NAME.
 
-    The add-ons of a deleted cluster are removed first, in the order of their priorities; `hubctl describe cluster` shows
-    what remains. The hub revokes the cluster's certificates and the bootstrap credentials of its name alone; it changes
-    nothing in the cluster itself. A warning names each other credential with which the cluster can return. A deleted
+    The hub first removes the add-ons of a deleted cluster, in the order of their priorities; `hubctl describe cluster` shows
+    which remain. The hub revokes the cluster's certificates and the bootstrap credentials for exactly its name, but changes
+    nothing in the cluster itself. A warning names each other credential with which the cluster can register again. A deleted
     bootstrap credential is revoked and no longer listed; `hubctl revoke` keeps it in the list.
 
     \b
@@ -86,7 +86,7 @@ def _delete(client: ApiClient, one: ObjectReference, chosen: dict[str, Any]) -> 
 
 
 def _forced(client: ApiClient, one: ObjectReference, query: dict[str, str]) -> dict[str, Any]:
-    """Warn, delete the cluster, then force the deletion. The annotation comes last, so that no surviving cluster gets it."""
+    """Warn, delete the cluster, then force the deletion. The annotation comes last: a cluster that stays must not get it."""
     before, name = client.get(one.path), one.name
     addons = [str(addon["metadata"]["name"]) for addon in client.get(ADDONS.within(name)).get("items") or []]
     held = [str(each) for each in before["metadata"].get("finalizers") or [] if not each.endswith(OWN_FINALIZER)]

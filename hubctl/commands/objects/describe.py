@@ -25,13 +25,13 @@ NO_SESSION = "(no session)"
 INDENT = "  "
 NONE = "<none>"
 HUBS, MOVE_TO = "hub.open-cluster-management.io/hubs", "hub.open-cluster-management.io/move-to"
-"""Annotations: the hubs that the agent reports, as JSON; the hub that it is asked to move to."""
+"""Annotations: the hubs that the agent reports, as JSON, and the hub to which the agent must move."""
 TRANSITIONS_SHOWN = 10
 """Number of availability changes shown."""
 
 
 class KindGroup(click.Group):
-    """Accepts a kind as a command: kinds with their own page by any of their words, the others by `anything`."""
+    """Accepts a kind as a command: kinds with their own page by any of their words, other kinds by `anything`."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         word, slash, name = args[0].partition("/")
@@ -111,7 +111,7 @@ def bootstrap_credential(client: ApiClient, name: str) -> None:
 def lines(
     document: Mapping[str, Any], row: Mapping[str, str], requests: Mapping[str, Any], *, color: bool = False
 ) -> list[str]:
-    """The description. `row` holds the cluster's table cells by column name."""
+    """Return the description. `row` has the cluster's table cells by column name."""
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     annotations, agent, age = metadata.get("annotations") or {}, row.get("Agent", ""), row.get("Last Beat", "")
     facts = [
@@ -162,7 +162,7 @@ HUB_TITLES = {"Name": "name", "State": "state", "ID": "id", "URL": "url", "Crede
 
 
 def _hubs(annotation: str, *, color: bool) -> list[str]:
-    """The agent's hubs in the order of preference; empty if it reports none."""
+    """Return the agent's hubs, the preferred hub first; empty: the agent reports no hubs."""
     try:
         found = json.loads(annotation)
     except ValueError:
@@ -192,7 +192,7 @@ def _entries(
     missing: str | None = None,
     color: bool = False,
 ) -> list[str]:
-    """A section with a row for each entry. `titles`: the key of each column; `missing`: the text for empty values."""
+    """Return a section with a row for each entry. `titles`: the key of each column. `missing`: the text for empty values."""
     rows = [
         [cell_text(entry.get(key) if missing is None else entry.get(key) or missing) for key in titles.values()]
         for entry in entries
@@ -267,7 +267,7 @@ def anything(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
 
 
 def object_lines(one: ObjectReference, document: Mapping[str, Any]) -> Iterator[str]:
-    """The object completely; for a Secret, only the size of each value."""
+    """Return the complete object; for a Secret, only the size of each value."""
     metadata = document["metadata"]
     yield f"Name:         {metadata['name']}"
     yield from ([f"Namespace:    {metadata['namespace']}"] if metadata.get("namespace") else [])

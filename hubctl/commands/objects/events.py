@@ -20,7 +20,7 @@ from machinery.meta.timestamps import format_micro_time
 PATH = "/api/v1/{}events"
 TITLES = ("Last Seen", "Type", "Reason", "Object", "Message")
 TYPICAL_ROW = (("", "Warning", "ManagedClusterUnavailable", "managedcluster/" + 9 * "x", ""),)
-"""Widens the columns so that later rows align with the first."""
+"""A row that widens the columns, so that later rows align with the first row."""
 
 
 @click.command()
@@ -80,14 +80,14 @@ def _selector(client: ApiClient, about: str, types: str) -> str:
 
 
 def last_seen(event: Mapping[str, Any]) -> str:
-    """The time of the last occurrence to the second, in one format for all Events."""
+    """Return the time of the last occurrence to the second, in one format for all Events."""
     series = (event.get("series") or {}).get("lastObservedTime")
     found = str(series or event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp"))
     return f"{found[:19]}Z"
 
 
 class EventRows(Printer):
-    """Prints Events as a table; later ones are appended. The deletion of old ones is ignored."""
+    """Prints Events as a table, appends later Events, and ignores the deletion of old Events."""
 
     def __init__(self) -> None:
         self._layout: Layout | None = None

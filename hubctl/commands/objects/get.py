@@ -77,17 +77,17 @@ def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     KIND is any kind that the hub serves (see `hubctl api-resources`), or several, separated by commas; KIND/NAME is one
     object.
 
-    Clusters are shown with the age of the last beat and its agent. AGENT is "(no session)" as soon as the agent's session
-    has ended; AVAILABLE becomes Unknown when the grace ends. Agents with the driver csr have no session. With -w a row is
-    printed again when a session opens or ends; `hubctl get sessions -w` shows the sessions alone.
+    The table of clusters contains the age of the last beat and its agent. AGENT is "(no session)" as soon as the agent's
+    session has ended; AVAILABLE becomes Unknown when the grace period ends. Agents with the driver csr have no session. With
+    -w, hubctl prints a row again when a session opens or ends; `hubctl get sessions -w` shows only sessions.
 
     A condition compares name, version, version.minor, cpu, memory, nodes, age, set, accepted, available, reason, flaps, joined,
     clockSynced, agentVersion, driver, lastBeat, connected, replica, certificateExpiresIn and the entries of labels, claims,
     taints, addons, conditions, capacity and allocatable, as in labels["env"] == "prod", with ==, !=, <, <=, >, >=, in, && and
     ||, !, has(), startsWith(), endsWith(), contains() and matches(), whose argument is a glob (* and ?) for the whole text, and
-    with =~ and !~ for regular expressions (RE2) for the whole text.
-    A value that a cluster does not have is unknown, and an unknown condition selects nothing. --sort-by and --group-by take
-    the same names; clusters without the value are sorted last.
+    with =~ and !~ for regular expressions (RE2) for the whole text. A value that a cluster does not have is unknown; a cluster
+    with an unknown condition is not selected. --sort-by and --group-by accept the same names; clusters without the value are
+    sorted last.
 
     \b
     Forms (-o):
@@ -146,7 +146,7 @@ def _shortened(total: str | None) -> str | None:
 
 
 class GetCommand:
-    """Prints objects, counts or changes, as the options ask for."""
+    """Prints objects, counts or changes, depending on the options."""
 
     def __init__(self, client: ApiClient, chosen: Mapping[str, Any]) -> None:
         """Raises CommandError for options that exclude each other."""
@@ -165,7 +165,7 @@ class GetCommand:
         self._query = {**TargetScope.of(chosen).query, "at": moment(chosen["at"])}
 
     def run(self, targets: list[Target]) -> None:
-        """Raises CommandError, also for targets that the options do not fit."""
+        """Raises CommandError, also if the options do not fit the targets."""
         if self._chosen["group_by"] or self._chosen["count"] or self._chosen["sum"]:
             self._show_counts(targets)
             return
@@ -239,7 +239,7 @@ class GetCommand:
         printers[0].first({**LIST, "items": [item for answer in found for item in items_of(answer)]})
 
     def _show(self, target: Target, printer: Printer) -> None:
-        """Print the objects that exist, even if others of the named ones do not."""
+        """Print the named objects that exist, even if others do not exist."""
         if not target.names:
             printer.pages(self._pages(target, printer.accept))
             return
@@ -259,7 +259,7 @@ class GetCommand:
         return pages(self._client, path, query, accept=accept, limit=self._chosen["limit"])
 
     def _fetch(self, target: Target, accept: str, found: list[dict[str, Any]]) -> None:
-        """Append each named object to `found`, also after failures. Raises CommandError for a missing one."""
+        """Append each named object to `found`, also after failures. Raises CommandError for a missing object."""
         get = self._client.find if self._chosen["ignore_not_found"] else self._client.get
 
         def fetch(name: str) -> dict[str, Any] | None:

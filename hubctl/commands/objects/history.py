@@ -22,12 +22,12 @@ from machinery.meta.differences import differences, readable
 
 TITLES = ("Time", "Revision", "By", "What")
 DERIVED_FIELDS = ("lastTransitionTime", "message")
-"""Ends of the paths of fields that follow from others, shown only with -o wide."""
+"""Ends of the paths of fields that are derived from other fields. Only -o wide shows them."""
 INTERNAL_FIELDS = tuple(
     f'metadata.annotations["hub.open-cluster-management.io/{name}"]'
     for name in ("hubs", "cluster-uid", "given-to-agent", "second-agent-refused", "wanted-by-uid")
 )
-"""Paths of annotations that hub and agent keep for themselves, shown only with -o wide."""
+"""Paths of internal annotations of hub and agent. Only -o wide shows them."""
 MAX_VALUE_LENGTH = 60
 """Largest number of characters of a shown value."""
 SECONDS = len("2026-11-01T12:00:00")
@@ -107,7 +107,7 @@ def _changes(client: ApiClient, path: str, query: Mapping[str, str]) -> dict[str
 
 
 class HistoryPrinter(Printer):
-    """Prints a line for every field of every change, the oldest first; fetches new ones whenever the watch reports one."""
+    """Prints a line for every field of every change, the oldest first. Fetches new changes when the watch reports a change."""
 
     def __init__(self, client: ApiClient, path: str, bounds: Mapping[str, str], chosen: Mapping[str, Any]) -> None:
         self._client = client
@@ -136,7 +136,7 @@ class HistoryPrinter(Printer):
 
 
 def lines(change: Mapping[str, Any], *, wide: bool) -> Iterator[tuple[str, str, str, str]]:
-    """The rows of one change; only the first has time, revision and user. None if only bookkeeping has changed."""
+    """Return the rows of one change; only the first row has time, revision and user. None: only bookkeeping has changed."""
     time = str(change["time"])
     head = (time if wide else f"{time[:SECONDS]}Z", str(change["revision"]), printable(str(change["actor"])))
     kind = {"ADDED": "added", "DELETED": "deleted"}.get(change["type"])
@@ -166,7 +166,7 @@ def field_line(field: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    """The value on one line, shortened."""
+    """Return the shortened value on one line."""
     text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     return text if len(text) <= MAX_VALUE_LENGTH else f"{text[: MAX_VALUE_LENGTH - 3]}..."
 

@@ -94,8 +94,8 @@ LOG_LEVEL = "/debug/flags/v"
 def log_level(client: ApiClient, level: str | None, duration: str | None) -> None:
     """Show the hub's log level, or change it temporarily on all replicas; `reset` restores it.
 
-    Each replica applies the level within three seconds and restores the previous one by itself. If the database is
-    unavailable, send SIGUSR2 to the process: the first signal sets the level debug, the second restores the level.
+    Each replica applies the level within three seconds and later restores the previous level itself. If the database is
+    unavailable, send SIGUSR2 to the process: the first signal sets the level debug, the second signal restores the level.
 
     \b
     Examples:
@@ -125,8 +125,8 @@ NAME, VARIABLE = "hubctl", "_HUBCTL_COMPLETE"
 def completion(shell: str) -> None:
     """Print a script for shell completion of commands, options, kinds and object names.
 
-    Names are queried from the hub of the current kubeconfig, and omitted if it does not answer within two seconds. kubectl
-    completes `kubectl hub` if the program kubectl_complete-hub is in the PATH.
+    The script queries names from the hub of the current kubeconfig, and omits them if the hub does not answer within two
+    seconds. kubectl completes `kubectl hub` if the program kubectl_complete-hub is in the PATH.
 
     \b
     Examples:

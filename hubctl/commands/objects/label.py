@@ -31,7 +31,7 @@ _OPTIONS = with_options(
 @click.command()
 @_OPTIONS
 def label(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
-    """Set labels of clusters or other objects, or remove them: KEY- removes one.
+    """Set labels of clusters or other objects. KEY- removes a label.
 
     \b
     Examples:
@@ -48,7 +48,7 @@ def label(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
 @click.command()
 @_OPTIONS
 def annotate(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
-    """Set annotations of clusters or other objects, or remove them: KEY- removes one.
+    """Set annotations of clusters or other objects. KEY- removes an annotation.
 
     \b
     Examples:
@@ -62,7 +62,7 @@ def annotate(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
 
 
 def split(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split the words for objects from those for changes. Raises CommandError."""
+    """Split the words into words for objects and words for changes. Raises CommandError."""
     first = next((index for index, word in enumerate(words) if _is_pair(word)), len(words))
     later = [word for word in words[first:] if not _is_pair(word)]
     if later:
@@ -147,7 +147,7 @@ class Taint:
 def taint(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     """Add taints to clusters, or remove them. Placements do not select clusters whose taints they do not tolerate.
 
-    A TAINT is KEY=VALUE:EFFECT or KEY:EFFECT. A trailing - removes it: KEY:EFFECT-, or KEY- for all taints of that key.
+    A TAINT is KEY=VALUE:EFFECT or KEY:EFFECT. A trailing - removes the taint: KEY:EFFECT-, or KEY- for all taints of this key.
     Effects: NoSelect, PreferNoSelect, NoSelectIfNew. The hub restores its own taints.
 
     \b

@@ -126,7 +126,7 @@ class ClusterRow:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The row as a document; amounts as Kubernetes quantities."""
+        """The row as a document, with amounts as Kubernetes quantities."""
         return {
             "name": self.name,
             "capacity": self._capacity,
@@ -135,7 +135,7 @@ class ClusterRow:
         }
 
     def amount(self, of: str) -> Fraction:
-        """The allocatable amount; for nodes, their number."""
+        """Return the allocatable amount; for nodes, their number."""
         return self.capacity(of) if of == "nodes" else _quantity(self._allocatable.get(of))
 
     def capacity(self, of: str) -> Fraction:
@@ -152,7 +152,7 @@ def _amounts(clusters: Sequence[ClusterRow]) -> list[str]:
 
 
 def _quantity(text: Any) -> Fraction:
-    """The quantity; 0 when it is missing or invalid."""
+    """Return the quantity; 0 if it is missing or invalid."""
     from machinery.expression.types import parse_quantity  # noqa: PLC0415 - start-up time
 
     try:

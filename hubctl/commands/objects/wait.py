@@ -1,4 +1,4 @@
-"""hubctl wait: waits until objects meet a condition, or the time is over."""
+"""hubctl wait: waits until objects meet a condition, or until a time-out."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,9 +35,9 @@ TimeLeft = Callable[[], float]
 @dataclass(frozen=True, slots=True)
 class WaitCondition:
     words: str
-    """The text after a name in messages, as in `is gone`."""
+    """The text after a name in messages, such as `is gone`."""
     met: Callable[[Mapping[str, Any] | None], bool]
-    """Whether an object meets it; None: the object does not exist. Raises CommandError if it can never be met."""
+    """Whether an object (None: missing) meets the condition. Raises CommandError if no object can ever meet it."""
 
 
 DELETED = WaitCondition("is deleted", lambda document: document is None)
@@ -45,7 +45,7 @@ CREATED = WaitCondition("exists", lambda document: document is not None)
 
 
 def condition_is(kind: str, status: str) -> WaitCondition:
-    """A condition has a status; conditions observed at an older generation do not count."""
+    """Return a check that a condition has a status. Conditions of an older generation do not count."""
     wanted = kind.lower()
     accepted = "hubacceptedmanagedcluster" if wanted in ("accepted", "hubaccepted") else wanted
     types = (accepted, *(f"{prefix}{wanted}" for prefix in CONDITION_PREFIXES))
@@ -63,7 +63,7 @@ def condition_is(kind: str, status: str) -> WaitCondition:
 
 
 def path_is(text: str) -> WaitCondition:
-    """`PATH` has any value, or with `PATH=VALUE` this one. Raises CommandError."""
+    """Return a check that `PATH` has any value, or with `PATH=VALUE` this value. Raises CommandError."""
     from hubctl.jsonpath import find, parse_action, parse_path, text_of  # noqa: PLC0415 - only with a path
 
     braced = text.startswith("{")
@@ -137,7 +137,7 @@ def wait(client: ApiClient, words: tuple[str, ...], wanted: str, timeout: str, o
 
 
 def wait_for(client: ApiClient, one: ObjectReference, wanted: WaitCondition, left: TimeLeft) -> Mapping[str, Any] | None:
-    """Wait; return the object that meets the condition. Raises CommandError, with a code of its own when the time is over."""
+    """Wait and return the object that meets the condition. Raises CommandError, with a separate code for a time-out."""
     for document in _watched(client, one, left) if one.resource.watchable else _polled(client, one, left):
         if wanted.met(document):
             return document
@@ -180,7 +180,7 @@ def _polled(client: ApiClient, one: ObjectReference, left: TimeLeft) -> Iterator
 
 
 def _watched(client: ApiClient, one: ObjectReference, left: TimeLeft) -> Iterator[Mapping[str, Any] | None]:
-    """Yield the object now and after every change until the time is over. Reconnects when the hub is unreachable."""
+    """Yield the object now and after every change, until the time is over. Reconnects after the hub was unreachable."""
     path, query = one.resource.within(one.namespace), {"fieldSelector": f"metadata.name={one.name}"}
     pauses, seen = Backoff(timedelta(milliseconds=200), timedelta(seconds=2)), False
     while True:
