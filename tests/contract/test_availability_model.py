@@ -107,11 +107,11 @@ class Model:
     Written to be obviously right and not fast. Times are the database's.
     """
 
-    def __init__(self, graces: dict[str, timedelta], began: datetime, patience: TaintDelays, limits: BrakeLimits) -> None:
+    def __init__(self, graces: dict[str, timedelta], began: datetime, delays: TaintDelays, limits: BrakeLimits) -> None:
         self.clusters = {name: Expected(grace, TRUE, began) for name, grace in graces.items()}
         self.heard = Heard()
         self.accepted = began
-        self._patience = patience
+        self._delays = delays
         self._limits = limits
         self.held: datetime | None = None
         self._released: datetime | None = None
@@ -165,9 +165,9 @@ class Model:
     def _is_due(self, cluster: Expected, now: datetime) -> bool:
         if cluster.taint == _taint(cluster.status):
             return False
-        damping = self._patience.damping
+        damping = self._delays.damping
         falls = sum(fall > now - damping.window for fall in cluster.falls)
-        wait = self._patience.delay if cluster.status == UNKNOWN else timedelta()
+        wait = self._delays.delay if cluster.status == UNKNOWN else timedelta()
         if damping.threshold and falls >= damping.threshold:
             wait = max(wait, damping.hold)
         return now >= cluster.changed + wait
@@ -328,11 +328,11 @@ class Drive:
 @repeated(test=1, soak=3)
 async def test_a_fleet_is_at_every_step_what_the_model_says(clock: ManualClock, trial: int) -> None:
     damping = Damping(threshold=3, window=timedelta(seconds=200), hold=timedelta(seconds=40))
-    patience = TaintDelays(delay=timedelta(seconds=6), damping=damping)
+    delays = TaintDelays(delay=timedelta(seconds=6), damping=damping)
     limits = BrakeLimits(share=0.2, at_least=10, window=timedelta(seconds=60))
-    fleet = Fleet(InlineStore(clock), clock, trial, Setting(replicas=3 - trial % 3, patience=patience, limits=limits))
+    fleet = Fleet(InlineStore(clock), clock, trial, Setting(replicas=3 - trial % 3, delays=delays, limits=limits))
     await fleet.begin()
-    model = Model({agent.name: agent.grace for agent in fleet.agents}, fleet.now, patience, limits)
+    model = Model({agent.name: agent.grace for agent in fleet.agents}, fleet.now, delays, limits)
     drive = Drive(fleet, model, trial)
     while fleet.step < STEPS:
         await drive.step()

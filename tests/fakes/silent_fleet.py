@@ -69,7 +69,7 @@ class Setting:
 
     agents: int = 200
     replicas: int = 1
-    patience: TaintDelays = field(default_factory=TaintDelays)
+    delays: TaintDelays = field(default_factory=TaintDelays)
     limits: BrakeLimits = field(default_factory=BrakeLimits)
 
 
@@ -142,7 +142,7 @@ class Fleet:
         """Another leader begins with nothing but the database."""
         self.leader, self._led_by = number, (replica := present(self.replicas[number]))
         judging = AvailabilityReconciler(self.store, window=WINDOW, since=replica.hearing.since)
-        tainting = TaintReconciler(self.store, self.setting.patience, self.setting.limits)
+        tainting = TaintReconciler(self.store, self.setting.delays, self.setting.limits)
         self._wrongly_tainted = tainting.wanted
         self.judging = Controller("availability", judging, clock=self.clock)
         self.tainting = Controller("taints", tainting, clock=self.clock)
