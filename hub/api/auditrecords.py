@@ -189,6 +189,7 @@ class AuditQuery:
     until: datetime | None = None
     after: AuditPosition | None = None
     limit: int | None = None
+    newest_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

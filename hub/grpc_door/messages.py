@@ -61,7 +61,9 @@ class SessionClusterView:
 
     accepted: bool
     denied: bool
-    """It is not accepted and was accepted before."""
+    """An operator has denied it."""
+    denial: str | None
+    """The reason of the denial."""
     silent: bool
     """Availability is Unknown, or no beat was ever stored, so that the next beat changes it."""
     lease_duration: timedelta
@@ -90,6 +92,7 @@ def read_view(tx: Transaction, cluster: ClusterName) -> SessionClusterView:
     return SessionClusterView(
         accepted=desired.accepted,
         denied=clusters.is_denied(stored.document),
+        denial=clusters.denial_of(stored.document),
         silent=last is None or last.at is None or (available is not None and available.status == conditions.UNKNOWN),
         lease_duration=clusters.lease_duration(stored.document),
         uid=doc.annotations(stored.document).get(clusters.CLUSTER_UID, ""),

@@ -15,10 +15,9 @@ from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selection import CONDITIONS, HUB_ACCEPTS, VERSION
 from hub.controllers.hub.retention import history_status
 from hub.metrics.doors import OTHER, bounded
-from hub.ports import Store, Transaction
+from hub.ports import BACKUP_MADE, Store, Transaction
 from hub.registry.liveness import brake
 from hub.registry.managedclustersets import critical_clusters
-from hub.store.backup.backup import BACKUP_MADE
 from machinery.errors import MusterError
 from machinery.meta import conditions
 from machinery.meta.timestamps import parse_time

@@ -21,6 +21,9 @@ class CertificateRecords(Protocol):
 
     def of_cluster(self, cluster: ClusterName) -> Sequence[CertificateRecord]: ...
 
+    def ends(self, among: Collection[ClusterName]) -> Mapping[ClusterName, datetime]:
+        """End of the newest agent certificate of each of these clusters that is not revoked."""
+
     def of_request(self, request_uid: str) -> Sequence[CertificateRecord]:
         """Certificates issued for one CertificateSigningRequest: at most an agent certificate and its recovery certificate."""
 

@@ -22,7 +22,8 @@ class Heartbeats(Protocol):
 
     def of(self, cluster: ClusterName) -> LastBeat | None: ...
 
-    def all(self) -> Sequence[LastBeat]: ...
+    def all(self, among: Collection[ClusterName] | None = None) -> Sequence[LastBeat]:
+        """Ordered by name. `among`: only of these clusters."""
 
     def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
         """Record the id of the open session; None records that the session has ended."""
@@ -47,8 +48,19 @@ class Transitions(Protocol):
 
     def add(self, transition: Transition) -> None: ...
 
-    def of(self, cluster: ClusterName, *, limit: int, uid: str | None = None) -> Sequence[Transition]:
-        """Newest first. `uid` selects one ManagedCluster among several that had this name."""
+    def of(
+        self,
+        cluster: ClusterName | None,
+        *,
+        limit: int,
+        uid: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Sequence[Transition]:
+        """Newest first; `cluster` None: of all clusters.
+
+        `uid` selects one ManagedCluster among several that had this name. `since`, `until`: inclusive.
+        """
 
     def falls(self, since: datetime, among: Collection[ClusterName] | None = None) -> Mapping[ClusterName, Sequence[datetime]]:
         """Per cluster, the instants after `since` at which it ceased to be Available, oldest first.

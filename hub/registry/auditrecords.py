@@ -12,13 +12,13 @@ from hub.api.meta import document as doc
 from hub.ports import Transaction
 from hub.registry.generic.declaration import declared
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.virtual import VirtualStorage, not_found
+from hub.registry.generic.virtual import VirtualStorage, not_found, time_bounds
 from machinery.apiserver.resource import TableRow
 from machinery.apiserver.storage import GroupResource
 from machinery.errors import BadRequestError, TooLargeError
-from machinery.meta.objects import Key, Page, Query, StoredObject
-from machinery.meta.selectors import Operator, Requirement
-from machinery.meta.timestamps import format_time, parse_time
+from machinery.meta.objects import Key, Page, Query, SortPosition, StoredObject
+from machinery.meta.selectors import Operator
+from machinery.meta.timestamps import format_time
 
 
 def _object(row: TableRow) -> str:
@@ -37,8 +37,15 @@ def _verb(row: TableRow) -> str:
     return f"{row.document.get('verb', '')}{' (dry run)' if dry else ''}"
 
 
+def _is_newest_first(text: str, _place: SortPosition | None) -> bool:
+    """Parses `sortBy`. Raises BadRequestError."""
+    if text not in ("time", "-time"):
+        raise BadRequestError(f"sortBy: audit records are sorted by time or -time, not by {text[:80]}")
+    return text == "-time"
+
+
 AUDIT_RECORD = ResourceDefinition(
-    declared("auditrecords.hub", {"Verb": _verb, "Object": _object}),
+    declared("auditrecords.hub", {"Verb": _verb, "Object": _object}, order=_is_newest_first),
     bind=lambda shown, store, _own: replace(shown, storage=AuditStorage(store, shown.api_version())),
     stored=False,
 )
@@ -51,7 +58,6 @@ def sizes(tx: Transaction) -> tuple[int, Mapping[str, AuditSize]]:
 
 KIND = "AuditRecord"
 FIELDS = ("user", "verb", "resource", "namespace", "name")
-SINCE, UNTIL = "since", "until"
 MAX_RECORDS = 20_000
 """Largest number of records in one answer without `limit`."""
 _NAME = "%Y%m%dt%H%M%S.%fz"
@@ -105,39 +111,27 @@ def _audit_query(query: Query) -> AuditQuery | None:
     """Returns the query for the audit log; None: no record can match. Raises BadRequestError."""
     equal: list[tuple[str, str]] = []
     unequal: list[tuple[str, str]] = []
-    since: list[datetime] = []
-    until: list[datetime] = []
+    query, since, until = time_bounds(query)
     for term in query.fields:
         value = term.values[0]
         if term.name in FIELDS:
             (equal if term.operator is Operator.EQUALS else unequal).append((term.name, value))
-        elif term.name in (SINCE, UNTIL):
-            (since if term.name == SINCE else until).append(_moment(term))
         elif term.name == "metadata.name":
             place = _place(value)
             if place is None or term.operator is not Operator.EQUALS:
                 return None
-            since.append(place.at)
-            until.append(place.at)
+            since, until = max(since or place.at, place.at), min(until or place.at, place.at)
         elif (value == "") is (term.operator is not Operator.EQUALS):  # metadata.namespace
             return None
     return AuditQuery(
         equal=tuple(equal),
         unequal=tuple(unequal),
-        since=max(since, default=None),
-        until=min(until, default=None),
+        since=since,
+        until=until,
         after=_place(query.after.name) if query.after is not None else None,
         limit=MAX_RECORDS if query.limit is None else query.limit,
+        newest_first=query.order is True,
     )
-
-
-def _moment(term: Requirement) -> datetime:
-    try:
-        if term.operator is Operator.EQUALS:
-            return parse_time(term.values[0])
-    except ValueError:
-        pass
-    raise BadRequestError(f"{term.name}: must be an instant, as in {term.name}=2026-11-21T08:00:00Z")
 
 
 def _place(name: str) -> AuditPosition | None:

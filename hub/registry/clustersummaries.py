@@ -6,7 +6,7 @@ from typing import Any
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selection import CONDITIONS, HUB_ACCEPTS, VERSION
-from hub.ports import Transaction
+from hub.ports import BACKUP_MADE, Transaction
 from hub.registry.generic.declaration import declared
 from hub.registry.generic.definition import computed
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
@@ -59,6 +59,8 @@ def _fleet(tx: Transaction) -> Sequence[ComputedObject]:
         "versions": {version: count for version, count in sorted(versions.items()) if version},
         "brake": held,
     }
+    made = tx.facts.get(BACKUP_MADE)
+    status |= {"lastBackupTime": made} if made else {}
     return (ComputedObject("fleet", "ClusterSummary", {"status": status}),)
 
 

@@ -1,14 +1,14 @@
 """ClusterTransition, a kind of this project: one change of a cluster's availability, in the cluster's namespace."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from hub.api.managedclusters.availability import Transition
 from hub.ports import Transaction
 from hub.registry.generic.declaration import declared
 from hub.registry.generic.definition import computed
-from hub.registry.generic.virtual import ComputedObject, ComputedStorage
+from hub.registry.generic.virtual import ComputedObject, ComputedStorage, time_bounds
 from machinery.apiserver.storage import GroupResource
-from machinery.errors import BadRequestError
 from machinery.identity import ClusterName
 from machinery.meta.objects import Key, Page, Query, StoredObject
 from machinery.meta.timestamps import format_micro_time
@@ -18,22 +18,25 @@ MAX_TRANSITIONS = 1_000
 
 
 class TransitionStorage(ComputedStorage):
-    """Transitions of one cluster. A list has one page only, because new transitions would shift further ones."""
+    """Transitions, newest first. A list has one page only, because new transitions would shift further ones."""
 
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         return self.chosen(resource, key, *await self._store.read(_computed, ClusterName(key.namespace), MAX_TRANSITIONS))
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
-        if query.namespace is None:
-            raise BadRequestError(f"{resource} can be listed for one cluster only: set its namespace, as in -n CLUSTER")
-        found, revision = await self._store.read(
-            _computed, ClusterName(query.namespace), min(query.limit or MAX_TRANSITIONS, MAX_TRANSITIONS)
-        )
+        del resource
+        query, since, until = time_bounds(query)
+        cluster = None if query.namespace is None else ClusterName(query.namespace)
+        limit = min(query.limit or MAX_TRANSITIONS, MAX_TRANSITIONS)
+        found, revision = await self._store.read(_computed, cluster, limit, since, until)
         return Page(tuple(self.stored(each, revision) for each in found if query.matches(each.key, {}, {})), revision)
 
 
-def _computed(tx: Transaction, cluster: ClusterName, limit: int) -> tuple[Sequence[ComputedObject], int]:
-    return [_object(each) for each in tx.transitions.of(cluster, limit=limit)], tx.changes.newest()
+def _computed(
+    tx: Transaction, cluster: ClusterName | None, limit: int, since: datetime | None = None, until: datetime | None = None
+) -> tuple[Sequence[ComputedObject], int]:
+    found = tx.transitions.of(cluster, limit=limit, since=since, until=until)
+    return [_object(each) for each in found], tx.changes.newest()
 
 
 def _object(transition: Transition) -> ComputedObject:

@@ -139,7 +139,7 @@ def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId
     stored = clusters.find(tx, departure.cluster)
     check_same(stored, cluster_uid)
     if cluster_rules.is_denied(stored.document):
-        raise denied_error(stored.key.name)
+        raise denied_error(stored.key.name, cluster_rules.denial_of(stored.document))
     last = tx.heartbeats.of(departure.cluster)
     if departure.agent is not None:
         check_agent(tx, departure.cluster, departure.agent, last)
@@ -174,8 +174,9 @@ def check_same(stored: StoredObject, cluster_uid: str) -> None:
         raise AlreadyExistsError(f'the cluster name "{stored.key.name}" belongs to another cluster (its uid differs)')
 
 
-def denied_error(name: str) -> ForbiddenError:
-    message = f'cluster "{name}" is denied: an operator accepts it again with `hubctl accept {name}`'
+def denied_error(name: str, reason: str | None = None) -> ForbiddenError:
+    why = f" ({reason[: cluster_rules.MAX_REASON]})" if reason else ""
+    message = f'cluster "{name}" is denied{why}: an operator accepts it again with `hubctl accept {name}`'
     return ForbiddenError(message, causes=DenialCause.CLUSTER_DENIED.because(message))
 
 

@@ -69,7 +69,10 @@ async def test_records_are_found_by_what_they_say_in_the_order_of_time(store: St
     assert await found(equal=(("resource", "leases"), ("name", "x"))) == [others[1]]
     assert await found(since=now + 2 * SECOND, until=now + 2 * SECOND) == [others[1], mine[1]]
     assert await found(limit=2) == [mine[0], others[0], others[1]]
-    assert await found(after=AuditPosition(others[1].at, others[1].replica, 2)) == [mine[1], mine[2]]
+    place = AuditPosition(others[1].at, others[1].replica, 2)
+    assert await found(after=place) == [mine[1], mine[2]]
+    assert await found(newest_first=True, limit=2) == [mine[2], mine[1], others[1]]
+    assert await found(newest_first=True, after=place) == [others[0], mine[0]]
 
 
 async def test_oldest_records_go_by_age_and_by_size(store: Store, clock: ManualClock) -> None:

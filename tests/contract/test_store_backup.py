@@ -19,12 +19,12 @@ from hub.api.hubreplicas import Replica
 from hub.api.liveness import Beat
 from hub.api.managedclusters.availability import Transition
 from hub.api.meta.change import MANAGED_CLUSTERS, SECRETS
-from hub.ports import Transaction
+from hub.ports import BACKUP_MADE, Transaction
 from hub.registry.generic import objects
 from hub.replica.installation import settle
 from hub.store import SqlStore, schema
 from hub.store.backup.archive import FORMAT, MANIFEST, Archive, ArchiveWriter, Manifest
-from hub.store.backup.backup import BACKUP_MADE, note_backup, write_tables
+from hub.store.backup.backup import note_backup, write_tables
 from hub.store.backup.restore import RATE, Restored, RestoreTarget, restore_tables
 from hub.store.engine.engine import parse_url, writing_engine
 from hub.store.migrate import HEAD, schema_at

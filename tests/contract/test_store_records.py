@@ -79,12 +79,14 @@ async def test_certificate_is_found_by_all_that_it_is_known_by_and_revoked_once(
     assert found == [record, bare, None]
     assert await store.read(lambda tx: list(tx.certificates.of_cluster(EDGE))) == [record, others[2]]
     assert await store.read(lambda tx: list(tx.certificates.of_request("r"))) == [record, others[2]]
+    assert await store.read(lambda tx: dict(tx.certificates.ends([EDGE, FAR]))) == {EDGE: record.not_after}
     assert await store.read(lambda tx: list(tx.certificates.of_credential(CredentialId("c")))) == [bare]
     assert await store.read(lambda tx: list(tx.certificates.of_account("uid"))) == logins
     assert len(await store.read(lambda tx: tx.certificates.of_key("k"))) == 7
     revoked = replace(record, revoked_at=clock.now(), revoked_reason="Stolen")
     assert await store.run(revoke_and_read, clock.now(), "Stolen") == revoked
     assert await store.run(revoke_and_read, clock.now() + timedelta(hours=1), "Again") == revoked
+    assert await store.read(lambda tx: dict(tx.certificates.ends([EDGE]))) == {}
     assert not revoked.is_open(clock.now())
 
 
@@ -319,6 +321,9 @@ async def test_newest_beat_is_kept_as_database_time_minus_age_beside_its_session
     many = [Beat(ClusterName(f"c{number}"), NONE, available=True) for number in range(1000)]
     await store.run(lambda tx: tx.heartbeats.store(many))
     assert len(await store.read(lambda tx: tx.heartbeats.all())) == 1 + 1000
+    some, most = [FAR, ClusterName("gone"), many[7].cluster], [ClusterName("gone"), *(each.cluster for each in many)]
+    for among, count in ((some, 2), (most, 1000), ([], 0)):
+        assert len(await store.read(lambda tx, chosen: tx.heartbeats.all(chosen), among)) == count
 
 
 async def test_facts_and_bindings_are_kept_replaced_and_released(store: Store, clock: ManualClock) -> None:

@@ -20,14 +20,14 @@ from hub.commands.doctor import database
 from hub.commands.doctor.database import DatabaseState
 from hub.commands.doctor.findings import DoctorFinding, DoctorState, broken, findings_of
 from hub.extensions.settings import load
-from hub.ports import HUB_ID
+from hub.ports import BACKUP_MADE, HUB_ID
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import NewAuthority
 from hub.replica.installation import SUFFIX, settle
 from hub.replica.keys import AUTHORITY, create_keys
 from hub.store import SqlStore
 from hub.store.backup.archive import MANIFEST, PROOF, ArchiveWriter
-from hub.store.backup.backup import BACKUP_MADE, Snapshot, write_tables
+from hub.store.backup.backup import Snapshot, write_tables
 from hub.store.engine.engine import parse_url
 from hub.store.engine.file_lock import database_lock
 from hub.store.migrate import HEAD, migrate_database

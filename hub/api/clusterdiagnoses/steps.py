@@ -80,7 +80,9 @@ def accepted(facts: ClusterFacts) -> StepResult:
     if cluster_rules.is_accepted(facts.document):
         return OK, "Accepted", cluster_rules.accepted_condition(facts.document).message, ""
     if cluster_rules.is_denied(facts.document):
-        return BROKEN, "Denied", "an operator denied it, so it may not report", f"hubctl accept {facts.name}"
+        reason = cluster_rules.denial_of(facts.document)
+        message = f"an operator denied it{f' ({reason})' if reason else ''}, so it may not report"
+        return BROKEN, "Denied", message, f"hubctl accept {facts.name}"
     return WAITING, "NotAccepted", "it is not accepted yet", f"hubctl accept {facts.name}"
 
 

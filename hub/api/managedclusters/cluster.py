@@ -31,6 +31,9 @@ CLUSTER_UID = "hub.open-cluster-management.io/cluster-uid"
 ACCEPTED_ON = "open-cluster-management.io/automatically-accepted-on"
 ACCEPTED_BY = "hub.open-cluster-management.io/accepted-by-rule"
 """Annotation: the ApprovalRule that accepted the cluster."""
+DENIED_FOR = "hub.open-cluster-management.io/denied"
+"""Annotation: an operator has denied the cluster; its text is the reason. The hub removes it when the cluster is accepted."""
+MAX_REASON = 1024
 BOUND_ONLY = "hub.open-cluster-management.io/bound-credentials-only"
 """Annotation: with the value "true", only bootstrap credentials for this name alone can register agents of the cluster."""
 AGENT_ANNOTATIONS = "agent.open-cluster-management.io/"
@@ -170,7 +173,7 @@ def attested_condition(proven: Attested) -> Condition:
 
 
 class Acceptance(Enum):
-    """Acceptance of a cluster. DENIED: it was accepted before and is not now."""
+    """Acceptance of a cluster. DENIED: by an operator, before or after it was accepted."""
 
     ABSENT = auto()
     WAITING = auto()
@@ -288,17 +291,30 @@ def accepted_condition(cluster: Document) -> Condition:
     return replace(ACCEPTED, message=f'{ACCEPTED.message} by the rule "{rule}"') if rule else ACCEPTED
 
 
+def denial_of(cluster: Document | None) -> str | None:
+    """The reason of an operator's denial, which may be empty; None without one."""
+    return None if cluster is None else doc.annotations(cluster).get(DENIED_FOR)
+
+
+def denied_condition(cluster: Document) -> Condition:
+    """The condition of a denied cluster: OCM's text, and the reason if the operator gave one."""
+    reason = (denial_of(cluster) or "")[:MAX_REASON]
+    return replace(DENIED, message=f"{DENIED.message}: {reason}") if reason else DENIED
+
+
 def is_denied(cluster: Document) -> bool:
-    """Whether it was accepted before and is not now."""
+    """Whether an operator has denied it, before or after it was accepted."""
     return was_ever_accepted(cluster) and not is_accepted(cluster)
 
 
 def is_denial(before: Document | None, after: Document) -> bool:
-    """Whether a write revokes an acceptance before a controller has recorded it.
+    """Whether a write denies the cluster: with a reason, or by revoking an acceptance that no controller has recorded.
 
     Without a record an approval rule would accept the cluster again.
     """
-    return before is not None and is_accepted(before) and not is_accepted(after) and not was_ever_accepted(after)
+    if is_accepted(after) or denial_of(after) is not None:
+        return not is_accepted(after)
+    return before is not None and is_accepted(before) and not was_ever_accepted(after)
 
 
 def awaits_acceptance(cluster: Document) -> bool:
@@ -307,5 +323,5 @@ def awaits_acceptance(cluster: Document) -> bool:
 
 
 def was_ever_accepted(cluster: Document) -> bool:
-    """Whether the cluster is or was accepted, as recorded by the condition HubAccepted."""
+    """Whether the cluster is or was accepted, or was denied, as recorded by the condition HubAccepted."""
     return conditions.find(doc.conditions(cluster), conditions.HUB_ACCEPTED) is not None

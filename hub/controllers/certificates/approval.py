@@ -106,7 +106,9 @@ def _acceptance_condition(cluster: Document) -> Condition | None:
     is_true = current is not None and current.status == conditions.TRUE
     if doc.is_deleting(cluster) or cluster_rules.is_accepted(cluster) == is_true:
         return None
-    return cluster_rules.accepted_condition(cluster) if cluster_rules.is_accepted(cluster) else cluster_rules.DENIED
+    if cluster_rules.is_accepted(cluster):
+        return cluster_rules.accepted_condition(cluster)
+    return cluster_rules.denied_condition(cluster)
 
 
 class ApprovalReconciler(RuleReconciler):

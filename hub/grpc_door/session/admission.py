@@ -51,5 +51,5 @@ def _look(tx: Transaction, cluster: ClusterName, agent: AgentId, hello: wire.Hel
             "or have the other ManagedCluster deleted first"
         )
     if view.denied:
-        raise owners.denied_error(cluster)
+        raise owners.denied_error(cluster, view.denial)
     return view, owners.is_claimed(tx, cluster, hello.epoch, agent)

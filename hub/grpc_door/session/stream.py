@@ -217,7 +217,7 @@ class Session(BeatSink, TrustBundleReceiver):
     def _apply(self, view: SessionClusterView) -> None:
         """Applies a view of the cluster and sends the agent what has changed. Ends the session of a denied cluster."""
         if view.denied:
-            self.end(owners.denied_error(self.cluster))
+            self.end(owners.denied_error(self.cluster, view.denial))
         before, was_silent = self._view, self._silent
         self._view, self._silent, self._reports.known_hubs = view, view.silent, view.hubs
         is_new_silence = view.accepted and view.silent and not was_silent

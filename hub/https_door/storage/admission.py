@@ -3,6 +3,7 @@
 write                                                          also required
 hubAcceptsClient set, or changed in either direction            update managedclusters/accept of the register group, by name
 the uid of the cluster that has the name changed                update managedclusters/accept of the register group, by name
+the annotation denied set, changed or removed                    update managedclusters/accept of the register group, by name
 the annotation bound-credentials-only removed                   update managedclusters/accept of the register group, by name
 the label of the cluster set set, changed or removed            create managedclustersets/join, for the old and the new set
 a cluster's labels changed                                      not to be an agent or a bootstrap credential
@@ -31,7 +32,7 @@ from hub.api.certificates import Purpose
 from hub.api.clusterroles import CSRS, ApiGroups
 from hub.api.managedclusteraddons.addon import leaves_registrations_unchanged
 from hub.api.managedclusters.admission import permitted_join_labels
-from hub.api.managedclusters.cluster import BOUND_ONLY, CLUSTER_UID, is_bound_only
+from hub.api.managedclusters.cluster import BOUND_ONLY, CLUSTER_UID, DENIED_FOR, denial_of, is_bound_only
 from hub.api.managedclusters.duplicates import given_to, is_rebuilt
 from hub.api.managedclusters.removal import KEEP_CREDENTIALS, has_credential_retention
 from hub.api.managedclustersets import DEFAULT, LABEL
@@ -96,6 +97,7 @@ class HubAdmission:
         by_acceptance = {
             "update the HubAcceptsClient field": _accepts(write.new) != _accepts(write.old),
             f"give this name to another cluster ({CLUSTER_UID})": is_rebuilt(write.new, write.old),
+            f"deny this cluster ({DENIED_FOR})": denial_of(write.new) != denial_of(write.old),
             f"remove the annotation {BOUND_ONLY}": is_bound_only(write.old) and not is_bound_only(write.new),
             "give this cluster to one of its agents": given_to(write.new) is not None,
         }

@@ -29,8 +29,6 @@ from machinery.runtime.event_loop import until_tick
 POLL = timedelta(milliseconds=500)
 MAX_EVENTS = 10_000
 """Events kept in memory. A watch that is further behind ends with ExpiredError."""
-MAX_SINGLE_READS = 8
-"""Up to this many beats are read one by one."""
 
 log = structlog.get_logger(__name__)
 
@@ -148,8 +146,7 @@ class SessionStorage(ComputedStorage):
         # of several agents of one cluster the newest session
         found = {each.cluster: each for each in sorted(tx.agent_sessions.all(), key=lambda each: (each.at, each.session))}
         opened = sorted(cluster for cluster, session in found.items() if before.sessions.get(cluster) != session)
-        beats = map(tx.heartbeats.of, opened) if len(opened) <= MAX_SINGLE_READS else tx.heartbeats.all()
-        versions = {beat.cluster: beat.agent_version for beat in beats if beat is not None}
+        versions = {beat.cluster: beat.agent_version for beat in tx.heartbeats.all(opened)}
         if not before.revision:
             revision = round(tx.now.timestamp() * 1_000_000)
             objects = [self.stored(session_object(found[cluster], versions.get(cluster)), revision) for cluster in opened]

@@ -1,7 +1,7 @@
 """Storages of resources that are not stored as documents, but computed from records on read."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 from uuid import NAMESPACE_OID, uuid5
@@ -11,9 +11,10 @@ import msgspec
 from hub.ports import Store, Transaction
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.storage import GroupResource, Storage
-from machinery.errors import ErrorSubject, NotFoundError
+from machinery.errors import BadRequestError, ErrorSubject, NotFoundError
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject
-from machinery.meta.timestamps import format_time
+from machinery.meta.selectors import Operator, Requirement
+from machinery.meta.timestamps import format_time, parse_time
 
 FOREVER = timedelta(days=1)
 
@@ -114,6 +115,29 @@ class DryRun(Exception):  # noqa: N818 - carries the result of a transaction tha
     def __init__(self, document: Document) -> None:
         super().__init__("dry run")
         self.document = document
+
+
+SINCE, UNTIL = "since", "until"
+"""Fields for records of a time."""
+
+
+def time_bounds(query: Query) -> tuple[Query, datetime | None, datetime | None]:
+    """The query without the fields `since` and `until`, and these instants. Raises BadRequestError."""
+    given: dict[str, list[datetime]] = {SINCE: [], UNTIL: []}
+    for term in query.fields:
+        if term.name in given:
+            given[term.name].append(_instant(term))
+    rest = tuple(term for term in query.fields if term.name not in given)
+    return replace(query, fields=rest), max(given[SINCE], default=None), min(given[UNTIL], default=None)
+
+
+def _instant(term: Requirement) -> datetime:
+    try:
+        if term.operator is Operator.EQUALS:
+            return parse_time(term.values[0])
+    except ValueError:
+        pass
+    raise BadRequestError(f"{term.name}: must be an instant, as in {term.name}=2026-11-21T08:00:00Z")
 
 
 def not_found(resource: GroupResource, key: Key) -> NoReturn:

@@ -43,6 +43,13 @@ def _last_beat(row: TableRow) -> str:
     return human_duration((row.now - moment).total_seconds()) if moment is not None else "<none>"
 
 
+def _certificate(row: TableRow) -> str:
+    end = row.extras.get("certificate_end")
+    if end is None:
+        return "<none>"
+    return human_duration((end - row.now).total_seconds()) if end > row.now else "expired"
+
+
 def _hubs(row: TableRow) -> str:
     hubs = agent_annotations.hubs_of(row.document)
     return f"{sum(hub.get('state') == AgentHubState.READY for hub in hubs)}/{len(hubs)}" if hubs else "<none>"
@@ -69,36 +76,28 @@ def leased(resource: Resource, duration: timedelta) -> Resource:
     return replace(resource, schema=schema, prepare_create=with_default)
 
 
-MAX_SINGLE_READS = 8
-"""Beats of up to this number of clusters are read one by one."""
-
-
-def heartbeat_columns(store: Store) -> Extras:
-    """Returns per cluster `last_beat` (instant or None), `session` (one is open), `agent` (version or None), `flaps`."""
+def agent_columns(store: Store) -> Extras:
+    """Returns per cluster `last_beat`, `session` (one is open), `agent` (version), `flaps`, `certificate_end`."""
 
     async def look(keys: Sequence[Key]) -> Mapping[Key, Mapping[str, Any]]:
-        beats, falls = await store.read(_heartbeats_and_falls, [ClusterName(key.name) for key in keys])
-        return {
-            Key("", beat.cluster): {
-                "last_beat": beat.at,
-                "session": beat.session is not None,
-                "agent": beat.agent_version,
-                "flaps": len(falls.get(beat.cluster, ())),
-            }
-            for beat in beats
-        }
+        return await store.read(_agent_facts, [ClusterName(key.name) for key in keys])
 
     return look
 
 
-def _heartbeats_and_falls(
-    tx: Transaction, clusters: Sequence[ClusterName]
-) -> tuple[Sequence[LastBeat], Mapping[ClusterName, Sequence[datetime]]]:
-    if len(clusters) > MAX_SINGLE_READS:
-        beats = tx.heartbeats.all()
-    else:
-        beats = [beat for beat in map(tx.heartbeats.of, clusters) if beat is not None]
-    return beats, tx.transitions.falls(tx.now - FLAPS_WITHIN, clusters)
+def _agent_facts(tx: Transaction, clusters: Sequence[ClusterName]) -> Mapping[Key, Mapping[str, Any]]:
+    beats = {beat.cluster: beat for beat in tx.heartbeats.all(clusters)}
+    falls, ends = tx.transitions.falls(tx.now - FLAPS_WITHIN, clusters), tx.certificates.ends(clusters)
+    return {
+        Key("", name): {
+            "last_beat": (beat := beats.get(name, LastBeat(name, None, None, None))).at,
+            "session": beat.session is not None,
+            "agent": beat.agent_version,
+            "flaps": len(falls.get(name, ())),
+            "certificate_end": ends.get(name),
+        }
+        for name in clusters
+    }
 
 
 def deletion_warnings(store: Store) -> DeletionWarnings:
@@ -127,13 +126,16 @@ def deletion_warnings(store: Store) -> DeletionWarnings:
 def _bound(shown: Resource, store: Store, own: str) -> Resource:
     actions = (STATUS, cluster_move(store, own), cluster_rotation(store, own))
     warnings = deletion_warnings(store)
-    return replace(shown, extras=heartbeat_columns(store), subresources=actions, deletion_warnings=warnings)
+    return replace(shown, extras=agent_columns(store), subresources=actions, deletion_warnings=warnings)
 
 
 MANAGED_CLUSTER = ResourceDefinition(
     declared(
         MANAGED_CLUSTERS,
-        {"Managed Cluster URLs": _urls, "Hubs": _hubs, "Flaps": _flaps, "Last Beat": _last_beat, "Agent": _agent},
+        {
+            **{"Managed Cluster URLs": _urls, "Hubs": _hubs, "Flaps": _flaps},
+            **{"Last Beat": _last_beat, "Agent": _agent, "Certificate": _certificate},
+        },
         selectable=of_cluster,
         selectable_names=CLUSTER_FIELDS,
         field_aliases=CLUSTER_ALIASES,

@@ -62,7 +62,9 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
             return remove(tx, old, actor)
         document = removal.with_finalizers(document)  # content was created while other finalizers kept the cluster
     if cluster_rules.is_denial(before, document):
-        document = doc.with_status_condition(document, cluster_rules.DENIED, tx.now)
+        document = doc.with_status_condition(document, cluster_rules.denied_condition(document), tx.now)
+    elif cluster_rules.denial_of(document) is not None:
+        document = doc.with_annotations(document, {cluster_rules.DENIED_FOR: None})
     if cluster_rules.is_accepted(document) and not (before and cluster_rules.is_accepted(before)):
         namespaces.ensure_of_cluster(tx, doc.name(document), actor)
     if (

@@ -17,7 +17,6 @@ from hub.store.tables.leaders import SqlFacts
 from machinery.errors import InvalidError
 from machinery.meta.timestamps import format_micro_time
 
-BACKUP_MADE = "backup-made"
 """Fact: the time of the newest backup, as in its manifest."""
 PORTION = 500
 """Rows in memory at once."""

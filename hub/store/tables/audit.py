@@ -27,7 +27,8 @@ class SqlAuditLog(SqlTable, AuditLog):
         _ADD.run_many(self._connection, [_ENTRY.values(entry, **_FIELDS.values(entry.fields)) for entry in entries])
 
     def find(self, query: AuditQuery) -> Sequence[AuditEntry]:
-        chosen = select(schema.audit).order_by(*_PLACE)
+        order = [column.desc() for column in _PLACE] if query.newest_first else _PLACE
+        chosen = select(schema.audit).order_by(*order)
         for name, value in query.equal:
             chosen = chosen.where(_column[name] == value)
         for name, value in query.unequal:
@@ -38,7 +39,8 @@ class SqlAuditLog(SqlTable, AuditLog):
             chosen = chosen.where(_column.at <= to_micros(query.until))
         if query.after is not None:
             place = (to_micros(query.after.at), query.after.replica, query.after.sequence)
-            chosen = chosen.where(tuple_(*_PLACE) > tuple_(*place))
+            here, last = tuple_(*_PLACE), tuple_(*place)
+            chosen = chosen.where(here < last if query.newest_first else here > last)
         if query.limit is not None:
             chosen = chosen.limit(query.limit + 1)
         return [_ENTRY.record(row, fields=_FIELDS.record(row)) for row in self._connection.execute(chosen)]

@@ -3,15 +3,30 @@
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, Integer, bindparam, delete, exists, insert, literal_column, or_, select, tuple_, update
+from sqlalchemy import (
+    Connection,
+    Integer,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.ports.identities import CertificateRecords
 from hub.store import schema
-from hub.store.engine.encoding import to_micros
+from hub.store.engine.encoding import from_micros, to_micros
 from hub.store.engine.notify import REVOCATIONS, notify_all
 from hub.store.engine.statements import Statement
-from hub.store.tables.records import RowMapper, hex_serial, parse_serial
+from hub.store.tables.records import RowMapper, hex_serial, is_among, parse_serial
 from machinery.identity import ClusterName, CredentialId, SerialNumber
 
 _column = schema.certificates.c
@@ -79,6 +94,14 @@ class SqlCertificates(CertificateRecords):
 
     def of_cluster(self, cluster: ClusterName) -> Sequence[CertificateRecord]:
         return self._by("cluster", cluster)
+
+    def ends(self, among: Collection[ClusterName]) -> Mapping[ClusterName, datetime]:
+        names = frozenset(among)
+        is_valid = and_(_column.purpose == Purpose.AGENT.value, _column.revoked_at.is_(None))
+        # not in WHERE: SQLite would read all certificates by the index of purpose or of revoked_at
+        last = select(_column.cluster, func.max(case((is_valid, _column.not_after)))).group_by(_column.cluster)
+        rows = self._connection.execute(last.where(is_among(_column.cluster, names)))
+        return {ClusterName(cluster): from_micros(end) for cluster, end in rows if cluster in names and end is not None}
 
     def of_request(self, request_uid: str) -> Sequence[CertificateRecord]:
         return self._by("request_uid", request_uid)

@@ -32,7 +32,7 @@ from hub.store import schema
 from hub.store.engine.encoding import from_micros, to_micros
 from hub.store.engine.engine import insert_into, upsert
 from hub.store.engine.statements import Statement
-from hub.store.tables.records import RowMapper, SqlTable
+from hub.store.tables.records import RowMapper, SqlTable, is_among
 from machinery.identity import ClusterName
 from machinery.meta.conditions import FALSE, TRUE, UNKNOWN
 
@@ -105,8 +105,12 @@ class SqlHeartbeats(Heartbeats):
         row = (_OF_TO_WRITE if self._writable else _OF).row(self._connection, {"cluster": cluster})
         return None if row is None else _ROW.record(row)
 
-    def all(self) -> Sequence[LastBeat]:
-        return [_ROW.record(row) for row in _ALL.rows(self._connection, {})]
+    def all(self, among: Collection[ClusterName] | None = None) -> Sequence[LastBeat]:
+        if among is None:
+            return [_ROW.record(row) for row in _ALL.rows(self._connection, {})]
+        names = frozenset(among)
+        chosen = select(schema.heartbeats).where(is_among(_column.cluster, names)).order_by(_column.cluster)
+        return [beat for beat in map(_ROW.record, self._connection.execute(chosen)) if beat.cluster in names]
 
     def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
         values: dict[str, Any] = {"session": session}
@@ -202,16 +206,35 @@ class SqlTransitions(SqlTable, Transitions):
     def add(self, transition: Transition) -> None:
         _ADD_TRANSITION.run(self._connection, _TRANSITION.values(transition))
 
-    def of(self, cluster: ClusterName, *, limit: int, uid: str | None = None) -> Sequence[Transition]:
-        chosen = select(_transitions).where(_transition.cluster == cluster).order_by(_transition.id.desc()).limit(limit)
+    def of(
+        self,
+        cluster: ClusterName | None,
+        *,
+        limit: int,
+        uid: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Sequence[Transition]:
+        newest = (_transition.id.desc(),) if cluster is not None else (_transition.at.desc(), _transition.id.desc())
+        chosen = select(_transitions).order_by(*newest).limit(limit)
+        if cluster is not None:
+            chosen = chosen.where(_transition.cluster == cluster)
+        if since is not None:
+            chosen = chosen.where(_transition.at >= to_micros(since))
+        if until is not None:
+            chosen = chosen.where(_transition.at <= to_micros(until))
         if uid is not None:
             chosen = chosen.where(_transition.uid == uid)
         return [_TRANSITION.record(row) for row in self._connection.execute(chosen)]
 
     def falls(self, since: datetime, among: Collection[ClusterName] | None = None) -> Mapping[ClusterName, Sequence[datetime]]:
         values = {"since": to_micros(since)}
+        among = None if among is None else frozenset(among)
         if among is not None and len(among) <= FEW:
             rows = [row for one in among for row in _FALLS_OF_ONE.rows(self._connection, {**values, "cluster": one})]
+        elif among is not None:
+            of_some = _OF_FALLS.where(is_among(_transition.cluster, among))
+            rows = [(row.cluster, row.at) for row in self._connection.execute(of_some, values)]
         else:
             rows = list(_FALLS.rows(self._connection, values))
         found: dict[ClusterName, list[datetime]] = {}

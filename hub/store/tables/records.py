@@ -1,6 +1,6 @@
 """Converts records to rows of a table and back, by the types of the record's fields."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, fields
 from datetime import datetime, timedelta
 from enum import Enum
@@ -8,7 +8,7 @@ from operator import attrgetter
 from types import UnionType
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import ColumnElement, Connection, Table, true
 
 from hub.store.engine.encoding import MICROSECOND, decode_names, encode_names, from_micros, to_micros
 from machinery.identity import SerialNumber
@@ -35,6 +35,15 @@ _BY_TYPE: Mapping[Any, Conversion] = {
     SerialNumber: (hex_serial, parse_serial),
 }
 """Other types are stored as they are."""
+
+
+MOST_NAMED = 1_000
+"""For more names a statement reads all rows: SQLite takes at most 32,766 parameters."""
+
+
+def is_among(column: ColumnElement[str], names: Collection[str]) -> ColumnElement[bool]:
+    """Whether the column is one of the names; true for more than MOST_NAMED, among which the caller selects."""
+    return true() if len(names) > MOST_NAMED else column.in_(names)
 
 
 class SqlTable:

@@ -26,6 +26,7 @@ from machinery.identity import SIGNER, parse_agent_user, parse_bootstrap_user
 from machinery.meta.timestamps import parse_time
 
 CLUSTER_UID, WANTED_BY = "hub.open-cluster-management.io/cluster-uid", "hub.open-cluster-management.io/wanted-by-uid"
+DENIED_FOR = "hub.open-cluster-management.io/denied"
 ASSIGNED_AGENT = "hub.open-cluster-management.io/given-to-agent"
 ADDON_LABEL = "open-cluster-management.io/addon-name"
 
@@ -95,20 +96,29 @@ def accept(
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="NAME...", shell_complete=names_of("clusters"))
-@with_options(*SELECTION, *CHANGE)
+@with_options(*SELECTION)
+@click.option("--reason", default="", metavar="TEXT", help="Shown to the agent and in the condition of the cluster.")
+@with_options(*CHANGE)
 @connected
-def deny(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
+def deny(client: ApiClient, names: tuple[str, ...], *, reason: str, **chosen: Any) -> None:
     """Deny clusters: the hub keeps them, but rejects their reports and certificate renewals.
+
+    A cluster that waits is denied, too: no approval rule accepts it.
 
     \b
     Examples:
       hubctl deny edge1
+      hubctl deny edge1 --reason "not in the inventory"
       hubctl deny -l site=berlin --dry-run=server
       hubctl deny --where 'labels.team == "gone" && !connected' --yes
       hubctl get clusters -o name -l lost | hubctl deny -f - --yes
     """
     query, selection = dry_run_query(chosen["dry_run"]), select_objects(client, names, chosen, CLUSTERS, whole=True)
-    run_batch(selection, lambda one: _set_accepted(client, one, query, accepted=False)[0], chosen, "deny", is_destructive=True)
+
+    def act(one: ObjectReference) -> str:
+        return _set_accepted(client, one, query, accepted=False, reason=reason)[0]
+
+    run_batch(selection, act, chosen, "deny", is_destructive=True)
 
 
 def approve_only_request(client: ApiClient, cluster: Mapping[str, Any], query: Mapping[str, str] | None = None) -> str:
@@ -199,17 +209,22 @@ def _hand_over(client: ApiClient, name: str, query: Mapping[str, str]) -> str:
 
 
 def _set_accepted(
-    client: ApiClient, one: ObjectReference, query: Mapping[str, str], *, accepted: bool
+    client: ApiClient, one: ObjectReference, query: Mapping[str, str], *, accepted: bool, reason: str = ""
 ) -> tuple[str, Mapping[str, Any]]:
-    """Accept or deny the cluster, if this is not done yet. Return what was done, and the cluster."""
+    """Accept or deny the cluster, if this is not done yet or for another reason. Return what was done, and the cluster."""
     word = "accepted" if accepted else "denied"
 
     def change(before: Mapping[str, Any]) -> dict[str, Any] | None:
+        spec: dict[str, Any] = {"spec": {"hubAcceptsClient": accepted}}
+        is_so = (before.get("spec") or {}).get("hubAcceptsClient") is accepted
+        if accepted:
+            return None if is_so else spec
+        # a new cluster is not accepted and has no such condition; only one with it was denied
         conditions = (before.get("status") or {}).get("conditions") or []
-        # A new cluster is not accepted and has no such condition; only one with it was denied.
-        was_decided = accepted or any(condition.get("type") == "HubAcceptedManagedCluster" for condition in conditions)
-        is_so = (before.get("spec") or {}).get("hubAcceptsClient") is accepted and was_decided
-        return None if is_so else {"spec": {"hubAcceptsClient": accepted}}
+        was_denied = is_so and any(condition.get("type") == "HubAcceptedManagedCluster" for condition in conditions)
+        if was_denied and reason in ("", (before["metadata"].get("annotations") or {}).get(DENIED_FOR)):
+            return None
+        return {**spec, "metadata": {"annotations": {DENIED_FOR: reason}}}
 
     changed, cluster = patch_object(client, one, change, query)
     return f"{one} {word}{' (dry run)' if query else ''}" if changed else f"{one} is {word} already", cluster

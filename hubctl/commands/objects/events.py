@@ -156,11 +156,8 @@ def audit(client: ApiClient, output: OutputFormat, limit: int | None, **chosen: 
       hubctl audit --since 2026-11-21T08:00:00Z --until 2026-11-21T09:00:00Z -o json
     """
     printer = printer_of(PrintOptions(AUDIT, output))
-    query = {"fieldSelector": _audit_selector(chosen)}
-    found = join_pages(pages(client, AUDIT.path, query, accept=printer.accept))
-    for part in ("rows", "items"):
-        if found.get(part):
-            found[part] = found[part][::-1][:limit]
+    query = {"fieldSelector": _audit_selector(chosen), "sortBy": "-time"}
+    found = join_pages(pages(client, AUDIT.path, query, accept=printer.accept, limit=limit))
     if not output.given:
         for column in found.get("columnDefinitions") or ():
             column["priority"] = 1 if column["name"] in WIDE_COLUMNS else column["priority"]

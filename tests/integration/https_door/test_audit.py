@@ -139,6 +139,10 @@ async def test_records_are_found_by_fields_and_in_pages_and_cannot_be_written(hu
     _, rest = await visitor.get(f"{RECORDS}?limit=3&continue={page['metadata']['continue']}")
     assert [*page["items"], *rest["items"]] == whole["items"]
     assert "continue" not in rest["metadata"]
+    _, page = await visitor.get(f"{RECORDS}?sortBy=-time&limit=3")
+    _, rest = await visitor.get(f"{RECORDS}?sortBy=-time&limit=3&continue={page['metadata']['continue']}")
+    assert [*page["items"], *rest["items"]] == whole["items"][::-1]
+    assert (await visitor.get(f"{RECORDS}?sortBy=user"))[0] == 400
     status, one = await visitor.get(f"{RECORDS}/{third['metadata']['name']}")
     assert (status, one) == (200, third)
     assert (await visitor.get(f"{RECORDS}/{third['metadata']['name'].replace('20', '19', 1)}"))[0] == 404

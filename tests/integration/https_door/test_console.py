@@ -14,8 +14,9 @@ from yarl import URL
 
 from hub.extensions.console import MARK
 from hub.extensions.console.files import read_files
+from hub.ports import BACKUP_MADE
 from hubctl.client.console_proxy import SECRET
-from hubctl.errors import FAILED
+from hubctl.errors import FAILED, NOT_WELL
 from tests.e2e.processes import until
 from tests.integration.https_door.conftest import CLUSTERS, REQUESTS, HubUnderTest, Running, admin_of, hub_with, nobody
 
@@ -122,6 +123,40 @@ async def test_a_hub_serves_no_console_unless_its_settings_say_so(tmp_path: Path
         for path in ("/console", "/console/", "/console/config.json", "/console/index.html"):
             assert ((await nobody(hub).get(path))[0], (await admin.get(path))[0]) == (403, 404), path
         await hub.runs(("hubctl console --no-open", FAILED, "start it with --console=on"))
+
+
+async def test_any_client_reads_backups_ends_of_certificates_and_transitions_of_the_fleet_and_denies_with_a_reason(
+    hub: HubUnderTest,
+) -> None:
+    admin = await admin_of(hub)
+    summary = "/apis/hub.open-cluster-management.io/v1alpha1/clustersummaries/fleet"
+    assert "lastBackupTime" not in (await admin.get(summary))[1]["status"]
+    await hub.store.run(lambda tx: tx.facts.set(BACKUP_MADE, "2026-11-28T08:00:00.000000Z"))
+    assert (await admin.get(summary))[1]["status"]["lastBackupTime"] == "2026-11-28T08:00:00.000000Z"
+
+    for name in ("edge1", "edge2"):
+        await hub.join(name)
+        condition = {"type": "ManagedClusterConditionAvailable", "status": "True", "reason": "Test"}
+        await admin.patch(f"{CLUSTERS}/{name}/status", {"status": {"conditions": [condition]}})
+    await hub.agent("edge1")
+    accept = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
+    table = (await admin.ask("GET", f"{CLUSTERS}?includeObject=None", **accept))[1]
+    place = [each["name"] for each in table["columnDefinitions"]].index("Certificate")
+    ends = [row["cells"][place] for row in table["rows"]]
+    assert (ends[0][-1], ends[1]) == ("d", "<none>")
+
+    transitions = "/apis/hub.open-cluster-management.io/v1alpha1/clustertransitions"
+    found = (await admin.get(transitions))[1]["items"]
+    assert [each["metadata"]["namespace"] for each in found] == ["edge2", "edge1"]
+    for selector, count in ((f"since={found[0]['time']}", 1), (f"until={found[1]['time']}", 1), ("since=2027-01-01T00:00:00Z", 0)):
+        assert len((await admin.get(f"{transitions}?fieldSelector={selector}"))[1]["items"]) == count, selector
+    assert (await admin.get(f"{transitions}?fieldSelector=since=yesterday"))[0] == 400
+
+    await hub.runs(
+        ("hubctl deny edge1 --reason 'not in the inventory'", 0, "denied"),
+        ("hubctl deny edge1", 0, "denied already"),
+        ("hubctl diagnose cluster edge1", NOT_WELL, "denied it (not in the inventory)"),
+    )
 
 
 @dataclass

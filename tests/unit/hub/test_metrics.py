@@ -38,13 +38,12 @@ from hub.https_door.storage.storage import ServiceStorage
 from hub.metrics import fleet as of_fleet
 from hub.metrics.doors import OTHER, bounded
 from hub.metrics.fleet import EVERY, FleetSnapshots, add_fleet, counted, minor
-from hub.ports import Transaction
+from hub.ports import BACKUP_MADE, Transaction
 from hub.registry.hubreplicas import service as verbosity
 from hub.registry.liveness import brake
 from hub.registry.managedclusters import service as clusters
 from hub.replica.admin_kubeconfig import AdminKubeconfig
 from hub.replica.heartbeat import ReplicaHeartbeat
-from hub.store.backup.backup import BACKUP_MADE
 from hub.store.changelog.tail import Tail
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.http.filters import Incoming, RequestCounts

@@ -19,7 +19,7 @@ from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord, Purpose, own_agent
 from hub.api.clusterroles import ApiGroups
 from hub.api.managedclusters import cluster as clusters_rules
-from hub.api.managedclusters.cluster import BOUND_ONLY, CLUSTER_UID
+from hub.api.managedclusters.cluster import BOUND_ONLY, CLUSTER_UID, DENIED_FOR
 from hub.api.managedclusters.duplicates import GIVEN_TO
 from hub.api.managedclustersets import LABEL
 from hub.api.meta import document as doc
@@ -442,6 +442,7 @@ def test_accepting_denying_and_replacing_a_cluster_need_the_permission_to_accept
         (renamed("uid-1"), renamed("uid-2"), name),
         (cluster(), bound, ""),
         (bound, doc.with_annotations(bound, {BOUND_ONLY: "false"}), f"remove the annotation {BOUND_ONLY}"),
+        (cluster(), doc.with_annotations(cluster(), {DENIED_FOR: ""}), "deny this cluster"),
         (cluster(), doc.with_annotations(cluster(), {GIVEN_TO: "twin"}), "give this cluster to one of its agents"),
     ):
         admitted(CLUSTERS, new, old, may=(ACCEPT,))

@@ -14,6 +14,7 @@ from hub.api.approvalrules import RuleAction, RuleDecision
 from hub.api.auditrecords import AuditQuery, AuditRecord, Numbering
 from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.managedclusters import removal
+from hub.api.managedclusters.cluster import DENIED_FOR
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, CLUSTER_SETS, EVENTS, MANAGED_CLUSTERS, NAMESPACES, REQUESTS, Change, Kind
 from hub.api.namespaces import namespace
@@ -120,6 +121,20 @@ async def test_a_name_that_matches_the_rule_is_accepted_once_and_a_denial_by_han
     await step(subject, "edge-1")
     assert hub.cluster("edge-1")["spec"]["hubAcceptsClient"] is False
     assert judged(hub, "edge-1") == DENIED
+
+
+async def test_a_waiting_cluster_that_is_denied_for_a_reason_is_accepted_by_no_rule_until_an_operator_does(hub: Hub) -> None:
+    subject = AcceptanceReconciler(hub.store, ("edge-*",))
+    hub.join("edge-1")
+    for reason in ("stolen", "not in the inventory"):
+        change_cluster(hub.store, lambda old, text=reason: doc.with_annotations(old, {DENIED_FOR: text}), ClusterName("edge-1"))
+        await step(subject, "edge-1")
+        assert hub.cluster("edge-1")["spec"]["hubAcceptsClient"] is False
+        assert judged(hub, "edge-1") == (*DENIED[:2], f"{DENIED[2]}: {reason}")
+    hub.accept("edge-1")
+    await step(subject, "edge-1")
+    assert judged(hub, "edge-1") == (TRUE, "HubClusterAdminAccepted", "Accepted by hub cluster admin")
+    assert DENIED_FOR not in hub.cluster("edge-1")["metadata"].get("annotations", {})
 
 
 async def test_a_cluster_that_is_being_deleted_is_left_alone(hub: Hub) -> None:

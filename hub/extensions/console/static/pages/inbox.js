@@ -85,7 +85,8 @@ export function InboxPage() {
   };
   const ask = (/** @type {string} */ kind, /** @type {Entry[]} */ some) => some.length && some.every(({ key }) => examined?.has(key)) && setDialog({ kind, chosen: some });
   const accept = () => access.accept.allowed && ask("accept", targets);
-  const deny = () => access.approve.allowed && ask("deny", targets);
+  const denial = (/** @type {Entry[]} */ some) => (some.some(({ cluster }) => cluster?.state === "Waiting") ? access.accept : access.approve);
+  const deny = () => denial(targets).allowed && ask("deny", targets);
   useKeys(
     [
       { keys: "j", label: "Next", run: () => move(1) },
@@ -103,7 +104,7 @@ export function InboxPage() {
     if (!select || !loaded.value || !access.accept.known || !access.approve.known) return;
     const named = (/** @type {string} */ key) => entries.find((each) => each.key === key) ?? { key, cluster: clusters.get(key), requests: [], since: NaN };
     const found = select.split(",").map(named).filter(({ cluster }) => cluster);
-    const { allowed, reason } = wanted === "deny" ? access.approve : access.accept;
+    const { allowed, reason } = access.accept;
     const read = await examineAll(found, stop);
     setParams({ select: undefined, do: undefined });
     if (allowed && found.length) setDialog({ kind: wanted, chosen: found, read });
@@ -125,7 +126,7 @@ export function InboxPage() {
         <span class="grow"></span>
         <${Button} kind="small" testid="details" label=${`Details of ${named}`} pressed=${opened === key} onClick=${() => setOpened(opened === key ? "" : key)}>Details<//>
         ${cluster && html`<${Button} kind="small" testid="accept" access=${access.accept} label=${`Accept ${named}`} onClick=${() => ask("accept", [entry])}>Accept<//>`}
-        <${Button} kind="small danger" testid="deny" access=${access.approve} label=${`Deny ${named}`} disabled=${entry.requests.length ? "" : "No certificate request waits. The cluster is not accepted, so it may not report."} onClick=${() => ask("deny", [entry])}>Deny<//>
+        <${Button} kind="small danger" testid="deny" access=${denial([entry])} label=${`Deny ${named}`} onClick=${() => ask("deny", [entry])}>Deny<//>
       </div>
       ${opened === key && asked && html`<${Details} entry=${entry} asked=${asked} access=${access.approve} onApprove=${(/** @type {Asked} */ one) => setDialog({ kind: "approve", chosen: [entry], asked: one })} />`}
     </li>`;
@@ -137,7 +138,7 @@ export function InboxPage() {
       <h1>Inbox</h1><span class="muted" data-testid="waiting">${counted(entries.length, "decision")} to make</span><span class="grow"></span>
       <${Button} testid="select-all" onClick=${() => setSelected(new Set(chosen.length === visible.length ? [] : visible.map((each) => each.key)))}>${chosen.length === visible.length ? "Select none" : "Select all"}<//>
       <${Button} kind="primary" testid="accept-chosen" access=${access.accept} disabled=${chosen.length ? "" : "Select clusters first (x)."} onClick=${accept}>Accept ${chosen.length || ""}<//>
-      <${Button} kind="danger" testid="deny-chosen" access=${access.approve} disabled=${chosen.length ? "" : "Select clusters first (x)."} onClick=${deny}>Deny ${chosen.length || ""}<//>
+      <${Button} kind="danger" testid="deny-chosen" access=${denial(targets)} disabled=${chosen.length ? "" : "Select clusters first (x)."} onClick=${deny}>Deny ${chosen.length || ""}<//>
     </header>
     <${Problem} text=${problem} />
     <ul class="entries" ref=${list} aria-label="Waiting decisions">${visible.map(row)}</ul>

@@ -2,12 +2,13 @@
 /** The fleet as of a moment, its differences to another one, and what came before a cluster ceased to be available. */
 import { Button, StateBadge } from "../components/basics.js";
 import { clusterOf } from "../core/cluster.js";
-import { counted, duration, moment } from "../core/format.js";
+import { counted, duration, moment, timeOf } from "../core/format.js";
 import { href, route, setParams } from "../core/router.js";
 import { clusters, loaded } from "../core/store.js";
 import { html, useEffect, useMemo, useState } from "../core/ui.js";
+import { statusWords } from "../parts/availability.js";
 import { Field, Problem, Rows, Section, shown, useLoaded } from "../parts/blocks.js";
-import { before, changedBetween, clustersAt, countsAt, differencesOf, momentOf } from "../parts/past.js";
+import { before, changedBetween, clustersAt, countsAt, differencesOf, momentOf, transitionsBefore } from "../parts/past.js";
 import { Differences } from "../parts/records.js";
 
 const HOUR = 3600e3;
@@ -65,6 +66,18 @@ function Fleet({ at }) {
     ${next && html`<p class="pad"><${Button} onClick=${load}>More<//></p>`}<//>`;
 }
 
+/** Changes of availability in the range before a moment. @param {{at: number, range: number}} props */
+function Changes({ at, range }) {
+  const { value, problem } = useLoaded((stop) => transitionsBefore(at, range, stop), [at, range]);
+  const rows = (value ?? []).map(({ time, from, to, reason, metadata: { namespace } }) => [
+    moment(timeOf(time)), html`<a href=${href("cluster", [namespace], { at: time })}>${shown(namespace)}</a>`, `${statusWords(from ?? "")} → ${to ? statusWords(to) : "Deleted"}`, reason,
+    to === "True" ? "" : html`<a href=${href("time", [], { cluster: namespace, at: time })}>What came before</a>`,
+  ]);
+  return html`<${Section} title=${`Changes of availability, last ${duration(range)}`} count=${value ? rows.length : undefined} testid="changes"><${Problem} text=${problem} />
+    ${value && html`<${Rows} label="Changes of availability" titles=${["Time", "Cluster", "Change", "Reason", ""]} rows=${rows} />`}
+    ${rows.length >= 100 && html`<p class="muted pad">The newest 100. For more: <code>hubctl get clustertransitions -A</code>.</p>`}<//>`;
+}
+
 /** @param {{name: string, from: number, to: number}} props */
 function OneDifference({ name, from, to }) {
   const { value, problem } = useLoaded(() => differencesOf(name, from, to), [name, from, to]);
@@ -117,6 +130,7 @@ export function TimePage({ at, to }) {
     ${to && html`<${Moment} label="Compared with" at=${there} range=${range} end=${end} testid="slider-to" onChange=${(/** @type {number} */ value) => setParams({ to: iso(value) })} />`}
     ${cluster && html`<${Before} name=${cluster} at=${here} />`}
     ${to && html`<${Compared} from=${here} to=${there} />`}
+    <${Changes} at=${here} range=${range} />
     <${Fleet} at=${here} />
   </div>`;
 }

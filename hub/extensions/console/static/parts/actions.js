@@ -126,7 +126,7 @@ export function Actions({ cluster, document, requests, access, past }) {
     html`<${Button} key=${kind} kind=${tone} testid=${`do-${kind}`} access=${may} disabled=${off || why} onClick=${kind === "accept" ? accept : () => setDialog({ kind })}>${words}<//>`;
   return html`<div class="actions" role="group" aria-label="Actions">
     ${button("accept", "Accept", access.accept, decided ? "It is accepted, and no request waits." : "", decided ? "" : "primary")}
-    ${button("deny", "Deny", access.accept, accepted || requests.length ? "" : "It is not accepted, and no request waits.")}
+    ${button("deny", "Deny", access.accept, cluster.state === "Denied" && !requests.length ? "It is denied, and no request waits." : "")}
     ${button("taint", "Taint", can("patch", RESOURCES.clusters, name).value)}
     ${button("rotate", "Renew certificates", can("create", RESOURCES.clusters, name, "rotate").value)}
     ${button("move", "Move", can("create", RESOURCES.clusters, name, "move").value, hubsOf(document).length > 1 ? "" : "Its agent has no other hub.")}

@@ -5,7 +5,7 @@
  */
 import { can } from "../core/access.js";
 import { RESOURCES, configuration, get, patch, pathOf, request } from "../core/api.js";
-import { CLUSTER_LABEL } from "../core/cluster.js";
+import { CLUSTER_LABEL, stateOf } from "../core/cluster.js";
 import { messageOf } from "./blocks.js";
 import { decodeRequest } from "./der.js";
 
@@ -13,6 +13,8 @@ const ADDON_LABEL = "open-cluster-management.io/addon-name";
 const BOOTSTRAP_USER = "system:bootstrap:";
 const SIGNER = "kubernetes.io/kube-apiserver-client";
 const SIGNERS = { group: "certificates.k8s.io", version: "v1", name: "signers" };
+/** Annotation with the reason of a denial. */
+const DENIED = "hub.open-cluster-management.io/denied";
 const DECISIONS = ["Approved", "Denied", "Failed"];
 const ATTEMPTS = 5;
 const SUBJECT = /^system:open-cluster-management:([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?):([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)$/;
@@ -116,12 +118,13 @@ export async function patchCluster(name, change) {
 
 /**
  * Accepts or denies a cluster, if it is not yet. Throws if another cluster has the name now.
- * @param {{name: string, uid: string}} shown @param {boolean} accepted @returns {Promise<any>}
+ * @param {{name: string, uid: string}} shown @param {boolean} accepted @param {string} [reason] of a denial @returns {Promise<any>}
  */
-export function setAccepted(shown, accepted) {
+export function setAccepted(shown, accepted, reason = "") {
   return patchCluster(shown.name, (cluster) => {
     if (cluster.metadata.uid !== shown.uid) throw new Error(`Another cluster has the name ${shown.name} now. Look at it first.`);
-    return cluster.spec?.hubAcceptsClient === accepted ? null : { spec: { hubAcceptsClient: accepted } };
+    if (accepted) return cluster.spec?.hubAcceptsClient ? null : { spec: { hubAcceptsClient: true } };
+    return stateOf(cluster).state === "Denied" ? null : { metadata: { annotations: { [DENIED]: reason } }, spec: { hubAcceptsClient: false } };
   });
 }
 

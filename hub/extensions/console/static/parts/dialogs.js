@@ -98,27 +98,27 @@ export function AcceptDialog({ chosen, onClose }) {
 }
 
 /**
- * Denies the waiting requests of entries, with a reason. `whole`: the accepted clusters too.
+ * Denies the waiting clusters and requests of entries, with a reason. `whole`: the accepted clusters too.
  * @param {{chosen: Entry[], whole?: boolean, onClose: () => void}} props
  */
 export function DenyDialog({ chosen, whole = false, onClose }) {
   const [note, setNote] = useState("");
   const requests = chosen.flatMap((entry) => entry.requests);
-  const accepted = whole ? chosen.flatMap(({ cluster }) => (cluster && !["Waiting", "Denied"].includes(cluster.state) ? [cluster] : [])) : [];
-  const without = chosen.filter((entry) => !entry.requests.length && !accepted.some(({ name }) => name === entry.key));
+  const denied = chosen.flatMap(({ cluster }) => (cluster && cluster.state !== "Denied" && (whole || cluster.state === "Waiting") ? [cluster] : []));
+  const without = chosen.filter((entry) => !entry.requests.length && !denied.some(({ name }) => name === entry.key));
   const credentials = [...new Set(requests.map(({ user }) => user).filter((user) => user.startsWith(BOOTSTRAP)))];
   const act = async () => [
-    ...(await each(accepted, async (one) => (await setAccepted(one, false), `${one.name} is denied.`))),
+    ...(await each(denied, async (one) => (await setAccepted(one, false, note.trim()), `${one.name} is denied.`))),
     ...(await each(requests, async (one) => (await decide(one.document, "Denied", note.trim()), `The certificate request ${one.name} is denied.`))),
   ];
-  const sum = [accepted.length && counted(accepted.length, "cluster"), requests.length && counted(requests.length, "request")].filter(Boolean).join(", ");
-  return html`<${Bulk} title="Deny" verb=${`Deny ${sum}`} count=${accepted.length + requests.length} act=${act} onClose=${onClose} testid="deny-dialog">
+  const sum = [denied.length && counted(denied.length, "cluster"), requests.length && counted(requests.length, "request")].filter(Boolean).join(", ");
+  return html`<${Bulk} title="Deny" verb=${`Deny ${sum}`} count=${denied.length + requests.length} act=${act} onClose=${onClose} testid="deny-dialog">
     <ul class="outcomes">
-      ${accepted.map(({ name }) => html`<li key=${name}><strong>${name}</strong>: the hub ends its sessions and refuses its reports and renewals. Its certificates stay; accept it to undo this.</li>`)}
+      ${denied.map(({ name, state }) => html`<li key=${name}><strong>${name}</strong>: ${state === "Waiting" ? "no approval rule accepts it any more." : "the hub ends its sessions and refuses its reports and renewals. Its certificates stay."} Accept it to undo this.</li>`)}
       ${requests.map((one) => html`<li key=${one.name}><code>${one.name}</code> of ${one.cluster || "no cluster"}, requester <code>${shown(one.user)}</code>. This is final.</li>`)}
-      ${without.map((one) => html`<li key=${one.key} class="muted">${one.key}: no request waits, and the cluster is not accepted.</li>`)}
+      ${without.map((one) => html`<li key=${one.key} class="muted">${one.key}: it is denied already, and no request waits.</li>`)}
     </ul>
-    ${requests.length > 0 && html`<${Field} label="Reason, for the agent and the audit log"><input value=${note} maxLength=${500} data-testid="deny-reason" onInput=${(/** @type {any} */ event) => setNote(event.target.value)} /><//>`}
+    ${denied.length + requests.length > 0 && html`<${Field} label="Reason, for the agent and the audit log"><input value=${note} maxLength=${500} data-testid="deny-reason" onInput=${(/** @type {any} */ event) => setNote(event.target.value)} /><//>`}
     ${credentials.length > 0 && html`<p>An agent can ask again while its bootstrap credential is valid. To prevent this:</p>
       ${credentials.slice(0, 5).map((user) => html`<${Command} key=${user} text=${`hubctl revoke bootstrap-credential ${user.slice(BOOTSTRAP.length)}`} />`)}`}
   <//>`;

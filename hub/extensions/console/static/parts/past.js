@@ -86,6 +86,15 @@ export async function differencesOf(name, from, to) {
   return differences(before && readable(before), after && readable(after));
 }
 
+/**
+ * Changes of availability of all clusters, newest first.
+ * @param {number} at @param {number} span milliseconds before it @param {AbortSignal} stop @returns {Promise<any[]>} ClusterTransitions
+ */
+export async function transitionsBefore(at, span, stop) {
+  const fieldSelector = `since=${timeParameter(at - span)},until=${timeParameter(at)}`;
+  return (await get(pathOf(RESOURCES.transitions), { fieldSelector, limit: PAGE }, { stop })).items ?? [];
+}
+
 /** @typedef {{at: number, source: string, by: string, text: string}} Entry of a time line */
 
 /** @param {any} change of an ObjectHistory @returns {string} its fields on one line */
@@ -134,7 +143,7 @@ export function rowsOf(table) {
  */
 async function requestsOf(name, since, until, stop) {
   const fieldSelector = `since=${timeParameter(since)},until=${timeParameter(until)}`;
-  const table = await get(pathOf(RESOURCES.audit), { fieldSelector, limit: 500, includeObject: "None" }, { accept: TABLE, stop });
+  const table = await get(pathOf(RESOURCES.audit), { fieldSelector, sortBy: "-time", limit: 500, includeObject: "None" }, { accept: TABLE, stop });
   return rowsOf(table)
     .filter((/** @type {any} */ { User = "", Object: about = "" }) => !User.startsWith(AGENTS) || about.split("/").includes(name))
     .map((/** @type {any} */ row) => ({ at: timeOf(row.Time), source: "Request", by: row.User, text: `${row.Verb} ${row.Object} (${row.Code})` }));

@@ -59,14 +59,14 @@ export function Audit({ name, until }) {
   const load = async (/** @type {AbortSignal} */ stop) => {
     const end = Number.isNaN(until) ? Date.now() : until;
     const fieldSelector = `name=${name},since=${timeParameter(end - span)},until=${timeParameter(end)}`;
-    return rowsOf(await get(pathOf(RESOURCES.audit), { fieldSelector, limit: 2000, includeObject: "None" }, { accept: TABLE, stop }));
+    return rowsOf(await get(pathOf(RESOURCES.audit), { fieldSelector, sortBy: "-time", limit: 2000, includeObject: "None" }, { accept: TABLE, stop }));
   };
   const { value, problem } = useLoaded(load, [name, span, until]);
-  const records = [...(value ?? [])].reverse();
+  const records = value ?? [];
   const choice = html`<${Field} label="Last"><select value=${span} onChange=${(/** @type {any} */ event) => setSpan(Number(event.target.value))}>${SPANS.map(([words, value]) => html`<option value=${value}>${words}</option>`)}</select><//>`;
   return html`<${Section} title="Audit records" count=${records.length} testid="audit" aside=${choice}><${Problem} text=${problem} />
     <${Rows} label="Audit records" none="None in this time." titles=${["Time", "User", "Verb", "Object", "Code"]} rows=${records.map((each) => [moment(timeOf(each.Time)), each.User, each.Verb, each.Object, each.Code])} />
-    ${records.length >= 2000 && html`<p class="muted pad">These are the first 2,000 of this time. For more: <code>hubctl audit --name ${name}</code>.</p>`}<//>`;
+    ${records.length >= 2000 && html`<p class="muted pad">These are the newest 2,000 of this time. For more: <code>hubctl audit --name ${name}</code>.</p>`}<//>`;
 }
 
 /** @param {{document: any}} props */

@@ -4,6 +4,7 @@ import { Ago, StateBadge } from "../../components/basics.js";
 import { cores, gibibytes, moment, shortId } from "../../core/format.js";
 import { href } from "../../core/router.js";
 import { html, signal } from "../../core/ui.js";
+import { parseDuration } from "./beats.js";
 
 /** @typedef {import("../../core/cluster.js").Cluster} Cluster */
 /** @typedef {import("../../core/cluster.js").Session | undefined} Session */
@@ -27,6 +28,11 @@ const none = html`<span class="muted">–</span>`;
 /** @param {string} text @param {string} [tone] */
 function plain(text, tone = "") {
   return text ? html`<span class=${tone} title=${text}>${text}</span>` : none;
+}
+
+/** @param {string | undefined} ends of a certificate @returns {boolean} whether it has expired, or does within a week */
+function isSoon(ends = "") {
+  return ends === "expired" || parseDuration(ends) < 7 * 864e5;
 }
 
 /** @param {Cluster} one @returns {string} the reason without the prefix that all reasons have */
@@ -64,7 +70,7 @@ const COLUMNS = [
   { id: "cpu", title: "CPU", width: "62px", sort: "cpu", numeric: true, cell: (one) => plain(cores(one.cpu)), text: (one) => number(one.cpu) },
   { id: "memory", title: "Memory", width: "86px", sort: "memory", numeric: true, cell: (one) => plain(gibibytes(one.memory)), text: (one) => number(one.memory) },
   { id: "agent", title: "Agent", width: "80px", sort: "agentVersion", cell: (one, session) => plain(session?.agentVersion || one.agentVersion), text: (one, session) => session?.agentVersion || one.agentVersion },
-  { id: "certificate", title: "Certificate", width: "100px", sort: "certificateExpiresIn", cell: (_one, _session, extra) => plain(extra?.ends ?? "", /^(<|expired)/.test(extra?.ends ?? "") ? "warn" : ""), text: (_one, _session, extra) => extra?.ends ?? "" },
+  { id: "certificate", title: "Certificate", width: "100px", sort: "certificateExpiresIn", cell: (_one, _session, extra) => plain(extra?.ends ?? "", isSoon(extra?.ends) ? "warn" : ""), text: (_one, _session, extra) => extra?.ends ?? "" },
   { id: "flaps", title: "Flaps", width: "66px", sort: "flaps", numeric: true, cell: (_one, _session, extra) => plain(extra?.flaps ? String(extra.flaps) : "", "warn"), text: (_one, _session, extra) => extra?.flaps ?? "" },
   {
     id: "addons", title: "Add-ons", width: "minmax(90px, 1fr)", text: (one) => pairs(one.addons),
@@ -78,7 +84,7 @@ const COLUMNS = [
   { id: "taints", title: "Taints", width: "minmax(90px, 1fr)", cell: (one) => plain(pairs(one.taints)), text: (one) => pairs(one.taints) },
   { id: "age", title: "Age", width: "62px", sort: "age", cell: (one) => html`<${Ago} at=${one.created} />`, text: (one) => time(one.created) },
 ];
-const USUAL = ["name", "state", "since", "session", "beat", "set", "version", "nodes", "cpu", "memory", "agent", "flaps", "addons"];
+const USUAL = ["name", "state", "since", "session", "beat", "set", "version", "nodes", "cpu", "memory", "agent", "certificate", "flaps", "addons"];
 const KEPT = "muster-console-columns";
 const LABEL = "label:";
 

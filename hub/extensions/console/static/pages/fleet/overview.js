@@ -7,21 +7,23 @@ import { ApiError, RESOURCES, get, listAll, patch, pathOf } from "../../core/api
 import { STATES } from "../../core/cluster.js";
 import { shortId, timeOf } from "../../core/format.js";
 import { route, setParams } from "../../core/router.js";
-import { clusters, revisions } from "../../core/store.js";
+import { clusters, now, revisions } from "../../core/store.js";
 import { computed, html, signal, useEffect, useState } from "../../core/ui.js";
 import { conditionFor, toggled } from "./completion.js";
 import { fields } from "./question.js";
 import { waiting } from "./state.js";
 import { TILES, bars } from "./view.js";
 
-/** @typedef {{replicas: any[], authorities: any[], brake: any, problem: string}} Hub */
+/** @typedef {{replicas: any[], authorities: any[], brake: any, backup: string | undefined, problem: string}} Hub `backup`: time of the newest; "": none; undefined: not known */
 
 const PERIOD = 15_000;
 const FLEET = () => pathOf(RESOURCES.summaries, "fleet");
 const MOST_BARS = 8;
+/** Age of a backup at which the alert MusterHubBackupOld is raised. */
+const OLD = 8 * 86400e3;
 
 /** @type {import("../../core/ui.js").Signal<Hub>} */
-const hub = signal(/** @type {Hub} */ ({ replicas: [], authorities: [], brake: {}, problem: "" }));
+const hub = signal(/** @type {Hub} */ ({ replicas: [], authorities: [], brake: {}, backup: undefined, problem: "" }));
 const releasing = signal(false);
 
 async function readHub() {
@@ -32,13 +34,13 @@ async function readHub() {
   };
   try {
     const [replicas, authorities, summary] = await Promise.all([listAll(pathOf(RESOURCES.replicas)).catch(none), listAll(pathOf(RESOURCES.authorities)).catch(none), get(FLEET()).catch(none)]);
-    hub.value = { replicas, authorities, brake: summary?.status?.brake ?? {}, problem: "" };
+    hub.value = { replicas, authorities, brake: summary?.status?.brake ?? {}, backup: summary?.status ? (summary.status.lastBackupTime ?? "") : undefined, problem: "" };
   } catch (error) {
     hub.value = { ...hub.peek(), problem: error instanceof ApiError ? error.message : String(error) };
   }
 }
 
-/** Replicas, leader and CAs of the hub. */
+/** Replicas, leader, CAs and newest backup of the hub. */
 export function HubStrip() {
   const { version } = config.value;
   useEffect(() => {
@@ -47,7 +49,7 @@ export function HubStrip() {
     const timer = setInterval(readHub, PERIOD);
     return () => clearInterval(timer);
   }, [version]);
-  const { replicas, authorities } = hub.value;
+  const { replicas, authorities, backup } = hub.value;
   const leader = replicas.find((each) => each.status?.leader)?.metadata.name;
   const ready = replicas.filter((each) => each.status?.state === "Ready").length;
   const phases = authorities.filter((each) => each.status?.phase !== "Retired");
@@ -56,6 +58,7 @@ export function HubStrip() {
     <div title=${about}><dt>Replicas</dt><dd class=${ready < replicas.length ? "warn" : ""}>${replicas.length ? `${ready} of ${replicas.length} ready` : "–"}</dd></div>
     <div><dt>Leader</dt><dd class=${replicas.length && !leader ? "bad" : ""} title=${leader ?? ""}>${leader ? shortId(leader) : replicas.length ? "none" : "–"}</dd></div>
     <div title=${phases.flatMap((each) => each.status?.waitsFor ?? []).join("\n")}><dt>CA</dt><dd>${phases.map((each) => each.status?.phase).join(", ") || "–"}</dd></div>
+    <div title="hub backup; the alert is raised after 8 days"><dt>Backup</dt><dd class=${backup === "" || now.value - timeOf(backup) > OLD ? "warn" : ""} data-testid="backup">${backup ? html`<${Ago} at=${timeOf(backup)} /> ago` : backup === "" ? "none" : "–"}</dd></div>
   </dl>`;
 }
 
