@@ -5,6 +5,8 @@ It needs Chromium and the packages of the tests.
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +29,9 @@ AGENTS, WAITING = 16, ("lab-1", "lab-2", "paris-7")
 SIZE = {"width": 1200, "height": 680}
 
 
-async def take_pictures(folder: Path) -> None:
+@asynccontextmanager
+async def scene(folder: Path) -> AsyncIterator[Desk]:
+    """A hub with AGENTS simulated agents, one of them revoked, and clusters that wait."""
     async with hub_with(folder, console="on", leads=True, auto_approve=("edge-*",)) as hub, opened_browser() as browser:
         file = str(folder / "edge.bootstrap")
         await hub.output(
@@ -50,17 +54,22 @@ async def take_pictures(folder: Path) -> None:
         try:
             await until(available, what="the agents' clusters are Available")
             await hub.output("hubctl revoke cluster edge-12 --reason superseded")
-            for theme in THEMES:
-                async with desk.visit(viewport=SIZE, color_scheme=theme) as visit:
-                    for name, (view, part) in VIEWS.items():
-                        await visit.go(view.format(now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
-                        await visit.at(part).first.wait_for()
-                        await visit.loaded()
-                        await visit.page.screenshot(path=FOLDER / f"{name}-{theme}.png")
+            yield desk
         finally:
             await desk.close()
             load.kill()
             await load.wait()
+
+
+async def take_pictures(folder: Path) -> None:
+    async with scene(folder) as desk:
+        for theme in THEMES:
+            async with desk.visit(viewport=SIZE, color_scheme=theme) as visit:
+                for name, (view, part) in VIEWS.items():
+                    await visit.go(view.format(now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
+                    await visit.at(part).first.wait_for()
+                    await visit.loaded()
+                    await visit.page.screenshot(path=FOLDER / f"{name}-{theme}.png")
 
 
 def main() -> int:

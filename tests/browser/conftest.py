@@ -2,11 +2,14 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -20,6 +23,7 @@ WATCHED = """
 addEventListener("securitypolicyviolation", (event) =>
   console.error(`CSP ${event.violatedDirective} ${event.blockedURI} ${event.sample} ${event.sourceFile}:${event.lineNumber}`));
 """
+NO_SHARED_WORKER = "delete globalThis.SharedWorker;"
 FAULTS = ("CSP ", "Content Security Policy", "TrustedHTML", "TrustedScript", "[Report Only]")
 
 
@@ -32,7 +36,7 @@ class Visit:
     secret: str
     faults: list[str] = field(default_factory=list)
     requests: set[Any] = field(default_factory=set)
-    """Open ones of the page; those of its worker are not among them."""
+    """Open ones of the page; watches and those of its worker are not among them."""
 
     def at(self, testid: str) -> Any:
         return self.page.get_by_test_id(testid)
@@ -70,7 +74,7 @@ class Visit:
             await dialog.dismiss()
 
         def open_request(request: Any) -> None:
-            if request.resource_type == "fetch":
+            if request.resource_type == "fetch" and "watch=1" not in request.url:
                 self.requests.add(request)
 
         def end_request(request: Any) -> None:
@@ -93,8 +97,11 @@ class Desk:
     consoles: list[Running] = field(default_factory=list)
 
     @asynccontextmanager
-    async def visit(self, path: Path | None = None, **context: Any) -> AsyncIterator[Visit]:
-        """Opens the URL that `hubctl console` prints for the user of a kubeconfig. Fails at its end for a fault of the page."""
+    async def visit(self, path: Path | None = None, *, script: str = "", **context: Any) -> AsyncIterator[Visit]:
+        """Opens the URL that `hubctl console` prints for the user of a kubeconfig. Fails at its end for a fault of the page.
+
+        `script`: runs in the page before its own.
+        """
         console = await self.hub.start_hubctl("console", "--no-open", path=path)
         self.consoles.append(console)
         url = await console.line()
@@ -102,7 +109,7 @@ class Desk:
         tabs = await self.browser.new_context(**context)
         visit = Visit(await tabs.new_page(), origin, secret)
         visit.watch_faults()
-        await visit.page.add_init_script(WATCHED)
+        await visit.page.add_init_script(WATCHED + script)
         await visit.page.goto(url)
         try:
             yield visit
@@ -113,6 +120,24 @@ class Desk:
     async def close(self) -> None:
         for console in self.consoles:
             await console.end()
+
+
+class _QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_words: object) -> None:
+        """Logs nothing."""
+
+
+@contextmanager
+def static_site(folder: Path) -> Iterator[str]:
+    """The URL of a plain web server for the files of a folder."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_QuietHandler, directory=str(folder))) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @asynccontextmanager

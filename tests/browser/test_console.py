@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from docs.record_console import record_site
+from hub.api.liveness import Beat
+from machinery.identity import ClusterName
 from tests import programs
-from tests.browser.conftest import Desk, Visit
+from tests.browser.conftest import NO_SHARED_WORKER, Desk, Visit, static_site
 from tests.integration.https_door.conftest import CLUSTERS, REQUESTS, admin_of, hub_with
 
 expect: Any = pytest.importorskip("playwright.async_api").expect
@@ -106,6 +109,77 @@ async def test_a_viewer_sees_grey_buttons_with_the_reason_and_a_forced_request_i
         assert await visit.fetch("GET", f"{CLUSTERS}/edge1") == 401
 
 
+async def test_a_read_only_console_without_shared_workers_stays_live_and_the_hub_refuses_its_writes(
+    tmp_path: Path, browser: Any
+) -> None:
+    async with hub_with(tmp_path, console="read-only", leads=True) as hub:
+        desk = Desk(hub, browser)
+        async with desk.visit(script=NO_SHARED_WORKER) as visit:
+            await hub.join("edge1")
+            await expect(row(visit, "edge1")).to_contain_text("Waiting")
+            await hub.restart()
+            await hub.join("edge2")
+            await expect(row(visit, "edge2")).to_be_visible(timeout=30_000)
+            await expect(visit.at("stale")).to_have_count(0)
+            await visit.go("inbox")
+            button = visit.at("entry").filter(has_text="edge1").get_by_test_id("accept")
+            await expect(button).to_have_attribute("title", re.compile("read-only"))
+            await button.click(force=True)
+            await expect(visit.at("accept-dialog")).to_have_count(0)
+            for method, status in (("GET", 200), ("PATCH", 403), ("DELETE", 403)):
+                assert await visit.fetch(method, f"{CLUSTERS}/edge1", {} if method == "PATCH" else None) == status, method
+        await desk.close()
+
+
+async def test_every_visible_row_has_its_beat_and_certificate_by_one_request_and_a_denial_has_its_reason(desk: Desk) -> None:
+    hub, names = desk.hub, [f"edge-{number:02}" for number in range(20)]
+    admin = await admin_of(hub)
+    condition = {"type": "ManagedClusterConditionAvailable", "status": "False", "reason": "Failed"}
+    for name in names:
+        await hub.join(name)
+    await hub.store.run(lambda tx: tx.heartbeats.store([Beat(ClusterName(name), timedelta(), None) for name in names]))
+    await admin.patch(f"{CLUSTERS}/edge-00/status", {"status": {"conditions": [condition]}})
+    await hub.agent("edge-00")
+    asked: list[int] = []
+    async with desk.visit(viewport={"width": 1600, "height": 1200}) as visit:
+        visit.page.on("request", lambda request: asked.append(request.url.count("edge-")))
+        await visit.page.reload()
+        await expect(visit.page.locator(".vbody [data-column=beat] time")).to_have_count(len(names))
+        await expect(row(visit, "edge-00").locator("[data-column=certificate]")).to_have_text(re.compile("^[0-9]+d$"))
+        await expect(visit.at("backup")).to_have_text("none")
+        assert set(asked) - {0} == {len(names)}
+
+        await visit.go("inbox")
+        await visit.at("entry").filter(has_text="edge-01").get_by_test_id("deny").click()
+        await visit.at("deny-reason").fill("not in the inventory")
+        await visit.at("bulk-run").click()
+        await visit.go("fleet")
+        await expect(row(visit, "edge-01").locator(".state-cell")).to_have_attribute("title", re.compile("not in the inventory"))
+        await visit.go("time")
+        await expect(visit.at("changes")).to_contain_text("edge-00")
+
+
+async def test_recorded_exchanges_show_the_console_on_a_static_site_without_a_hub(desk: Desk, tmp_path: Path) -> None:
+    await desk.hub.join("edge1")
+    await desk.hub.request("edge1", "edge1-first")
+    await record_site(desk, tmp_path / "site", ["edge1"], lambda: desk.hub.join("edge2"))
+    await desk.hub.stop()
+    context = await desk.browser.new_context()
+    with static_site(tmp_path / "site") as url:
+        visit = Visit(await context.new_page(), url, "")
+        visit.watch_faults()
+        await visit.page.goto(url)
+        await expect(row(visit, "edge1")).to_contain_text("Waiting")
+        await expect(row(visit, "edge2")).to_be_visible()
+        await visit.go("inbox")
+        button = visit.at("entry").filter(has_text="edge1").get_by_test_id("accept")
+        await expect(button).to_have_attribute("title", re.compile("read-only"))
+        await visit.go("cluster/edge1")
+        await expect(visit.at("cause")).to_contain_text("Accepted")
+        await context.close()
+    assert visit.faults == []
+
+
 async def test_inbox_refuses_several_requests_shared_credentials_and_requests_that_were_not_seen(desk: Desk) -> None:
     hub = desk.hub
     for name in ("edge1", "edge2", "edge3", "edge4"):
@@ -183,7 +257,7 @@ async def test_no_script_runs_whatever_a_cluster_reports_or_a_link_says(desk: De
 
 PURE = r"""async () => {
   const load = (folder, names) => Promise.all(names.map((name) => import(`/console/${folder}/${name}.js`)));
-  const [text, view, question] = await load("pages/fleet", ["export", "view", "completion"]);
+  const [text, view, question, beats] = await load("pages/fleet", ["export", "view", "completion", "beats"]);
   const [follow, router, cluster, format] = await load("core", ["follow", "router", "cluster", "format"]);
   const versions = Object.entries({ a: "v1.9.0", b: "v1.10.0", c: "" });
   const fleet = new Map(versions.map(([name, version]) => [name, { name, version, labels: {} }]));
@@ -200,6 +274,7 @@ PURE = r"""async () => {
     moves: [["bcda", "abcd"], ["ab", "bc"], ["ab", "ab"]].map(([before, after]) => view.countMoves([...before], [...after])),
     offers: ["v", "version ", "set == ", 'set == "ed', "labels.", "!(s", "version < 1.30 "].map(first),
     joined: [question.toggled("a || b", "c"), question.toggled("a && b", "a")],
+    portions: [60, 40, 0].map((count) => beats.conditionsFor(Array(count).fill("x".repeat(63))).length),
     retries: [follow.backoff(0, 1), follow.backoff(60, 1)],
     route: [router.parseRoute("#/cluster/a%2Fb?at=1h").args[0], router.href("fleet", [], { where: "a&b", sort: "" })],
     states: [["Unknown", "Revoked"], ["False", ""]].map(stateOf),
@@ -213,6 +288,7 @@ ANSWERS = {
     "moves": [1, 2, 0],
     "offers": ["version", "<", '"edge"', '"edge"', "labels.env", "set", "&&"],
     "joined": ["(a || b) && c", "b"],
+    "portions": [2, 1, 0],
     "retries": [500, 15000],
     "route": ["a/b", "#/fleet?where=a%26b"],
     "states": ["Revoked", "Unavailable"],
