@@ -26,7 +26,7 @@ from hub.store import schema
 from hub.store.engine.encoding import from_micros, to_micros
 from hub.store.engine.notify import REVOCATIONS, notify_all
 from hub.store.engine.statements import Statement
-from hub.store.tables.records import RowMapper, hex_serial, is_among, parse_serial
+from hub.store.tables.records import RowMapper, hex_serial, is_in, parse_serial
 from machinery.identity import ClusterName, CredentialId, SerialNumber
 
 _column = schema.certificates.c
@@ -100,7 +100,7 @@ class SqlCertificates(CertificateRecords):
         is_valid = and_(_column.purpose == Purpose.AGENT.value, _column.revoked_at.is_(None))
         # not in WHERE: SQLite would read all certificates by the index of purpose or of revoked_at
         last = select(_column.cluster, func.max(case((is_valid, _column.not_after)))).group_by(_column.cluster)
-        rows = self._connection.execute(last.where(is_among(_column.cluster, names)))
+        rows = self._connection.execute(last.where(is_in(_column.cluster, names)))
         return {ClusterName(cluster): from_micros(end) for cluster, end in rows if cluster in names and end is not None}
 
     def of_request(self, request_uid: str) -> Sequence[CertificateRecord]:

@@ -32,7 +32,7 @@ from hub.store import schema
 from hub.store.engine.encoding import from_micros, to_micros
 from hub.store.engine.engine import insert_into, upsert
 from hub.store.engine.statements import Statement
-from hub.store.tables.records import RowMapper, SqlTable, is_among
+from hub.store.tables.records import RowMapper, SqlTable, is_in
 from machinery.identity import ClusterName
 from machinery.meta.conditions import FALSE, TRUE, UNKNOWN
 
@@ -109,7 +109,7 @@ class SqlHeartbeats(Heartbeats):
         if among is None:
             return [_ROW.record(row) for row in _ALL.rows(self._connection, {})]
         names = frozenset(among)
-        chosen = select(schema.heartbeats).where(is_among(_column.cluster, names)).order_by(_column.cluster)
+        chosen = select(schema.heartbeats).where(is_in(_column.cluster, names)).order_by(_column.cluster)
         return [beat for beat in map(_ROW.record, self._connection.execute(chosen)) if beat.cluster in names]
 
     def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
@@ -233,7 +233,7 @@ class SqlTransitions(SqlTable, Transitions):
         if among is not None and len(among) <= FEW:
             rows = [row for one in among for row in _FALLS_OF_ONE.rows(self._connection, {**values, "cluster": one})]
         elif among is not None:
-            of_some = _OF_FALLS.where(is_among(_transition.cluster, among))
+            of_some = _OF_FALLS.where(is_in(_transition.cluster, among))
             rows = [(row.cluster, row.at) for row in self._connection.execute(of_some, values)]
         else:
             rows = list(_FALLS.rows(self._connection, values))

@@ -41,7 +41,7 @@ MOST_NAMED = 1_000
 """For more names a statement reads all rows: SQLite takes at most 32,766 parameters."""
 
 
-def is_among(column: ColumnElement[str], names: Collection[str]) -> ColumnElement[bool]:
+def is_in(column: ColumnElement[str], names: Collection[str]) -> ColumnElement[bool]:
     """Whether the column is one of the names; true for more than MOST_NAMED, among which the caller selects."""
     return true() if len(names) > MOST_NAMED else column.in_(names)
 

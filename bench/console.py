@@ -1,0 +1,191 @@
+"""The console: first load, frames while it scrolls and filters, memory, and what open pages cost the hub.
+
+    python -m bench console [--clusters 10000] [--pages 50] [--seconds 40]
+
+A real `hub serve` over a database that was filled before, `hubctl console`, and headless Chromium. Times of the page are since
+the start of its navigation. The pages that are open together are HTTP clients: each has the watches of the console's worker and
+repeats the periodic reads of the fleet page, while one cluster changes every second. Processor time is the hub's.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+import click
+
+from bench import door, queries
+from bench.stage import CLUSTERS, Stage, cpu_seconds, memory_mib, report, staged
+
+OWN = "/apis/hub.open-cluster-management.io/v1alpha1"
+SESSIONS, REQUESTS = f"{OWN}/clustersessions", "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+STRIP = (f"{OWN}/hubreplicas", f"{OWN}/certificateauthorities", f"{OWN}/clustersummaries/fleet")
+STRIP_SECONDS, ROWS_SECONDS = 15, 10
+"""How often the page reads the strip of the hub, and the beats of the rows on the screen."""
+TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
+ROWS = 40
+LEASE_SECONDS = 3_600
+"""No cluster becomes Unknown during the measurement."""
+LOADS = 3
+LOADED = """() => {
+  const total = document.querySelector("[data-testid=count]")?.textContent ?? "";
+  return document.querySelectorAll("[data-testid=row]").length > 5 && total && !total.includes("loading") && performance.now();
+}"""
+FRAMES = """async ([work, seconds]) => {
+  const table = document.querySelector("[data-testid=table]");
+  const steps = {
+    scroll: () => (table.scrollTop = (table.scrollTop + 700) % (table.scrollHeight - table.clientHeight)),
+    filter: (frame) => frame % 15 || document.querySelector("[data-testid=tile-available]").click(),
+  };
+  const spans = [];
+  const end = performance.now() + seconds * 1000;
+  for (let frame = 0, last = performance.now(); last < end; frame += 1) {
+    steps[work](frame);
+    await new Promise(requestAnimationFrame);
+    spans.push(performance.now() - last);
+    last = performance.now();
+  }
+  return spans;
+}"""
+
+
+@click.command()
+@click.option("--clusters", default=10_000, show_default=True)
+@click.option("--pages", default=50, show_default=True)
+@click.option("--seconds", default=40, show_default=True, help="Length of each measurement of the hub's processor time.")
+def console(clusters: int, pages: int, seconds: int) -> None:
+    """First load, frames and memory of the console, and the cost of open pages for the hub."""
+    report(measure(clusters, pages, seconds))
+
+
+async def measure(clusters: int, pages: int, seconds: int) -> dict[str, Any]:
+    async with staged() as stage:
+        folder = stage.folder / "hub"
+        folder.mkdir(mode=0o700)
+        documents = [_patient(made) for made in queries.fleet(clusters)]
+        await door.fill(f"sqlite:///{folder / 'hub.db'}", documents, door.put_new, queries.beat)
+        hub = (await stage.start_hub("--console=on")).pid
+        await asyncio.to_thread(door.settle, hub)
+        found: dict[str, Any] = {"clusters": clusters, "hub_pss_mib": round(memory_mib(hub)[0], 1)}
+        found["hub_without_page_ms_per_minute"] = await _spent(hub, seconds)
+        found |= await _in_browser(stage, hub, seconds)
+        found |= await _many_pages(stage, hub, pages, seconds)
+        return found
+
+
+def _patient(made: dict[str, Any]) -> dict[str, Any]:
+    return {**made, "spec": {**made["spec"], "leaseDurationSeconds": LEASE_SECONDS}}
+
+
+async def _spent(hub: int, seconds: int) -> float:
+    """Processor time of the hub, in milliseconds per minute."""
+    before = cpu_seconds(hub)
+    await asyncio.sleep(seconds)
+    return round((cpu_seconds(hub) - before) * 60_000 / seconds, 1)
+
+
+async def _in_browser(stage: Stage, hub: int, seconds: int) -> dict[str, Any]:
+    """Figures of a page. Each load has a new context, thus no cache and no worker of an earlier one."""
+    from playwright.async_api import async_playwright  # noqa: PLC0415 - other benchmarks do without a browser
+
+    program = await stage.start("console", "hubctl", f"--kubeconfig={stage.admin}", "console", "--no-open")
+    lines: list[str] = []
+
+    async def printed() -> bool:
+        lines[:] = [line for line in program.last_words() if "#secret=" in line]
+        return bool(lines)
+
+    await stage.until(printed, "hubctl console prints its URL")
+    found: dict[str, Any] = {}
+    async with async_playwright() as driver:
+        arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--enable-precise-memory-info"]
+        browser = await driver.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
+        loads = []
+        for _ in range(LOADS):
+            context = await browser.new_context(viewport={"width": 1600, "height": 1000})
+            page = await context.new_page()
+            await page.goto(lines[0])
+            loads.append(await (await page.wait_for_function(LOADED, polling="raf")).json_value())
+            if len(loads) < LOADS:
+                await context.close()
+        found["first_load"] = door.spread([load / 1e3 for load in loads])
+        for work in ("scroll", "filter"):
+            spans = await page.evaluate(FRAMES, [work, 10])
+            found[f"frames_{work}"] = {**door.spread([span / 1e3 for span in spans]), "frames": len(spans)}
+        found["page_heap_mib"] = round(await page.evaluate("performance.memory.usedJSHeapSize") / 2**20, 1)
+        found["renderers_pss_mib"] = round(sum(memory_mib(pid)[0] for pid in _renderers()), 1)
+        found["hub_with_one_page_ms_per_minute"] = await _spent(hub, seconds)
+        await browser.close()
+    return found
+
+
+def _renderers() -> Iterator[int]:
+    """Processes of pages and workers, of a browser that this process has started."""
+    parents: dict[int, int] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(status.parent.name)] = int(status.read_text("ascii", "replace").rpartition(")")[2].split()[1])
+    for pid in parents:
+        above = pid
+        while above in parents and above != os.getpid():
+            above = parents[above]
+        with suppress(OSError):
+            if above == os.getpid() and b"--type=renderer" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                yield pid
+
+
+async def _many_pages(stage: Stage, hub: int, pages: int, seconds: int) -> dict[str, Any]:
+    client = door.Client(stage.admin, stage.https_port)
+    lists = {path: json.loads(client.get(f"{path}?limit={ROWS}")) for path in (CLUSTERS, SESSIONS, REQUESTS)}
+    names = [each["metadata"]["name"] for each in lists[CLUSTERS]["items"]]
+    quoted = ", ".join(f'"{name}"' for name in names)
+    rows = f"{CLUSTERS}?{urlencode({'where': f'name in [{quoted}]', 'includeObject': 'None'})}"
+    connector = aiohttp.TCPConnector(ssl=client.context, limit=0)
+    timeout = aiohttp.ClientTimeout(total=None)
+    origin = f"https://127.0.0.1:{stage.https_port}"
+    async with aiohttp.ClientSession(origin, connector=connector, timeout=timeout) as session:
+
+        async def watch(path: str) -> None:
+            query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": lists[path]["metadata"]["resourceVersion"]}
+            async with session.get(path, params=query) as response:
+                async for _ in response.content:
+                    pass
+
+        async def repeat(every: float, first: float, read: Callable[[], Any]) -> None:
+            await asyncio.sleep(first)
+            while True:
+                began = time.monotonic()
+                await read()
+                await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
+
+        async def read(*paths: str, **headers: str) -> None:
+            for path in paths:
+                async with session.get(path, headers=headers) as response:
+                    response.raise_for_status()
+                    await response.read()
+
+        async def change() -> None:
+            await asyncio.to_thread(client.label, names[0], f"v{time.time_ns()}")
+
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(watch(path)) for path in lists for _ in range(pages)]
+            for number in range(pages):
+                share = number / pages
+                running += [
+                    tasks.create_task(repeat(STRIP_SECONDS, share * STRIP_SECONDS, lambda: read(*STRIP))),
+                    tasks.create_task(repeat(ROWS_SECONDS, share * ROWS_SECONDS, lambda: read(rows, **TABLE))),
+                ]
+            running.append(tasks.create_task(repeat(1, 0, change)))
+            await asyncio.sleep(STRIP_SECONDS)
+            spent, memory = await _spent(hub, seconds), memory_mib(hub)[0]
+            for task in running:
+                task.cancel()
+    share = round(spent / 600, 2)
+    return {"pages": pages, "hub_with_pages_percent_of_a_core": share, "hub_with_pages_pss_mib": round(memory, 1)}
