@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -31,18 +31,19 @@ TABS = ("Overview", "History", "Events", "Audit", "YAML")
 API = re.compile(r"/apis?/")
 
 
-async def record_site(desk: Desk, folder: Path, names: Iterable[str], change: Callable[[], Awaitable[None]]) -> None:
+async def record_site(desk: Desk, folder: Path, names: Iterable[str], change: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Write the site: what the console asks in all views and of these clusters, and the events while `change` runs."""
     exchanges: list[dict[str, Any]] = []
 
     async def record(route: Any) -> None:
         request = route.request
         if "watch=1" in request.url:
-            return await route.continue_()
+            await route.continue_()
+            return
         answer = await route.fetch()
         exchange = {"method": request.method, "url": request.url, "accept": request.headers.get("accept", "")}
         exchanges.append({**exchange, "status": answer.status, "body": await answer.text()})
-        return await route.fulfill(response=answer)
+        await route.fulfill(response=answer)
 
     # without a worker of several tabs all requests are the page's, which Playwright can record
     async with desk.visit(script=NO_SHARED_WORKER) as visit:
@@ -54,6 +55,10 @@ async def record_site(desk: Desk, folder: Path, names: Iterable[str], change: Ca
             await visit.loaded()
         events = await _events(desk, exchanges, change)
         await visit.loaded()
+    _write_site(folder, {"at": datetime.now(UTC).isoformat(), "exchanges": exchanges, "events": events})
+
+
+def _write_site(folder: Path, recording: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with resources.as_file(resources.files("hub.extensions.console") / "static") as static:
         shutil.copytree(static, folder / "console", dirs_exist_ok=True)
@@ -61,12 +66,11 @@ async def record_site(desk: Desk, folder: Path, names: Iterable[str], change: Ca
         shutil.copy(file, folder)
     config = {"mode": "read-only", "version": version(), "groupSuffix": GROUP_SUFFIX}
     (folder / "console" / CONFIG).write_text(json.dumps(config))
-    recording = {"at": datetime.now(UTC).isoformat(), "exchanges": exchanges, "events": events}
     (folder / "recording.json").write_text(json.dumps(recording))
 
 
 async def _events(
-    desk: Desk, exchanges: Iterable[dict[str, Any]], change: Callable[[], Awaitable[None]]
+    desk: Desk, exchanges: Iterable[dict[str, Any]], change: Callable[[], Coroutine[Any, Any, None]]
 ) -> dict[str, list[str]]:
     """Lines of watches that begin where the recorded lists end, by path."""
     admin = await admin_of(desk.hub)
@@ -78,8 +82,10 @@ async def _events(
         async with admin.watch(f"{path}?{query}") as watch:
             return (await watch.response.text()).splitlines()
 
-    *found, _ = await asyncio.gather(*map(lines, FOLLOWED), change())
-    return dict(zip(FOLLOWED, found, strict=True))
+    async with asyncio.TaskGroup() as tasks:
+        following = {path: tasks.create_task(lines(path)) for path in FOLLOWED}
+        tasks.create_task(change())
+    return {path: task.result() for path, task in following.items()}
 
 
 async def record_demo(site: Path) -> None:

@@ -23,7 +23,7 @@ from machinery.meta.objects import Key, Page, Query, StoredObject
 HUB_ID = "hub-id"
 """Fact: this hub's id. A database without it has no hub."""
 BACKUP_MADE = "backup-made"
-"""Fact: when the newest backup was made."""
+"""Fact: the time of the newest backup, as in its manifest."""
 EVERYTHING = 2**31 - 1
 """Value of `limit` that processes everything in one transaction."""
 

@@ -41,7 +41,9 @@ async def test_transitions_are_listed_newest_first_and_old_ones_forgotten_in_por
     assert await store.read(lambda tx: tx.transitions.of(C1, limit=5, uid="another")) == []
     last = start + 3 * SECOND
     for since, until, count in ((None, None, 3), (last, None, 1), (start + 2 * SECOND, last, 2), (None, start, 0)):
-        all_of = await store.read(lambda tx, *within: tx.transitions.of(None, limit=5, since=within[0], until=within[1]), since, until)
+        all_of = await store.read(
+            lambda tx, *within: tx.transitions.of(None, limit=5, since=within[0], until=within[1]), since, until
+        )
         assert [each.at for each in all_of] == [last, last - SECOND, last - 2 * SECOND][:count]
     end = clock.now()
     assert [await store.run(lambda tx, most: tx.transitions.trim(end, most), most) for most in (1, 5, 5)] == [1, 1, 0]

@@ -322,8 +322,8 @@ async def test_newest_beat_is_kept_as_database_time_minus_age_beside_its_session
     await store.run(lambda tx: tx.heartbeats.store(many))
     assert len(await store.read(lambda tx: tx.heartbeats.all())) == 1 + 1000
     some, most = [FAR, ClusterName("gone"), many[7].cluster], [ClusterName("gone"), *(each.cluster for each in many)]
-    for among, count in ((some, 2), (most, 1000), ([], 0)):
-        assert len(await store.read(lambda tx, chosen: tx.heartbeats.all(chosen), among)) == count
+    for among, size in ((some, 2), (most, 1000), ([], 0)):
+        assert len(await store.read(lambda tx, chosen: tx.heartbeats.all(chosen), among)) == size
 
 
 async def test_facts_and_bindings_are_kept_replaced_and_released(store: Store, clock: ManualClock) -> None:

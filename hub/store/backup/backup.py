@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, LargeBinary, MetaData, Table, inspect, select, text
 
+from hub.ports import BACKUP_MADE
 from hub.store import schema
 from hub.store.backup.archive import ArchiveWriter
 from hub.store.engine.engine import database_time, is_sqlite, parse_url, reading_engine, translated_errors, writing_engine
@@ -17,7 +18,6 @@ from hub.store.tables.leaders import SqlFacts
 from machinery.errors import InvalidError
 from machinery.meta.timestamps import format_micro_time
 
-"""Fact: the time of the newest backup, as in its manifest."""
 PORTION = 500
 """Rows in memory at once."""
 

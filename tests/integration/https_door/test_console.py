@@ -136,8 +136,10 @@ async def test_any_client_reads_backups_ends_of_certificates_and_transitions_of_
 
     for name in ("edge1", "edge2"):
         await hub.join(name)
-        condition = {"type": "ManagedClusterConditionAvailable", "status": "True", "reason": "Test"}
-        await admin.patch(f"{CLUSTERS}/{name}/status", {"status": {"conditions": [condition]}})
+        condition = {"type": "ManagedClusterConditionAvailable", "status": "True", "reason": "Test", "message": ""}
+        condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+        status, answer = await admin.patch(f"{CLUSTERS}/{name}/status", {"status": {"conditions": [condition]}})
+        assert status == 200, answer
     await hub.agent("edge1")
     accept = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
     table = (await admin.ask("GET", f"{CLUSTERS}?includeObject=None", **accept))[1]
@@ -148,7 +150,11 @@ async def test_any_client_reads_backups_ends_of_certificates_and_transitions_of_
     transitions = "/apis/hub.open-cluster-management.io/v1alpha1/clustertransitions"
     found = (await admin.get(transitions))[1]["items"]
     assert [each["metadata"]["namespace"] for each in found] == ["edge2", "edge1"]
-    for selector, count in ((f"since={found[0]['time']}", 1), (f"until={found[1]['time']}", 1), ("since=2027-01-01T00:00:00Z", 0)):
+    for selector, count in (
+        (f"since={found[0]['time']}", 1),
+        (f"until={found[1]['time']}", 1),
+        ("since=2027-01-01T00:00:00Z", 0),
+    ):
         assert len((await admin.get(f"{transitions}?fieldSelector={selector}"))[1]["items"]) == count, selector
     assert (await admin.get(f"{transitions}?fieldSelector=since=yesterday"))[0] == 400
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -127,7 +128,7 @@ async def test_a_waiting_cluster_that_is_denied_for_a_reason_is_accepted_by_no_r
     subject = AcceptanceReconciler(hub.store, ("edge-*",))
     hub.join("edge-1")
     for reason in ("stolen", "not in the inventory"):
-        change_cluster(hub.store, lambda old, text=reason: doc.with_annotations(old, {DENIED_FOR: text}), ClusterName("edge-1"))
+        change_cluster(hub.store, partial(doc.with_annotations, notes={DENIED_FOR: reason}), ClusterName("edge-1"))
         await step(subject, "edge-1")
         assert hub.cluster("edge-1")["spec"]["hubAcceptsClient"] is False
         assert judged(hub, "edge-1") == (*DENIED[:2], f"{DENIED[2]}: {reason}")
