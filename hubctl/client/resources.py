@@ -15,7 +15,7 @@ CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
 
 @dataclass(frozen=True, slots=True)
 class ResourceKind:
-    """A kind of object as hubctl shows it. `wide`: all columns by default."""
+    """A kind of object as hubctl shows it. `wide`: by default also columns of priority 1."""
 
     words: tuple[str, ...]
     """Accepted words; the first is the plural in lists."""

@@ -35,9 +35,10 @@ class PrintOptions:
     events: bool = False
     """A watch prints the type of each change."""
 
-    @property
-    def wide(self) -> bool:
-        return self.form.name in ("wide", "csv") or (not self.form.given and self.resource.wide)
+    def shows(self, column: Mapping[str, Any]) -> bool:
+        """Whether the form has the column. Kinds that are wide by default show those up to priority 1."""
+        most = 1 if not self.form.given and self.resource.wide else 0
+        return self.form.name in ("wide", "csv") or int(column.get("priority") or 0) <= most
 
 
 class Printer(ABC):
@@ -118,7 +119,7 @@ class TablePrinter(RowPrinter):
             click.echo(f"there is no {self._options.resource.noun} to show", err=True)
             return
         self._columns = list(answer.get("columnDefinitions") or self._columns)
-        self._chosen = [index for index, column in enumerate(self._columns) if self._options.wide or not column.get("priority")]
+        self._chosen = [index for index, column in enumerate(self._columns) if self._options.shows(column)]
         if self._options.form.name == "table" and self._layout is None:
             self._hide_columns(rows)
         self._put(self._titles(), [self._cells(row, "ADDED") for row in rows])

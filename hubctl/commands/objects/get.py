@@ -26,7 +26,7 @@ LIST = {"apiVersion": "v1", "kind": "List", "metadata": {}}
 
 CRL_WORDS = ("crl", "crls", "revocation-lists")
 FORMAT_OPTIONS = with_options(
-    output_option(*CRL_FORMATS, note="Output format (clusters are always wide):"),
+    output_option(*CRL_FORMATS, note="Output format (clusters are wide by default):"),
     click.option("--no-headers", is_flag=True, help="Omit the column headers."),
     click.option("-L", "--label-columns", default="", metavar="LABEL,...", help="Add a column for each of these labels."),
     click.option("--show-labels", is_flag=True, help="Show all labels in the last column."),
