@@ -15,14 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import aiohttp
-import click
 
 from bench import door, queries
-from bench.stage import CLUSTERS, Stage, cpu_seconds, memory_mib, report, staged
+from bench.stage import CLUSTERS, Stage, cpu_seconds, memory_mib
 
 OWN = "/apis/hub.open-cluster-management.io/v1alpha1"
 SESSIONS, REQUESTS = f"{OWN}/clustersessions", "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -57,22 +56,17 @@ FRAMES = """async ([work, seconds]) => {
 }"""
 
 
-@click.command()
-@click.option("--clusters", default=10_000, show_default=True)
-@click.option("--pages", default=50, show_default=True)
-@click.option("--seconds", default=40, show_default=True, help="Length of each measurement of the hub's processor time.")
-def console(clusters: int, pages: int, seconds: int) -> None:
+async def console(
+    clusters: int = 10_000,
+    pages: int = 50,
+    seconds: Annotated[int, "Length of each measurement of the hub's processor time."] = 40,
+) -> dict[str, Any]:
     """First load, frames and memory of the console, and the cost of open pages for the hub."""
-    report(measure(clusters, pages, seconds))
-
-
-async def measure(clusters: int, pages: int, seconds: int) -> dict[str, Any]:
-    async with staged() as stage:
-        folder = stage.folder / "hub"
-        folder.mkdir(mode=0o700)
-        documents = [_patient(made) for made in queries.fleet(clusters)]
-        await door.fill(f"sqlite:///{folder / 'hub.db'}", documents, door.put_new, queries.beat)
-        hub = (await stage.start_hub("--console=on")).pid
+    documents = [_patient(made) for made in queries.fleet(clusters)]
+    async with door.filled("", lambda url: door.fill(url, documents, door.put_new, queries.beat), "--console=on") as (
+        stage,
+        hub,
+    ):
         await asyncio.to_thread(door.settle, hub)
         found: dict[str, Any] = {"clusters": clusters, "hub_pss_mib": round(memory_mib(hub)[0], 1)}
         found["hub_without_page_ms_per_minute"] = await _spent(hub, seconds)

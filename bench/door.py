@@ -209,7 +209,7 @@ def _all_requests(stage: Stage, hub: int, watchers: int, rounds: int) -> dict[st
 
 
 @asynccontextmanager
-async def filled(database: str, fill_in: Callable[[str], Awaitable[None]]) -> AsyncIterator[tuple[Stage, int]]:
+async def filled(database: str, fill_in: Callable[[str], Awaitable[None]], *flags: str) -> AsyncIterator[tuple[Stage, int]]:
     """A stage and the pid of its hub, which starts on the database that `fill_in` has filled by its URL; empty: SQLite."""
     async with staged() as stage:
         folder = stage.folder / "hub"
@@ -217,7 +217,7 @@ async def filled(database: str, fill_in: Callable[[str], Awaitable[None]]) -> As
         await fill_in(database or f"sqlite:///{folder / 'hub.db'}")
         if database:
             os.environ["HUB_DATABASE_URL"] = database  # it may hold a password, so that there is no flag for it
-        yield stage, (await stage.start_hub()).pid
+        yield stage, (await stage.start_hub(*flags)).pid
 
 
 async def door(clusters: int = 5_000, watchers: int = 1_000, rounds: int = 20, database: Database = "") -> dict[str, Any]:
