@@ -133,8 +133,12 @@ MANAGED_CLUSTER = ResourceDefinition(
     declared(
         MANAGED_CLUSTERS,
         {
-            **{"Managed Cluster URLs": _urls, "Hubs": _hubs, "Flaps": _flaps},
-            **{"Last Beat": _last_beat, "Agent": _agent, "Certificate": _certificate},
+            "Managed Cluster URLs": _urls,
+            "Hubs": _hubs,
+            "Flaps": _flaps,
+            "Last Beat": _last_beat,
+            "Agent": _agent,
+            "Certificate": _certificate,
         },
         selectable=of_cluster,
         selectable_names=CLUSTER_FIELDS,
