@@ -1,1 +1,1 @@
-"""Values and pure rules, by resource; no I/O, no clock, no framework."""
+"""Values and pure rules, by resource, without I/O, clock or framework."""

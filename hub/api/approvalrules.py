@@ -2,7 +2,7 @@
 
 A rule matches if all its fields match: requester, cluster name, labels, condition. Names are compared exactly; unknown values
 never match. A rule without `requesters` approves for any holder of a bootstrap credential, and accepts a cluster from any
-source. With `requesters`, a cluster is accepted if one of them has requested its certificate.
+source. A rule with `requesters` accepts a cluster if one of the requesters has requested its certificate.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ from machinery.product import GROUP_SUFFIX
 DRY_RUN = "ApprovalRuleDryRun"
 """Condition type for the decisions of dry runs."""
 FLAG = "--auto-approve"
-"""Rule name for the globs of this setting; no object can have this name."""
+"""Rule name for the globs of the setting `--auto-approve`. No object can have this name."""
 
 
 class RuleAction(StrEnum):
@@ -59,7 +59,7 @@ class RequesterRecord:
 
 @dataclass(frozen=True, slots=True)
 class Requesters:
-    """One entry of `spec.requesters`. Without a name it matches any requester of the kind."""
+    """One entry of `spec.requesters`. An entry without a name matches any requester of the kind."""
 
     kind: RequesterKind
     name: str = ""
@@ -159,7 +159,7 @@ CLUSTER_FIELDS = Fields(
 
 
 def values_of(candidate: RuleInput) -> dict[str, Any]:
-    """Values of a candidate's fields; missing ones are absent."""
+    """Return the values of a candidate's fields, without missing values."""
     asker, request, cluster = candidate.requested_by, candidate.request, candidate.document
     values: dict[str, Any] = {
         "name": candidate.cluster,

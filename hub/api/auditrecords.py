@@ -15,7 +15,7 @@ from machinery.product import NAME
 from machinery.sanitize import plain
 
 LOGIN_FAILURE = f"login.{NAME}/failure"
-"""Annotation: why a token was not exchanged."""
+"""Annotation with the reason why a token was not exchanged."""
 DRY_RUN = f"{NAME}/dry-run"
 """Annotation of a dry run, which changed nothing."""
 STRANGERS = ".refused"
@@ -23,7 +23,7 @@ STRANGERS = ".refused"
 
 
 class AuditLevel(StrEnum):
-    """How much is recorded; each level includes the previous one."""
+    """Level of detail of a record. Each level includes the previous level."""
 
     NONE = "None"
     METADATA = "Metadata"
@@ -32,7 +32,7 @@ class AuditLevel(StrEnum):
 
 
 class Stage(StrEnum):
-    """Stage of the request. DROPPED is ours: it counts records that were dropped for lack of space."""
+    """Stage of the request. The stage DROPPED of this project counts records that were dropped for lack of space."""
 
     RESPONSE_STARTED = "ResponseStarted"
     RESPONSE_COMPLETE = "ResponseComplete"
@@ -58,7 +58,7 @@ class ObjectReference(msgspec.Struct, frozen=True, omit_defaults=True, rename="c
 
 
 class ResponseStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """HTTP code (at the gRPC door the corresponding one), and the reason of a refusal."""
+    """HTTP code (at the gRPC door the corresponding code), and the reason of a refusal."""
 
     code: int
     reason: str = ""
@@ -109,7 +109,7 @@ class AuditFields:
 
 
 def _cleaned(value: Any) -> Any:
-    """A copy with sanitized text: text from clients may be impossible to encode or to search."""
+    """Return a copy with sanitized text, because text from clients may be impossible to encode or to search."""
     match value:
         case Enum():
             return value
@@ -129,7 +129,7 @@ _decode = msgspec.json.Decoder(AuditRecord).decode
 
 
 def read_record(document: bytes) -> AuditRecord | None:
-    """The record in the bytes; None if they are not a record."""
+    """Parse the record in the bytes; None: they are no record."""
     try:
         return _decode(document)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -199,7 +199,7 @@ class AuditSize:
     records: int = 0
     bytes: int = 0
     floor: datetime | None = None
-    """No remaining record of the same caller is older; None: unknown."""
+    """Time before which no record of the same caller remains; None: unknown."""
 
     def without(self, gone: "AuditSize") -> "AuditSize":
         """The size after these records were removed."""

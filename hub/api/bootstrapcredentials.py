@@ -3,9 +3,9 @@
 A credential is a client certificate, or a bearer token `<id>.<secret>` of which only a hash is stored. The secret is long and
 random, so the hash needs no salt.
 
-A use is the admission of one agent of one cluster. It is held once the certificate request is stored, and spent when the
-certificate is issued. It is given back if the request is denied, fails or is deleted. An admitted cluster name without a
-request also holds a use, until its ManagedCluster is deleted.
+One agent of one cluster takes one use. A use is held once the certificate request is stored, and spent when the certificate is
+issued. It is given back if the request is denied, fails or is deleted. An admitted cluster name without a request also holds a
+use, until its ManagedCluster is deleted.
 
 Attestation: the API server of a managed cluster signs tokens of its ServiceAccounts. A token with this hub as its only
 audience, signed with the keys of that issuer, proves that the caller is from that cluster. The cluster's name is then bound to
@@ -30,7 +30,7 @@ ANY_SUBJECT = "system:serviceaccount:*"
 
 
 class AttestationError(ForbiddenError):
-    """The caller gets one fixed message; `why` is for the audit log."""
+    """A failed attestation. The caller gets a fixed message; `why` is for the audit log."""
 
     def __init__(self, why: str) -> None:
         super().__init__(FAILED)
@@ -70,7 +70,7 @@ class Attested:
     subject: str
     key: str
     pinned: frozenset[str] = frozenset()
-    """Thumbprints of the keys that an operator gave; empty if they come from the issuer's discovery."""
+    """Thumbprints of the keys that an operator gave; empty if the keys come from the issuer's discovery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ class Binding:
 def check_binding(binding: Binding | None, attested: Attested) -> None:
     """Raise AttestationError if the name is bound to another issuer or subject.
 
-    Issuers without public discovery often have the same name. If an operator configured the keys, they must include the key of
-    the binding.
+    Issuers without public discovery often have the same name. So keys that an operator configures must include the key of the
+    binding.
     """
     if binding is None:
         return
@@ -118,11 +118,11 @@ class CredentialBounds:
     cluster_set: str | None = None
     """The set for new clusters; the credential cannot act for clusters of other sets."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Set on a cluster that joins with it; they override the agent's labels."""
+    """Labels for a cluster that joins with the credential. They override the agent's labels."""
     attestation: AttestationRequirement | None = None
-    """Required attestation; None: as in the setting of the hub."""
+    """Required attestation; None: the hub's setting applies."""
     account: str = ""
-    """Uid of the ServiceAccount whose TokenRequest created it; it is revoked with this ServiceAccount."""
+    """Uid of the ServiceAccount whose TokenRequest created the credential, which is revoked with this ServiceAccount."""
 
 
 UNBOUND = CredentialBounds()
@@ -155,7 +155,7 @@ class CredentialRecord:
 
     @property
     def is_hidden(self) -> bool:
-        """Whether it was deleted: revoked and no longer listed."""
+        """Whether the credential was deleted: revoked and no longer listed."""
         return self.revoked_reason == DELETED
 
     def admits(self, cluster: ClusterName) -> bool:
@@ -165,7 +165,7 @@ class CredentialRecord:
 
     @property
     def scope(self) -> str:
-        """Description of the clusters that it admits."""
+        """Description of the clusters that the credential admits."""
         names = f'cluster "{self.cluster}"' if self.cluster is not None else ", ".join(self.bounds.patterns) or "any name"
         return f'{names} in the set "{self.bounds.cluster_set}"' if self.bounds.cluster_set else names
 
@@ -204,7 +204,7 @@ class CredentialPhase(StrEnum):
 
 
 def phase(record: CredentialRecord, issued: int, now: datetime) -> CredentialPhase:
-    """State of a credential with `issued` spent uses. Several ends: the first of revoked, used up, expired."""
+    """Return the state of a credential with `issued` spent uses: if several apply, the first of revoked, used up, expired."""
     if record.revoked_at is not None:
         return CredentialPhase.REVOKED
     if record.uses is not None and issued >= record.uses:
@@ -222,7 +222,7 @@ def token_of(credential: CredentialId, secret: str) -> str:
 
 
 def token_id(token: str) -> CredentialId | None:
-    """The credential id in a bootstrap token; None if it is not one."""
+    """Return the credential id in a bootstrap token; None: it is no bootstrap token."""
     found = _TOKEN.fullmatch(token)
     return None if found is None else CredentialId(found[1])
 
@@ -233,7 +233,7 @@ def token_hash(token: str) -> str:
 
 
 def end_reason(record: CredentialRecord, now: datetime) -> str:
-    """Why the credential is no longer valid; "" if it is valid."""
+    """Return why the credential is no longer valid; "": it is valid."""
     if record.revoked_at is not None:
         return f"the bootstrap credential {record.id} is revoked: {NEW_KUBECONFIG_ADVICE}"
     if now >= record.expires_at:

@@ -22,7 +22,7 @@ from machinery.meta.timestamps import format_time
 
 
 def _object(row: TableRow) -> str:
-    """Returns the object of the request as `resource/name/subresource`; for dropped records their number."""
+    """Returns the object of the request as `resource/name/subresource`; for dropped records, the number of records."""
     reference = doc.mapping(row.document, "objectRef")
     if not reference:
         count = doc.mapping(row.document, "dropped").get("count")
@@ -52,7 +52,7 @@ AUDIT_RECORD = ResourceDefinition(
 
 
 def sizes(tx: Transaction) -> tuple[int, Mapping[str, AuditSize]]:
-    """Number of refusals of strangers, and the size of all other records by caller."""
+    """Return the number of refusals of strangers, and the size of all other records by caller."""
     return sum(size.records for size in tx.audit.sizes(strangers=True).values()), tx.audit.sizes(strangers=False)
 
 

@@ -64,7 +64,7 @@ def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateH
 
 @lru_cache(maxsize=1024)
 def checked_request(request: bytes) -> pki.CSRFacts:
-    """Content of a valid CSR; cached, since one CSR is read several times. Raises TooLargeError, InvalidError."""
+    """Return the content of a valid CSR. Cached, because a CSR is read several times. Raises TooLargeError, InvalidError."""
     return pki.check_request(request)
 
 
@@ -74,7 +74,7 @@ def has_agent(tx: Transaction, cluster: ClusterName) -> bool:
 
 
 def revoke_cluster(tx: Transaction, cluster: ClusterName, reason: str) -> int:
-    """Revoke all certificates of the cluster and its add-ons, but not its bootstrap credential; return their number."""
+    """Revoke all certificates of the cluster and its add-ons, but not its bootstrap credential. Returns the number."""
     records = tx.certificates.of_cluster(cluster)
     serials = [record.serial for record in records if record.revoked_at is None and record.purpose in AGENTS_PURPOSES]
     if serials:
@@ -100,7 +100,7 @@ LIST_LIFETIME = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class PublishedList:
-    """A revocation list. `der`: the signed list; `digest`: of its entries."""
+    """A revocation list. `der`: the signed list. `digest`: digest of the entries."""
 
     authority: str
     number: int
@@ -110,13 +110,13 @@ class PublishedList:
 
 
 def current_list(tx: Transaction, signer: ListSigner, authority: str) -> PublishedList | None:
-    """The list that may be published; None: `sign_list` is due. Raises NotFoundError for an unknown CA."""
+    """Return the list to publish; None: `sign_list` is due. Raises NotFoundError for an unknown CA."""
     stored = _stored_list(tx, authority)
     return stored if _is_current(stored, _list_entries(tx, signer, authority)[1], tx.now) else None
 
 
 def sign_list(tx: Transaction, signer: ListSigner, authority: str) -> PublishedList:
-    """The current list, or a new one if that may not be published. Raises NotFoundError."""
+    """Return the current list, or sign a new list if the current list is outdated. Raises NotFoundError."""
     entries, digest = _list_entries(tx, signer, authority)
     before, now = _stored_list(tx, authority), tx.now.replace(microsecond=0)
     if before is not None and _is_current(before, digest, tx.now):

@@ -33,12 +33,12 @@ _COPIED = {conditions.AVAILABLE: "ControlPlaneHealthy", conditions.JOINED: "Join
 
 
 def is_managed_here(profile: Document) -> bool:
-    """Whether this hub manages the profile; others are not changed."""
+    """Whether this hub manages the profile. Other profiles are not changed."""
     return doc.mapping(profile, "spec", "clusterManager").get("name") == MANAGER
 
 
 def profile(cluster: Document, namespace: str) -> dict[str, Any]:
-    """A new profile, without the fields that follow the cluster."""
+    """Return a new profile, without the fields that follow the cluster."""
     name = doc.name(cluster)
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -49,7 +49,7 @@ def profile(cluster: Document, namespace: str) -> dict[str, Any]:
 
 
 def following(profile: Document, cluster: Document) -> dict[str, Any]:
-    """The profile with the cluster's current state; equal if nothing changed."""
+    """Return the profile with the cluster's current state, which equals `profile` if nothing changed."""
     own = {MANAGED_BY: MANAGER, SET: doc.labels(cluster).get(sets.LABEL, ""), CLUSTER_LABEL: doc.name(cluster)}
     labelled = doc.with_metadata(profile, labels={**doc.labels(profile), **own})
     version = str(doc.mapping(cluster, "status", "version").get("kubernetes") or "")

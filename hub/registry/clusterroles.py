@@ -1,4 +1,4 @@
-"""Use cases about ClusterRoles: the kind's only write path, with aggregation in the same transaction, and the defaults."""
+"""Use cases about ClusterRoles: the only write path, with aggregation in the same transaction, and the default roles."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from machinery.meta import bounded_yaml
 from machinery.meta.objects import Document, Key, Query, StoredObject
 
 ACTOR = "system:hub"
-"""Writer of the defaults."""
+"""Writer of the default roles."""
 DEFAULTS = bounded_yaml.load_all(Path(__file__).with_suffix(".yaml").read_bytes())
 
 
@@ -46,7 +46,7 @@ def _aggregate(tx: Transaction, actor: str) -> None:
 
 
 def reconcile(tx: Transaction, groups: role_rules.ApiGroups) -> int:
-    """Add missing parts of the default roles and bindings; return the number of writes. Nothing is removed.
+    """Add missing parts of the default roles and bindings. Removes nothing. Returns the number of writes.
 
     Objects with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` are not changed.
     """

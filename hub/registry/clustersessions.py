@@ -10,7 +10,7 @@ from machinery.meta.timestamps import format_micro_time
 
 
 def session_object(session: AgentSession, version: str | None, *, connected: bool = True) -> ComputedObject:
-    """The object of a session. `version`: of the agent, if known. The uid is the same for all sessions of a cluster."""
+    """Return the object of a session. `version`: the agent's version, if known. All sessions of a cluster have one uid."""
     status: dict[str, Any] = {
         "connected": connected,
         "replica": session.replica,

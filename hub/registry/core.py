@@ -1,4 +1,4 @@
-"""Leases other than the clusters' own, and ServiceAccounts: the kinds' only write paths."""
+"""The only write paths of ServiceAccounts, and of Leases except those of clusters."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def put_account(tx: Transaction, new: dict[str, Any], old: StoredObject | None, 
 
 
 def remove_account(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Delete, or mark as deleting while finalizers remain. In both cases its tokens are no longer accepted."""
+    """Delete, or mark as deleting while finalizers remain. In both cases the account's tokens are no longer accepted."""
     _revoke_logins(tx, old, actor)
     return objects.remove(tx, SERVICE_ACCOUNTS, old, actor)
 

@@ -1,4 +1,4 @@
-"""Deletion of clusters and namespaces in steps, each object by its kind's write path, and the unregistration by an agent."""
+"""Deletion of clusters and namespaces in steps, with the write path of each kind, and unregistration by an agent."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ class ClusterDeletionProgress:
 
 
 def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) -> ClusterDeletionProgress:
-    """Take one step of the deletion; idempotent. Add-ons of the lowest priority are deleted first, all others wait for them."""
+    """Take one step of the deletion. Idempotent. Add-ons of the lowest priority are deleted first; all other objects wait."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or not doc.is_deleting(stored.document):
         return ClusterDeletionProgress(gone=stored is None)
@@ -74,7 +74,7 @@ def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) 
 
 
 def _remove_next(tx: Transaction, name: str, actor: str, *, at_once: bool) -> int:
-    """Delete or mark the next objects; return their number."""
+    """Delete or mark the next objects. Returns the number of objects."""
     found = list(clusters.content_of(tx, name))
     addons = [stored for kind, stored in found if kind == ADDONS]
     first = min((removal.priority(stored.document) for stored in addons), default=0)
@@ -88,7 +88,7 @@ def _remove_next(tx: Transaction, name: str, actor: str, *, at_once: bool) -> in
 
 
 def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> ClusterDeletionProgress:
-    """Delete everything at once, despite finalizers."""
+    """Delete all remaining objects now, despite finalizers."""
     orphaned = []
     found = list(clusters.content_of(tx, cluster.key.name))
     for kind, stored in found:
@@ -161,9 +161,9 @@ class Withdrawn:
 
 
 def leave(tx: Transaction, cluster: ClusterName, cluster_uid: str, actor: str) -> bool:
-    """Delete the ManagedCluster as an operator does, and revoke its certificates at once. Returns False if it did not exist.
+    """Delete the ManagedCluster like an operator, and revoke its certificates now. Returns False if it did not exist.
 
-    Its content is removed in order afterwards. Raises AlreadyExistsError if another cluster has the name.
+    The content is removed later, in order. Raises AlreadyExistsError if another cluster has the name.
     """
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     if stored is not None:
@@ -199,7 +199,7 @@ def withdraw(
 
 
 def _is_undecided(stored: StoredObject, agent: AgentId, cluster: ClusterName, user: str) -> bool:
-    """Whether it is this user's request for this agent's certificate, and is not issued, denied or failed."""
+    """Whether this is the user's request for this agent's certificate, and is not issued, denied or failed."""
     document = stored.document
     if doc.mapping(document, "spec").get("username") != user or requests.phase(document) not in UNDECIDED:
         return False

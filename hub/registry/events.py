@@ -1,4 +1,4 @@
-"""Use cases about Events: recording those of the hub and of agents, and their expiry."""
+"""Use cases about Events: records Events of the hub and of agents, and deletes expired Events."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -41,12 +41,12 @@ def record_agent_event(tx: Transaction, cluster: ClusterName, addon: str, said: 
 
 
 def due(tx: Transaction, lifetime: timedelta, *, limit: int) -> Mapping[Key, int]:
-    """The oldest Events, at most `limit`, that were not written for `lifetime`, with their revisions."""
+    """Return the oldest Events, at most `limit`, that were not written for `lifetime`, with their revisions."""
     return tx.objects.written_before(EVENTS, tx.now - lifetime, limit)
 
 
 def expire(tx: Transaction, due: Mapping[Key, int], actor: str) -> int:
-    """Delete those of the due Events that still have the given revision; return their number."""
+    """Delete the due Events that still have the given revision. Returns the number of deleted Events."""
     tx.objects.read_ahead(EVENTS, due)
     found = [stored for key, seen in due.items() if (stored := tx.objects.get(EVENTS, key)) and stored.revision == seen]
     for stored in found:

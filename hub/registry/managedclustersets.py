@@ -1,6 +1,6 @@
 """ManagedClusterSets and their bindings as OCM serves them: conditions, and the managed namespaces of their clusters.
 
-A cluster is in the set that its label `cluster.open-cluster-management.io/clusterset` names, or in those whose selector
+A cluster is in the set that its label `cluster.open-cluster-management.io/clusterset` names, and in sets whose selector
 matches. A ManagedClusterSetBinding permits the use of a set in its namespace.
 """
 
@@ -42,7 +42,7 @@ def all_sets(tx: Transaction) -> list[ClusterSet]:
 
 
 def critical_clusters(tx: Transaction, at_most: int) -> Mapping[str, str]:
-    """Status of the condition Available by cluster, for at most `at_most` clusters with the label CRITICAL or in such a set."""
+    """Return the status of Available of at most `at_most` clusters that have the label CRITICAL or are in a set that has it."""
     labelled = (Requirement(set_rules.CRITICAL, Operator.EQUALS, ("true",)),)
     sets = (set_rules.cluster_set(stored.document) for stored in tx.objects.find(CLUSTER_SETS, Query(labels=labelled)).items)
     queries = [Query(labels=labelled), *(query for each in sets if each is not None and (query := each.query()) is not None)]

@@ -16,7 +16,7 @@ STARTING = "hub:start"
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
-    """Create (`old` None) or update; a deleted namespace is removed when no finalizer is left.
+    """Create (`old` None) or update. A deleted namespace without finalizers is removed.
 
     `writer`: see `hub.registry.generic.objects.write`. Raises ForbiddenError, ConflictError and others.
     """
@@ -48,7 +48,7 @@ def ensure_predefined(tx: Transaction) -> None:
 
 
 def check_free(tx: Transaction, cluster: str) -> None:
-    """Check that a cluster may have this name, since its agent and add-ons get rights in the namespace.
+    """Check that a cluster may have this name, because its agent and add-ons get rights in the namespace.
 
     Raises ForbiddenError if the namespace belongs to no cluster and has ServiceAccounts.
     """
@@ -64,7 +64,7 @@ def check_free(tx: Transaction, cluster: str) -> None:
 
 
 def ensure_of_cluster(tx: Transaction, cluster: str, actor: str) -> None:
-    """Create or label an accepted cluster's namespace. Raises ForbiddenError while an earlier one is terminating."""
+    """Create or label an accepted cluster's namespace. Raises ForbiddenError while an earlier namespace is terminating."""
     found = get(tx, cluster)
     if found is None:
         put(tx, namespace_rules.of_cluster(cluster), None, actor, writer=HUB_WRITER)

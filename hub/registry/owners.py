@@ -1,6 +1,6 @@
 """Use cases about the owner of a cluster's agent: this hub, or another hub that the agent reports.
 
-The agent numbers its changes of owner with epochs. Messages with a lower epoch than the highest known one change nothing. An
+The agent numbers its changes of owner with epochs. Messages with a lower epoch than the highest stored epoch change nothing. An
 agent without epochs (0) is never outdated. Hubs do not communicate with each other. An epoch is a time in milliseconds. The hub
 refuses an epoch too far ahead of the database's clock, because it would outdate all others.
 """
@@ -25,15 +25,15 @@ from machinery.identity import AgentId, ClusterName, HubId
 from machinery.meta.objects import Key, StoredObject
 
 AHEAD = timedelta(hours=24)
-"""Limit for epochs ahead of the clock. Agents create none that is more than an hour ahead of their own clock."""
+"""Limit for epochs ahead of the clock. Agents create epochs at most an hour ahead of their own clock."""
 RETURNS_WITHIN = timedelta(seconds=30)
-"""How long after its last beat the first of two agents may return before the second one gets the session."""
+"""Time after its last beat in which the first of two agents can return before the second agent gets the session."""
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
 class StandbyStatus:
-    """Answer to an agent on standby. `epoch`: the highest one that this hub knows."""
+    """Answer to an agent on standby. `epoch`: the highest epoch that this hub has stored."""
 
     accepted: bool
     epoch: int
@@ -49,7 +49,7 @@ class SecondAgentError(AlreadyExistsError):
 
 
 def check(tx: Transaction, cluster: ClusterName, epoch: int, agent: AgentId | None = None) -> LastBeat | None:
-    """The cluster's last beat. Raises StaleEpochError if the epoch belongs to a former owner.
+    """Return the cluster's last beat. Raises StaleEpochError if the epoch belongs to a former owner.
 
     Raises BadRequestError if the epoch is invalid; SecondAgentError if another agent than `agent` has a session.
     """
@@ -65,7 +65,7 @@ def check(tx: Transaction, cluster: ClusterName, epoch: int, agent: AgentId | No
 def check_agent(tx: Transaction, cluster: ClusterName, agent: AgentId, last: LastBeat | None) -> None:
     """Raise SecondAgentError if another agent has a session on any replica, or may return within RETURNS_WITHIN.
 
-    An agent may return only if a refusal is recorded in its favour. `last`: the cluster's last beat.
+    An agent may return only if the refusal of the second agent is recorded. `last`: the cluster's last beat.
     """
     holder: AgentId | None = None
     if last is not None and last.session is not None:
@@ -82,14 +82,14 @@ def check_agent(tx: Transaction, cluster: ClusterName, agent: AgentId, last: Las
 
 
 def session_agent(tx: Transaction, cluster: ClusterName, records: Sequence[CertificateRecord]) -> AgentId | None:
-    """The agent with the cluster's oldest session and a valid certificate; None without one."""
+    """Return the agent with the cluster's oldest session and a valid certificate; None: no such agent."""
     standing = {record.agent for record in records if record.purpose is Purpose.AGENT and record.is_open(tx.now)}
     held = sorted(tx.agent_sessions.of(cluster), key=lambda each: (each.at, each.session))
     return next((each.agent for each in held if each.agent in standing), None)
 
 
 def own_agent(tx: Transaction, cluster: ClusterName) -> AgentId | None:
-    """The cluster's agent: if there are several, the one with the session, else the one that registered last."""
+    """Return the cluster's agent: if there are several, the agent with the session, else the agent that registered last."""
     records = tx.certificates.of_cluster(cluster)
     latest = latest_agent(records)
     if all(record.agent in (None, latest) for record in records):
@@ -132,8 +132,8 @@ def record_handover(tx: Transaction, departure: Departure, epoch: int, actor: st
 def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId, actor: str) -> StandbyStatus:
     """Record the owner that an agent on standby reports: another hub, or none yet. `hub`: the id of this hub.
 
-    Nothing changes if a higher epoch is known, or if a session of the same epoch is open here. Raises NotFoundError;
-    ForbiddenError: the cluster is denied; AlreadyExistsError: another cluster has the name, or another agent the session.
+    Nothing changes if a higher epoch is stored, or a session of the same epoch is open here. Raises NotFoundError,
+    ForbiddenError (denied cluster) and AlreadyExistsError (another cluster has the name, or another agent has the session).
     """
     _check_departure(tx, departure)
     stored = clusters.find(tx, departure.cluster)
@@ -160,9 +160,9 @@ def report_hubs(tx: Transaction, cluster: ClusterName, epoch: int, annotation: s
 
 
 def lower_epochs(tx: Transaction, cluster: ClusterName | None = None) -> int:
-    """Set stored epochs that no hub accepts to the current time; for one `cluster` any future epoch. Returns their number.
+    """Set stored epochs that no hub accepts to the current time; for one `cluster`, any future epoch. Returns the number.
 
-    Agents raise their epochs themselves. For one cluster, call it only in a transaction that ends its certificates.
+    Agents raise their epochs themselves. For one cluster, call this only in a transaction that ends its certificates.
     """
     present = _epoch_at(tx.now)
     return tx.heartbeats.lower_epochs(present, above=present if cluster else _epoch_at(tx.now + AHEAD), cluster=cluster)
@@ -181,7 +181,7 @@ def denied_error(name: str, reason: str | None = None) -> ForbiddenError:
 
 
 def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: str) -> None:
-    """Record the other owner. A cluster that was never accepted shows it after its acceptance (`heartbeats.silence`)."""
+    """Record the other owner. The status of a never accepted cluster shows it after acceptance (`heartbeats.silence`)."""
     last = tx.heartbeats.of(departure.cluster)
     if last is None or last.owner != departure.owner or last.epoch < departure.epoch:
         tx.heartbeats.depart(departure.cluster, departure.owner, departure.epoch)

@@ -1,7 +1,7 @@
 """Recovery of agents with an expired certificate, readoption by a restored hub, and records about a restore.
 
-Recovery: the recovery certificate proves possession of the previous key. All other conditions are checked as of now: an agent
-that was denied, revoked, replaced or deleted since cannot recover.
+Recovery: the recovery certificate proves possession of the previous key. All other conditions are checked with the present
+state: an agent that was denied, revoked, replaced or deleted since cannot recover.
 
 Readoption: a restored hub has no record of certificates that it signed after the backup. A recovery certificate gets a record,
 and is then accepted for `Recover`, if a CA of the hub signed it, it began in the lost interval, and no revocation list given at
@@ -42,10 +42,10 @@ MESSAGE = (
 
 
 def recover(tx: Transaction, asked: Submission, *, unattended: bool) -> str:
-    """Store or find the agent's request and, if `unattended`, approve it; return metadata.name.
+    """Store or find the agent's request, and approve it if `unattended`. Returns metadata.name.
 
-    Raises InvalidError, TooManyRequestsError; ForbiddenError: the agent may not return; NotFoundError: the cluster was deleted;
-    AlreadyExistsError: another cluster has the name.
+    Raises InvalidError, TooManyRequestsError, ForbiddenError (the agent may not return), NotFoundError (the cluster was
+    deleted) and AlreadyExistsError (another cluster has the name).
     """
     _check_returning(tx, asked)
     name = submission.submit(tx, asked, is_checked=True)
@@ -101,14 +101,14 @@ class Returning:
 
 
 def lost_record_error(tx: Transaction, facts: CertificateFacts) -> UnauthorizedError | None:
-    """The error for a certificate whose record a restore has lost; None for any other."""
+    """Return the error for a certificate whose record a restore has lost; None for other certificates."""
     if tx.certificates.by_serial(facts.serial) is not None or _covering_restore(tx, facts.not_before) is None:
         return None
     return UnauthorizedError(CERTIFICATE_LOST, causes=DenialCause.CERTIFICATE_LOST.because(CERTIFICATE_LOST))
 
 
 def readopt(tx: Transaction, returning: Returning) -> None:
-    """Add the certificate's record, and the cluster if it is unknown. Raises UnauthorizedError if it may not return."""
+    """Add the certificate's record, and the cluster if it is unknown. Raises UnauthorizedError if the agent may not return."""
     facts = pki.parse_certificate(returning.certificate)
     if tx.certificates.by_serial(facts.serial) is not None:
         return  # readopted concurrently, or revoked by a list: the record decides
@@ -171,7 +171,7 @@ class RestoreOrder:
 
 @dataclass(frozen=True, slots=True)
 class AppliedList:
-    """Result of one list. `revoked`: number of certificates that the backup has as valid; `unknown`: signed after it."""
+    """Result of one list: the numbers of certificates valid in the backup (`revoked`) and signed after it (`unknown`)."""
 
     authority: str
     at: datetime

@@ -1,6 +1,6 @@
-"""Revocation: certificate records and the Revocation are written in one transaction.
+"""Revocation: one transaction writes the certificate records and the Revocation.
 
-The commit notifies all replicas, which end the holders' connections (`hub.access.peers`). The deletion, rebuilding and leaving
+The commit notifies all replicas, which end the holders' connections (`hub.access.peers`). Deletion, rebuild and unregistration
 of a cluster use `certificates.revoke_cluster`; a denial revokes nothing.
 """
 
@@ -92,7 +92,7 @@ def remove_cluster(tx: Transaction, old: StoredObject, actor: str) -> Written:
 
 
 def _end_credentials(tx: Transaction, cluster: StoredObject, actor: str) -> None:
-    """Revoke the credentials of exactly this name, each with a Revocation, unless an annotation keeps them."""
+    """Revoke the credentials for exactly this name, each with a Revocation, unless an annotation forbids this."""
     name = ClusterName(cluster.key.name)
     if removal.has_credential_retention(cluster.document):
         return
@@ -156,14 +156,14 @@ def _credential(tx: Transaction, credential: CredentialId, reason: str, actor: s
 
 
 def _ended(tx: Transaction, records: Iterable[CertificateRecord], reason: str) -> tuple[CertificateRecord, ...]:
-    """Revoke the unrevoked records, and return those that have not expired."""
+    """Revoke the unrevoked records. Returns the records that have not expired."""
     standing = tuple(record for record in records if record.revoked_at is None)
     tx.certificates.revoke([record.serial for record in standing], tx.now, reason)
     return tuple(record for record in standing if record.not_after > tx.now)
 
 
 def _refuse_requests(tx: Transaction, cluster: ClusterName, agent: AgentId | None, actor: str) -> tuple[str, ...]:
-    """Deny pending requests; set approved ones to Failed."""
+    """Deny pending requests. Set approved requests to Failed."""
     refused = []
     for stored in request_objects.of_cluster(tx, cluster):
         phase = request.phase(stored.document)

@@ -1,1 +1,1 @@
-"""The hub's certificate authorities: phases, rotation, what agents trust."""
+"""The hub's certificate authorities: phases, rotation, and the CAs that agents trust."""

@@ -2,10 +2,10 @@
 
 Distributing -> Issuing -> Outgoing -> Retiring -> Retired.
 
-A *distributing* CA is announced to agents and signs nothing. The *issuing* CA signs everything. An *outgoing* CA signs nothing,
-and its certificates keep their rights. A *retiring* CA is in no trust bundle, and its certificates are accepted for `Recover`
-only, until the last recovery certificate has expired. Certificates of a *retired* CA are not accepted. A compromised CA becomes
-*retired* from any phase.
+A *distributing* CA is announced to agents and signs nothing. The *issuing* CA signs all certificates. An *outgoing* CA signs
+nothing, but its certificates keep their rights. A *retiring* CA is in no trust bundle, and its certificates are accepted only
+for `Recover`, until the last recovery certificate has expired. Certificates of a *retired* CA are not accepted. A compromised
+CA becomes *retired* from any phase.
 
 Operators only record an `AuthorityOrder`; the leader performs the steps, each in one transaction.
 """
@@ -47,7 +47,7 @@ class AuthorityOrder(StrEnum):
     """An operator's order about a CA. The leader executes it and then removes it."""
 
     ROTATE = "Rotate"
-    """For the issuing CA: replace it by another one."""
+    """For the issuing CA: replace it by another CA."""
     COMPROMISED = "Compromised"
     """For any CA: stop accepting its certificates as soon as another CA can sign."""
     PROCEED = "Proceed"
@@ -66,7 +66,7 @@ class AuthorityRecord:
     since: datetime
     """Start of the phase."""
     cross_signed: bytes | None = None
-    """Same subject and key, signed by the previous issuing CA (PEM), for agents that trust only that one."""
+    """Certificate (PEM) for the same subject and key, signed by the previous CA, for agents that trust only that CA."""
     ends_at: datetime | None = None
     """Retiring CA: when it is retired at the latest. Compromised CA: end of the wait for agents; None: no wait."""
     within: timedelta | None = None
@@ -77,16 +77,16 @@ class AuthorityRecord:
 
     @property
     def signer(self) -> str:
-        """Its name in `signed_by` of records."""
+        """The CA's name in `signed_by` of records."""
         return OWN + self.id
 
     @property
     def is_given_up(self) -> bool:
-        """Whether its key may be known to others."""
+        """Whether an attacker may know the CA's key."""
         return self.compromised or self.order is AuthorityOrder.COMPROMISED
 
     def moved(self, phase: Phase, now: datetime, ends_at: datetime | None = None) -> "AuthorityRecord":
-        """A copy in another phase, without its order. An order COMPROMISED stays until the CA is retired."""
+        """Return a copy in another phase, without its order. An order COMPROMISED stays until the CA is retired."""
         keeps = self.order is AuthorityOrder.COMPROMISED and phase is not Phase.RETIRED
         order, ordered_by = (self.order, self.ordered_by) if keeps else (None, None)
         return replace(self, phase=phase, since=now, ends_at=ends_at, order=order, ordered_by=ordered_by)
@@ -113,7 +113,7 @@ class HeldCertificate:
 
 
 def signer_of(signed_by: str, authorities: Iterable[AuthorityRecord]) -> AuthorityRecord | None:
-    """The CA of a record; None: not one of the hub's CAs."""
+    """Return the CA of a record; None: it is no CA of the hub."""
     return next((each for each in authorities if each.signer == signed_by), None)
 
 
@@ -122,7 +122,7 @@ def issuing(authorities: Iterable[AuthorityRecord]) -> AuthorityRecord | None:
 
 
 def bundled(authorities: Iterable[AuthorityRecord]) -> tuple[AuthorityRecord, ...]:
-    """CAs of the trust bundle, the issuing one first. A compromised CA leaves as soon as another one issues."""
+    """Return the CAs of the trust bundle, the issuing CA first. A compromised CA leaves as soon as another CA issues."""
     chosen = [each for each in authorities if each.phase in BUNDLED and not (each.phase is Phase.OUTGOING and each.is_given_up)]
     return tuple(sorted(chosen, key=lambda each: (each.phase is not Phase.ISSUING, each.created_at)))
 
@@ -144,7 +144,7 @@ class AgentTrust:
     cluster: ClusterName
     agent: AgentId
     trusted: frozenset[str] | None
-    """Hex SHA-256 of the DER of each CA certificate; None if the agent does not report them."""
+    """Hex SHA-256 of the DER of each CA certificate; None: the agent does not report its CAs."""
     serial: SerialNumber
     issued_at: datetime
     not_after: datetime
@@ -155,7 +155,7 @@ class AgentTrust:
         return self.trusted is not None and fingerprint in self.trusted
 
     def is_as(self, other: "AgentTrust | None") -> bool:
-        """Whether both have the same content, except `since`."""
+        """Whether both reports are equal, except for `since`."""
         return other is not None and (self.trusted, self.serial) == (other.trusted, other.serial)
 
 

@@ -1,1 +1,1 @@
-"""ApprovalRules and the decisions by them."""
+"""ApprovalRules and their decisions."""

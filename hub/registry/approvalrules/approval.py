@@ -1,7 +1,7 @@
 """Automatic decisions: renewals and add-ons by built-in rules, clusters and registrations by operators' rules.
 
-Nothing is denied automatically: without a matching rule a request waits for an operator. Only strict requests are approved: the
-label, the subject and the requester name the same cluster exactly, and the request is for a client certificate only.
+Rules never deny: without a matching rule a request waits for an operator. They approve only strict requests: the label, the
+subject and the requester name the same cluster exactly, and the request is only for a client certificate.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ RULE_ACTOR = f"system:{NAME}:rule:"
 
 @dataclass(frozen=True, slots=True)
 class ApprovalOutcome:
-    """Result of a written decision. `decisions`: of operators' rules; empty for built-in ones.
+    """Result of a written decision. `decisions`: the decisions of operators' rules; empty for built-in rules.
 
     `accepted`: the accepted cluster. `asking`: the cluster that rules may accept because of the request.
     """
@@ -56,7 +56,7 @@ class _StrictRequest:
 
 
 def rules_in(tx: Transaction, globs: tuple[str, ...]) -> tuple[ApprovalRule, ...]:
-    """All rules: the one of `--auto-approve` first, then the others by name."""
+    """Return all rules: first the rule of `--auto-approve`, then the others by name."""
     known = list(by_rule.flag_rules(globs))
     for stored in tx.objects.find(APPROVAL_RULES, Query()).items:
         with suppress(InvalidError):  # written by another version of the hub; an unreadable rule decides nothing
@@ -73,7 +73,7 @@ def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
 
 
 def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str) -> ApprovalOutcome | None:
-    """Approve a request if a rule matches; None if nothing was written. Raises NotFoundError."""
+    """Approve a request if a rule matches. Returns None if nothing was written. Raises NotFoundError."""
     stored = request_objects.find(tx, name)
     asked = _strict_request(tx, stored.document) if csr_rules.phase(stored.document) is RequestPhase.PENDING else None
     if asked is None:
@@ -110,14 +110,14 @@ def _record_dry_run_approval(
 
 
 def asking(tx: Transaction, request: str, known: Sequence[ApprovalRule]) -> str:
-    """The request's cluster, if some rule accepts clusters by their requests; else ""."""
+    """Return the request's cluster if a rule accepts clusters by their requests; else ""."""
     if not any(_needs_request(rule) for rule in known):
         return ""
     return doc.labels(request_objects.find(tx, request).document).get(CLUSTER_LABEL, "")
 
 
 def accept(tx: Transaction, name: ClusterName, known: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
-    """Accept a cluster that a rule matches, once. Rules override no decision of an operator. None if nothing was written."""
+    """Accept a cluster that a rule matches, once. Rules never override an operator. Returns None if nothing was written."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or not is_open(stored.document):
         return None
@@ -169,7 +169,7 @@ def _accepting(tx: Transaction, cluster: StoredObject, known: Sequence[ApprovalR
 
 
 def _strict_request(tx: Transaction, request: Document) -> _StrictRequest | None:
-    """The strict request; None for any other, about which only an operator can decide, or which has another signer.
+    """Return the strict request; None for a request about which only an operator can decide, or with another signer.
 
     A renewal by the subject itself, and a registered add-on's certificate, need no rule if the cluster's own agent requests
     them. Sources: OCM's CSR approver (the requester is the subject; exact parts, never a prefix), ADR 0012.

@@ -26,7 +26,7 @@ _DECIDING = Condition("Active", TRUE, "Deciding", "The rule makes decisions.")
 _PAUSED = Condition("Active", FALSE, "Paused", "The rule is paused and makes no decisions.")
 _DRY_RUN = Condition("Active", FALSE, "DryRun", "The rule only reports the decisions that it would make.")
 _COUNTED = {RuleAction.ACCEPT: ("accepted", "wouldAccept"), RuleAction.APPROVE: ("approved", "wouldApprove")}
-"""Fields of the status: for executed decisions, and for those of a dry run."""
+"""Fields of the status for executed decisions, and for decisions of a dry run."""
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
@@ -39,7 +39,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 
 
 def count_decisions(tx: Transaction, decisions: Iterable[tuple[RuleDecision, datetime]], actor: str) -> None:
-    """Add decisions, each with its time, in order of time, to the statuses of their rules; deleted rules are ignored."""
+    """Add decisions with their times, in order of time, to the statuses of their rules. Ignores deleted rules."""
     by_name: dict[str, list[tuple[RuleDecision, datetime]]] = {}
     for decided in decisions:
         by_name.setdefault(decided[0].rule, []).append(decided)

@@ -52,7 +52,7 @@ class AdvertisedAddress:
 
 @dataclass(frozen=True, slots=True)
 class CredentialView:
-    """The current state of a credential. `secret`: status fields in the response to its creation only."""
+    """The current state of a credential. `secret`: status fields that only the response to its creation contains."""
 
     record: CredentialRecord
     tally: UseCount

@@ -1,4 +1,4 @@
-"""BootstrapCredential, a kind of this project: a short-lived credential for joining, returned at its creation only.
+"""BootstrapCredential, a kind of this project: a short-lived credential for joining, which only its creation returns.
 
 A certificate is issued for a certificate request, so that the private key stays with its creator. The hub creates a token for
 clients that support no other credential, and stores its hash.
@@ -53,9 +53,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class CredentialStorage(VirtualStorage):
-    """Credentials of the store as objects. They cannot be changed or watched.
+    """Credentials of the store as objects, which cannot be changed or watched.
 
-    Deletion revokes a credential; its record is kept for some time and not shown.
+    A deletion revokes a credential. The store keeps the record for some time, but lists do not contain it.
     """
 
     def __init__(

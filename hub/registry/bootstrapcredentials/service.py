@@ -1,4 +1,4 @@
-"""Use cases about bootstrap credentials: creation and revocation. For their uses see `credential_uses`."""
+"""Use cases about bootstrap credentials: creation and revocation. `credential_uses` has the uses of credentials."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -77,7 +77,7 @@ def _new(tx: Transaction, terms: CredentialTerms, actor: str) -> CredentialRecor
 def revoke(tx: Transaction, credential: CredentialId, actor: str = HUB, reason: str = "") -> CredentialRecord:
     """Revoke a credential, close its streams and watches, and deny its undecided requests. Raises NotFoundError.
 
-    An earlier revocation is not changed. Agents that joined with the credential keep their certificates.
+    An earlier revocation stays as it is. Agents that joined with the credential keep their certificates.
     """
     record = tx.credentials.by_id(credential)
     if record is None:

@@ -1,1 +1,1 @@
-"""The hub's CAs: orders of operators, steps of the leader, the CAs that agents trust."""
+"""The hub's CAs: orders of operators, steps of the leader, and the CAs that agents trust."""

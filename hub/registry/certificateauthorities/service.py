@@ -1,8 +1,8 @@
 """Use cases about the hub's CAs: operators' orders, the leader's steps, the state of a rotation, and the CAs that agents trust.
 
-No write adds a change-log row. Each step is one transaction that checks again whether it is due, so a leader that dies, or two
-replicas that take themselves for the leader, leave no half-done step. An agent that uses only the Kubernetes API has
-no row of trusted CAs, only certificate records.
+No write adds a change-log row. Each step is one transaction that checks again whether the step is due. So neither a killed
+leader nor two replicas that both believe to lead leave an incomplete step. An agent that uses only the Kubernetes API has no
+row of trusted CAs, only certificate records.
 """
 
 from collections import defaultdict
@@ -36,7 +36,7 @@ from machinery.meta.objects import Key, Query
 from machinery.meta.selectors import Operator, Requirement
 
 KNOWN = "ca-sha256"
-"""Fact: hash of the issuing CA's key. Releases that know only one CA check it."""
+"""Fact with the hash of the issuing CA's key. Releases that support only one CA check this fact."""
 COMPROMISED = "the CA that signed it is compromised"
 _ACCEPTED = (Requirement(selectable.HUB_ACCEPTS, Operator.EQUALS, ("true",)),)
 _AWAY = (Requirement(selectable.CLUSTER_ALIASES["status.available"], Operator.IN, ("Unknown", "")),)
@@ -56,7 +56,7 @@ def authority_id(certificate: bytes) -> AuthorityId:
 
 
 def adopt(tx: Transaction, made: NewAuthority) -> AuthorityRecord:
-    """Record the first CA, which issues at once. Returns the recorded one if another replica was faster."""
+    """Record the first CA, which issues immediately. If another replica was faster, returns its CA."""
     known = issuing(tx.authorities.all())
     if known is not None:
         return known
@@ -77,9 +77,9 @@ def find(tx: Transaction, authority: AuthorityId) -> AuthorityRecord:
 
 
 def rotate(tx: Transaction, actor: str, *, cannot: str | None, dry_run: bool = False) -> AuthorityRecord:
-    """Order the replacement of the issuing CA and return that CA. Idempotent.
+    """Order the replacement of the issuing CA, and return the issuing CA. Idempotent.
 
-    `cannot`: why no other CA can be created. Raises ConflictError for that reason, or while a rotation is in progress.
+    `cannot`: why no other CA can be created. Raises ConflictError with this reason, or while a rotation is in progress.
     """
     everyone = tx.authorities.all()
     old = issuing(everyone)
@@ -106,10 +106,10 @@ def proceed(tx: Transaction, authority: AuthorityId, actor: str, *, dry_run: boo
 def give_up(
     tx: Transaction, authority: AuthorityId, actor: str, within: timedelta, *, cannot: str | None, dry_run: bool = False
 ) -> AuthorityRecord:
-    """Record that a CA is compromised. It ends when the agents have other certificates. Raises NotFoundError, ConflictError.
+    """Record that a CA is compromised. The CA ends when agents have other certificates. Raises NotFoundError, ConflictError.
 
-    The issuing CA must be replaced first, hence `cannot` as in `rotate`. Agents have `within` to trust the next CA, and
-    `within` to renew. A repeated order never extends the time.
+    The issuing CA must be replaced first; `cannot` is as in `rotate`. Agents have the time `within` to trust the next CA, and
+    again `within` to renew. A repeated order never extends the time.
     """
     one = find(tx, authority)
     if one.phase is Phase.RETIRED:
@@ -133,7 +133,7 @@ def _ordered(tx: Transaction, authority: AuthorityRecord, order: AuthorityOrder,
 
 
 def propose(tx: Transaction, made: NewAuthority) -> AuthorityRecord:
-    """Record the next CA, which agents shall trust from now on. Returns an already recorded one."""
+    """Record the next CA, which agents must trust from now on. Returns the next CA if it is already recorded."""
     coming = next((each for each in tx.authorities.all() if each.phase is Phase.DISTRIBUTING), None)
     if coming is not None:
         return coming
@@ -148,7 +148,7 @@ def propose(tx: Transaction, made: NewAuthority) -> AuthorityRecord:
 
 
 def take(tx: Transaction, step: RotationStep, recovery: timedelta) -> Sequence[AuthorityRecord]:
-    """Take a step that `hub.api.certificateauthorities.rotation` found due. Returns the CAs that it changed."""
+    """Take a due step of `hub.api.certificateauthorities.rotation`. Returns the changed CAs."""
     one, changed = find(tx, step.authority), list[AuthorityRecord]()
     match step.act, one.phase:
         case Act.ISSUE, Phase.DISTRIBUTING:
@@ -172,7 +172,7 @@ def take(tx: Transaction, step: RotationStep, recovery: timedelta) -> Sequence[A
 
 
 def left_behind(tx: Transaction, one: AuthorityRecord) -> tuple[ClusterName, ...]:
-    """Accepted clusters whose agent had only certificates of this compromised CA and has no other one yet."""
+    """Return accepted clusters whose agent had only certificates of this compromised CA and has no other certificate yet."""
     accepted = {stored.key.name for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_ACCEPTED)).items}
     lost = tx.authorities.clusters_without_certificate(one.signer, COMPROMISED, tx.now)
     return tuple(cluster for cluster in lost if cluster in accepted)
@@ -201,7 +201,7 @@ def rotation_snapshot(tx: Transaction) -> RotationSnapshot:
 
 
 def _members(tx: Transaction, everyone: Sequence[AuthorityRecord]) -> tuple[RotationAgent, ...]:
-    """One agent per accepted cluster: the one whose certificate was issued last."""
+    """Return one agent per accepted cluster: the agent whose certificate was issued last."""
     accepted = {
         stored.key.name: cluster_rules.lease_duration(stored.document)
         for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_ACCEPTED)).items
@@ -240,7 +240,7 @@ class TrustReport:
 
 
 def trust_news(tx: Transaction, reports: Iterable[TrustReport]) -> Sequence[AgentTrust]:
-    """Reports that differ from the stored rows. Read-only."""
+    """Return the reports that differ from the stored rows. Read-only."""
     found = [
         AgentTrust(
             cluster=record.cluster,
@@ -261,7 +261,7 @@ def trust_news(tx: Transaction, reports: Iterable[TrustReport]) -> Sequence[Agen
 def note_trust(tx: Transaction, reports: Iterable[TrustReport]) -> int:
     """Store reports and return the number of written rows. Unchanged reports and deleted clusters cause no write.
 
-    The certificate presented last counts, not the newest one: an agent may have returned to an earlier one.
+    The certificate that was presented last counts, not the newest: an agent may use an earlier certificate again.
     """
     news = trust_news(tx, reports)
     known = [each for each in news if tx.objects.get(MANAGED_CLUSTERS, Key("", each.cluster)) is not None]
@@ -271,5 +271,5 @@ def note_trust(tx: Transaction, reports: Iterable[TrustReport]) -> int:
 
 
 def current_trust(tx: Transaction) -> Sequence[AgentTrust]:
-    """Rows of all agents whose certificate has not expired."""
+    """Return the rows of all agents whose certificate has not expired."""
     return [each for each in tx.trusts.all() if each.not_after > tx.now]

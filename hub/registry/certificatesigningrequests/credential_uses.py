@@ -69,9 +69,9 @@ GONE = (RequestPhase.DENIED, RequestPhase.FAILED)
 
 
 def check(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent: AgentId | None = None) -> CredentialRecord:
-    """The credential, if it may act for `cluster`. Raises ForbiddenError if it is expired, used up or for other clusters.
+    """Return the credential. Raises ForbiddenError if it is expired, used up or not for `cluster`.
 
-    `agent` None: only the cluster is known, which may have been admitted before.
+    `agent` None: only the cluster is known. The cluster may have been admitted before.
     """
     record = tx.credentials.by_id(credential)
     if record is None:
@@ -85,7 +85,7 @@ def check(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent
 
 
 def left_for(tx: Transaction, cluster: ClusterName) -> Sequence[CredentialRecord]:
-    """The credentials with which a cluster of this name could register after its deletion.
+    """Return the credentials with which a cluster of this name could register after its deletion.
 
     A use that is held for another agent counts as free, because its request may be denied.
     """
@@ -106,7 +106,7 @@ def admit(
     agent: AgentId | None = None,
     attested: Attested | None = None,
 ) -> tuple[CredentialRecord, bool]:
-    """Admit the name, which then holds a use; return the credential and whether it is new to it. Raises ForbiddenError."""
+    """Admit the name, which then holds a use. Returns the credential, and whether the name is new. Raises ForbiddenError."""
     record = check(tx, credential, cluster, agent)
     bind_attested(tx, record, cluster, attested)
     is_new = not tx.credentials.has_admitted(credential, cluster)
@@ -125,7 +125,7 @@ def hold(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent:
 
 
 def use_for(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent: AgentId) -> CredentialUse:
-    """The use for an agent's certificate. Raises ForbiddenError if none is left."""
+    """Return the use for an agent's certificate. Raises ForbiddenError if no use is left."""
     record = tx.credentials.by_id(credential)
     if record is None:
         raise ForbiddenError(UNKNOWN)
@@ -143,7 +143,7 @@ def spend(tx: Transaction, use: CredentialUse) -> None:
 
 
 def _check_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName, agent: AgentId | None) -> None:
-    """Raise ForbiddenError unless this agent has a use, or one is left after unused ones are released."""
+    """Raise ForbiddenError unless this agent has a use, or a use is free after unneeded uses are given back."""
     if record.uses is None or _has_place(tx, record, cluster, agent):
         return
     if tx.credentials.tally(record.id).taken >= record.uses:
@@ -162,7 +162,7 @@ def _has_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName, 
 
 
 def _held_by_name(tx: Transaction, record: CredentialRecord, cluster: ClusterName) -> int:
-    """1 if this cluster's name holds a use and none of its agents does; else 0."""
+    """Return 1 if this cluster's name holds a use and none of its agents holds one; else 0."""
     if not tx.credentials.has_admitted(record.id, cluster):
         return 0
     return int(all(use.cluster != cluster for use in tx.credentials.uses(record.id)))
@@ -184,7 +184,7 @@ def _waits(tx: Transaction, use: CredentialUse) -> bool:
 def is_of_set(tx: Transaction, record: CredentialRecord, cluster: ClusterName) -> bool:
     """Whether the credential's cluster set, if any, permits this cluster.
 
-    It permits clusters in that set, new ones, and clusters created by an operator that have not joined and are in no set.
+    Permitted are clusters in this set, new clusters, and clusters of an operator that have not joined and have no set.
     """
     wanted = record.bounds.cluster_set
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster)) if wanted is not None else None
@@ -212,6 +212,6 @@ def _check_bound(tx: Transaction, record: CredentialRecord, cluster: ClusterName
 
 
 def labels_of_credential(record: CredentialRecord) -> dict[str, str]:
-    """Labels for a cluster that joins with the credential, including that of its set."""
+    """Return the labels for a cluster that joins with the credential, including the label of its set."""
     of_set = {sets.LABEL: record.bounds.cluster_set} if record.bounds.cluster_set else {}
     return {**record.bounds.labels, **of_set}

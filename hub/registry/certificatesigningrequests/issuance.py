@@ -1,4 +1,4 @@
-"""Signing of approved requests, once each, and the certificate that a request is entitled to by the hub's records."""
+"""Signs each approved request once. The hub's records define the certificate to which a request is entitled."""
 
 from dataclasses import dataclass, replace
 
@@ -76,7 +76,7 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
 
 
 def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
-    """What the request is entitled to, by the hub's records. Raises InvalidError, ForbiddenError."""
+    """Return the certificate to which the request is entitled, by the hub's records. Raises InvalidError, ForbiddenError."""
     if not csr_rules.is_for_a_client(request):
         raise InvalidError(f"the signer {SIGNER} signs for client auth only: request the usages {', '.join(csr_rules.USAGES)}")
     requester = _requester(tx, request)
@@ -109,7 +109,7 @@ def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
 
 
 def _requester(tx: Transaction, request: Document) -> CertificateRecord | None:
-    """Record of the requester's certificate; None without one. Raises ForbiddenError if it was revoked since."""
+    """Return the record of the requester's certificate; None: no certificate. Raises ForbiddenError if it was revoked since."""
     serial = csr_rules.requester_serial(request)
     if serial is None:
         return None
@@ -122,7 +122,7 @@ def _requester(tx: Transaction, request: Document) -> CertificateRecord | None:
 def _credential(
     tx: Transaction, request: Document, requester: CertificateRecord | None, cluster: ClusterName
 ) -> CredentialId | None:
-    """The request's bootstrap credential: the requester's own, or the one with which it joined. None without one.
+    """Return the requester's bootstrap credential, or the credential with which the agent joined; None: no credential.
 
     Raises ForbiddenError if the requester's own credential is for another cluster, or was revoked since.
     """

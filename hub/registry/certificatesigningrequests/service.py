@@ -33,7 +33,7 @@ from machinery.meta.selectors import Operator, Requirement
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requester: Requester) -> Written:
     """Store a request of the Kubernetes API, validated by `machinery.apiserver.kinds.certificates`. The hub sets the requester.
 
-    With a bootstrap credential only certificates for agents of clusters that it admits can be requested. Raises InvalidError,
+    With a bootstrap credential, a caller can request only certificates for agents of permitted clusters. Raises InvalidError,
     ForbiddenError, AlreadyExistsError, ConflictError, TooManyRequestsError.
     """
     if old is None:
@@ -46,7 +46,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requeste
 
 
 def _cluster_of_requester(tx: Transaction, document: dict[str, Any]) -> ClusterName | None:
-    """Cluster of a requesting new agent, agent or add-on; None for other requesters. Raises ForbiddenError."""
+    """Return the cluster of a new agent, an agent or an add-on; None for other requesters. Raises ForbiddenError."""
     if (credential := csr_rules.bootstrap_credential(document)) is not None:
         cluster, agent = csr_rules.claimed_agent(pki.parse_request(csr_rules.pem(document)))
         credential_uses.admit(tx, credential, cluster, agent)
@@ -98,7 +98,7 @@ def state(tx: Transaction, name: str) -> RequestState:
 
 
 def decide(tx: Transaction, name: str, *, approve: bool, reason: str, message: str, actor: str) -> Written | StoredObject:
-    """Approve or deny. Repeating a decision writes nothing; the opposite decision raises ConflictError."""
+    """Approve or deny. A repeated decision writes nothing; the opposite decision raises ConflictError."""
     stored = find(tx, name)
     decision, opposite = (APPROVED, DENIED) if approve else (DENIED, APPROVED)
     present = {entry.get("type") for entry in doc.conditions(stored.document)}
@@ -118,7 +118,7 @@ def due_for_removal(tx: Transaction, ends: RequestRetention) -> Sequence[str]:
 
 
 def expire(tx: Transaction, names: Sequence[str], ends: RequestRetention, actor: str) -> int:
-    """Remove the given requests that are still due; return their number."""
+    """Remove the given requests that are still due. Returns the number of removed requests."""
     read_ahead(tx, names)
     found = [stored for stored in (tx.objects.get(REQUESTS, Key("", name)) for name in names) if stored is not None]
     gone = [stored for stored in found if _is_due(stored, ends, tx.now)]

@@ -33,8 +33,8 @@ SUFFIX_LENGTH = 5
 def submit(tx: Transaction, submission: Submission, *, is_checked: bool = False) -> str:
     """Store an agent's CSR after strict checks; return metadata.name. Idempotent for the same requester and CSR.
 
-    `is_checked`: the caller has checked that the requester may request this. Raises InvalidError, TooLargeError,
-    ForbiddenError, TooManyRequestsError; AlreadyExistsError: another cluster has the name.
+    `is_checked`: the caller has already checked the requester. Raises InvalidError, TooLargeError, ForbiddenError,
+    TooManyRequestsError, and AlreadyExistsError if another cluster has the name.
     """
     cluster, agent, addon, requester = submission.cluster, submission.agent, submission.addon, submission.requester
     cluster_name(cluster)
@@ -88,7 +88,7 @@ def _check_requester(tx: Transaction, submission: Submission) -> None:
 def registered(
     tx: Transaction, cluster: ClusterName, addon: AddOnName, signer: str
 ) -> tuple[CertificateSubject, tuple[str, ...]]:
-    """Subject and DNS names of an add-on's certificate, from its registration. Raises ForbiddenError."""
+    """Return subject and DNS names of an add-on's certificate, from its registration. Raises ForbiddenError."""
     stored = tx.objects.get(ADDONS, Key(cluster, addon))
     subject = addons.registered_subject(stored.document, cluster, signer) if stored else None
     if stored is None or subject is None:

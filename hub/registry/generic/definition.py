@@ -25,7 +25,7 @@ Bind = Callable[[Resource, Store, str], Resource]
 
 @dataclass(frozen=True, slots=True)
 class WritePath:
-    """The only way to write objects of one kind; by default that of `hub.registry.generic.objects`.
+    """The only functions that write objects of one kind; by default those of `hub.registry.generic.objects`.
 
     `generations`: metadata.generation counts changes outside of metadata and status. `requested` replaces `put` for a kind that
     records the requester.
@@ -86,7 +86,7 @@ class ResourceDefinition:
 def computed(
     resource: Resource, compute: Compute = lambda _tx: (), storage: type[ComputedStorage] = ComputedStorage
 ) -> ResourceDefinition:
-    """A resource whose objects are computed on read, by `compute` or by a storage of its own."""
+    """Declare a resource whose objects are computed on read, by `compute` or by another storage."""
 
     def bind(shown: Resource, store: Store, _own: str) -> Resource:
         return replace(shown, storage=storage(store, shown, compute))

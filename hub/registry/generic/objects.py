@@ -25,7 +25,7 @@ from machinery.product import GROUP_SUFFIX, OWN_GROUPS
 
 @dataclass(frozen=True, slots=True)
 class Unchanged(Written):
-    """Result of a write that changed nothing: the stored object."""
+    """Result of a write without a change: the stored object."""
 
     old: StoredObject
 
@@ -38,9 +38,9 @@ OF_CLUSTERS = (SUBJECT_PREFIX, BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
 AGENT_LIMIT = 1280 * 1024
 """Largest JSON in bytes that an agent may write. Operators may write 256 KiB more (`OBJECT_LIMIT`)."""
 GROWTH_ABOVE_LIMIT = 1024
-"""Objects that operators made larger than AGENT_LIMIT may grow by this much per write, so that a condition can still change."""
+"""Growth per write of objects that operators made larger than AGENT_LIMIT, so that a condition can still change."""
 HARD_LIMIT = 1664 * 1024
-"""No write of an agent enlarges an object beyond this: 128 KiB less than operators reach in the same way."""
+"""Largest size to which an agent can enlarge an object: 128 KiB less than operators in the same way."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -68,8 +68,8 @@ def write(
 ) -> Written:
     """Store an admitted document with uid, creation time and generation. Raises the errors of `Objects.put`, and TooLargeError.
 
-    `writer`: the field manager of the hub's own write; "" if the API server has set managedFields. `uid`: of a new object; "":
-    a random one. A document that differs from the old one only in times of its managedFields is not written.
+    `writer`: the field manager of the hub's own write; "" if the API server has set managedFields. `uid`: for a new object; "":
+    a random uid. If only times in managedFields differ, nothing is written.
     """
     before = old.document if old else None
     document = doc.stamped(document, before, uid=uid or str(uuid4()), now=tx.now, generations=generations)
@@ -94,7 +94,7 @@ def put(
     generations: bool = False,
     writer: str = "",
 ) -> Written:
-    """Create (`old` None) or update; a deleted object is removed when it has no finalizers. `writer`: see `write`.
+    """Create (`old` None) or update. A deleted object without finalizers is removed. `writer`: see `write`.
 
     Raises AlreadyExistsError, ConflictError.
     """

@@ -1,4 +1,4 @@
-"""Storages of resources that are not stored as documents, but computed from records on read."""
+"""Storages of resources whose objects are not stored as documents, but computed from records on read."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ FOREVER = timedelta(days=1)
 
 
 class StoreRevision(Storage):
-    """Base of all storages over the hub's store: their revision is the store's."""
+    """Base class of all storages over the hub's store, whose revision they use."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class StoreRevision(Storage):
 
 
 class VirtualStorage(StoreRevision):
-    """Common part of such storages; each implements `get` and `list`."""
+    """Base class of storages of computed objects. A subclass implements `get` and `list`."""
 
     def __init__(self, store: Store, api_version: str) -> None:
         super().__init__(store)
@@ -43,7 +43,7 @@ class VirtualStorage(StoreRevision):
 
 @dataclass(frozen=True, slots=True)
 class ComputedObject:
-    """One object. `content`: its fields besides metadata. `seed`: determines the uid."""
+    """A computed object. `content`: its fields except metadata. `seed`: determines the uid."""
 
     name: str
     seed: str
@@ -60,7 +60,7 @@ Compute = Callable[[Transaction], Sequence[ComputedObject]]
 
 
 class ComputedStorage(VirtualStorage):
-    """For kinds with few objects: each answer computes all of them in one transaction, and selects by name."""
+    """Storage for kinds with few objects: each answer computes all objects in one transaction, and selects by name."""
 
     def __init__(self, store: Store, resource: Resource, compute: Compute) -> None:
         super().__init__(store, resource.api_version())

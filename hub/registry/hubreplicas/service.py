@@ -20,7 +20,7 @@ from machinery.product import GROUP_SUFFIX
 
 ACTOR = "system:hub:sessions"
 AHEAD = timedelta(seconds=15)
-"""A record with a time further in the future was written before the database's clock was set back."""
+"""Longest plausible lead of a record's time. A later time was written before the database's clock was set back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class ReplicaUpdate:
     """Result of a replica's periodic update."""
 
     known: bool
-    """False: the replica counted as lost, and its sessions have ended."""
+    """False: the replica counts as lost, and its sessions have ended."""
     drained: bool
-    """An operator has drained it."""
+    """An operator has drained the replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Opened:
 
 
 def begin(tx: Transaction, me: Replica) -> datetime:
-    """Take the name and end the sessions of its previous holder; return the database's time. Raises AlreadyExistsError.
+    """Take the name and end the sessions of its previous holder. Returns the database's time. Raises AlreadyExistsError.
 
     The previous holder has ended if it had the same data directory, which is locked, or if it is lost. Otherwise retry after
     LOST_AFTER.
@@ -121,7 +121,7 @@ def _event(name: str, reason: str, message: str, kind: str = NORMAL) -> EventRec
 
 
 def open_session(tx: Transaction, opened: Opened) -> AgentSession:
-    """Record the agent's newest session, unless a newer one or a higher epoch is recorded; return the session."""
+    """Record the agent's newest session, unless a newer session or a higher epoch is recorded. Returns the session."""
     session = AgentSession(opened.cluster, opened.agent, opened.session, opened.replica, opened.at or tx.now)
     last = tx.heartbeats.of(opened.cluster)
     if last is not None and last.outdates(opened.epoch):
@@ -139,7 +139,7 @@ def open_session(tx: Transaction, opened: Opened) -> AgentSession:
 
 
 def close_session(tx: Transaction, cluster: ClusterName, agent: AgentId, session: str) -> None:
-    """Record that `session` ended, unless another one has replaced it."""
+    """Record that `session` has ended, unless another session has replaced it."""
     tx.agent_sessions.close(cluster, agent, session)
     last = tx.heartbeats.of(cluster)
     if last is not None and last.session == session:
@@ -148,7 +148,7 @@ def close_session(tx: Transaction, cluster: ClusterName, agent: AgentId, session
 
 
 def _show_agents(tx: Transaction, cluster: ClusterName, *, ended: bool = False) -> None:
-    """Update the condition about several agents of the cluster; no write while there is only one."""
+    """Update the condition about several agents of the cluster. Writes nothing while there is only one agent."""
     agents = tx.agent_sessions.agents(cluster)
     if len(agents) == 1 and not ended:
         return
@@ -163,7 +163,7 @@ def _show_agents(tx: Transaction, cluster: ClusterName, *, ended: bool = False) 
 
 
 def opened_since(tx: Transaction, moment: datetime | None, *, but: str) -> tuple[datetime, Sequence[AgentSession]]:
-    """The database's time, and sessions opened at `moment` or later on replicas other than `but`."""
+    """Return the database's time, and sessions opened at `moment` or later on replicas other than `but`."""
     return tx.now, () if moment is None else tx.agent_sessions.opened_since(moment, but=but)
 
 
@@ -171,7 +171,7 @@ API_VERSION, KIND = f"hub.{GROUP_SUFFIX}/v1alpha1", "HubReplica"
 
 
 def order_drain(tx: Transaction, name: str, actor: str, *, force: bool = False, dry_run: bool = False) -> Replica:
-    """Order the replica to hold no session, until `end_drain` or the end of its process.
+    """Order the replica to have no sessions, until `end_drain` or the end of its process.
 
     Raises NotFoundError; ConflictError if it is lost, or, without `force`, if no other replica takes sessions.
     """

@@ -1,4 +1,4 @@
-"""Use cases about the brake. It is evaluated inside the transactions whose writes it may postpone."""
+"""Use cases about the brake. Transactions whose writes it may postpone evaluate the brake."""
 
 from typing import Any
 
@@ -18,12 +18,12 @@ FLEET: dict[str, Any] = {"apiVersion": f"hub.{GROUP_SUFFIX}/v1alpha1", "kind": "
 
 
 def now(tx: Transaction) -> Brake:
-    """The brake as last stored."""
+    """Return the last stored state of the brake."""
     return liveness.decode_brake(tx.facts.get(FACT))
 
 
 def evaluate(tx: Transaction, limits: BrakeLimits) -> Brake:
-    """The brake as evaluated now; `keep` stores it."""
+    """Return the present state of the brake, without storing it. `keep` stores the state."""
     known = now(tx)
     silent = tx.transitions.silent(known.counts_from(limits, tx.now), cluster.SILENT.reason)
     if not silent and not known.holds:
@@ -34,7 +34,7 @@ def evaluate(tx: Transaction, limits: BrakeLimits) -> Brake:
 
 
 def keep(tx: Transaction, limits: BrakeLimits, actor: str) -> tuple[Brake, EventRecord | None]:
-    """Evaluate and store the brake; return it, and the Event for the log if it has changed.
+    """Evaluate and store the brake. Returns the brake, and the Event for the log if it has changed.
 
     The Event is written in the same transaction, so that it is not lost if the replica dies after the commit.
     """

@@ -1,4 +1,4 @@
-"""Use cases about heartbeats: storing them, the start and end of a silence, and coverage."""
+"""Use cases about heartbeats: storage, the start and end of a silence, and coverage."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -20,16 +20,16 @@ from machinery.meta.objects import Key, StoredObject
 
 
 def stale_epoch_error(known: int) -> StaleEpochError:
-    """The error for a session of an outdated epoch. `known`: the epoch that the hub knows."""
+    """Return the error for a session of an outdated epoch. `known`: the epoch that the hub has stored."""
     return StaleEpochError(f"the agent has moved to another hub (epoch {known}): this session has ended", epoch=known)
 
 
 def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: datetime) -> Expiry:
-    """Whether the cluster's silence has exceeded its grace, without writing.
+    """Return whether the cluster's silence has exceeded the grace period, without a write.
 
     `since`: start of the coverage; earlier time does not count as silence. As in OCM, a cluster that was never accepted is not
-    checked, a denied one is. If the lease duration is shortened, the new grace starts at that time, because before the agent
-    had no reason to send beats more often.
+    checked, but a denied cluster is. After a shorter lease duration is set, the new grace period starts at that time, because
+    the agent did not have to send beats more often before.
     """
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     accepted = conditions.find(doc.conditions(stored.document), conditions.HUB_ACCEPTED) if stored is not None else None
@@ -67,7 +67,7 @@ def _is_unknown(stored: StoredObject) -> bool:
 
 
 def _lease_cut_at(tx: Transaction, stored: StoredObject, since: datetime) -> datetime | None:
-    """When the cluster's lease duration was last shortened, if that was after `since`."""
+    """Return when the cluster's lease duration was last shortened, if this was after `since`."""
     cut, before = None, None
     for change in tx.changes.of(MANAGED_CLUSTERS, stored.key, since=since):
         duration = cluster_rules.lease_duration(change.document)
@@ -78,10 +78,10 @@ def _lease_cut_at(tx: Transaction, stored: StoredObject, since: datetime) -> dat
 
 
 def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[AuditEntry] = ()) -> bool:
-    """Store the beat that ends a silence and restore availability. False: it is stored, and the silence continues.
+    """Store the beat that ends a silence, and restore availability. Returns False if the silence continues.
 
-    Availability follows the verdict of the beat, or else the last stored one; it is never True by default. A beat that waited
-    for a whole grace ends no silence, because the agent sent nothing later. Raises StaleEpochError.
+    Availability follows the verdict of the beat, or else the last stored verdict; it is never True by default. A beat that
+    waited for a whole grace period ends no silence, because the agent sent no later beat. Raises StaleEpochError.
     """
     if entries:
         tx.audit.add(entries)
@@ -104,7 +104,7 @@ def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[AuditEntry
 
 
 GONE = timedelta(days=1)
-"""How long the mark of a stopped replica is kept."""
+"""Time for which the mark of a stopped replica is kept."""
 
 
 def mark_coverage(tx: Transaction, replica: str, *, began: bool, jumped: bool) -> None:

@@ -35,19 +35,19 @@ class BatchContext:
     """Data that is common to all clusters of one transaction."""
 
     flapping: Mapping[ClusterName, datetime]
-    """Flapping clusters, and the end of their flapping if there is no further fall."""
+    """Flapping clusters, and the end of their flapping if they do not lose their availability again."""
     brake: Brake
 
 
 def read_context(tx: Transaction, among: Collection[ClusterName], delays: TaintDelays, brake: Brake) -> BatchContext:
-    """Read the context. `among`: the clusters that will be checked."""
+    """Read the context. `among`: the clusters to check."""
     falls = tx.transitions.falls(tx.now - delays.damping.window, among)
     ends = {name: delays.damping.flaps_until(each) for name, each in falls.items()}
     return BatchContext({name: end for name, end in ends.items() if end is not None}, brake)
 
 
 def due_taints(tx: Transaction, name: ClusterName, delays: TaintDelays, known: BatchContext) -> TaintOutcome:
-    """The due step, without writing. Nothing is due for a cluster that does not exist or is being deleted."""
+    """Return the due step, without a write. No step is due for a cluster that does not exist or is being deleted."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or availability.has_right_taints(stored.document):
         return TaintOutcome()
@@ -76,13 +76,13 @@ def taint(tx: Transaction, name: ClusterName, delays: TaintDelays, known: BatchC
 
 
 def is_silent(cluster: Document) -> bool:
-    """Whether the brake applies to the cluster: it has sent beats before and is silent without an announced departure."""
+    """Whether the brake applies to the cluster: it has sent beats and is now silent, but has not announced a departure."""
     available = cluster_rules.availability(cluster)
     return available is not None and (available.status, available.reason) == (conditions.UNKNOWN, cluster_rules.SILENT.reason)
 
 
 def apply_staleness_policy(tx: Transaction, name: ClusterName, policy: StalenessPolicy, actor: str) -> StalenessStep | None:
-    """Mark, clear or remove a cluster according to its silence; return the step taken."""
+    """Mark, clear or remove a cluster according to its silence. Returns the step."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     due = availability.staleness_step(stored.document, policy, tx.now) if stored is not None else None
     if stored is None or due is None:

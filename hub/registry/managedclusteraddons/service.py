@@ -1,4 +1,4 @@
-"""Use cases about ManagedClusterAddOns: write path, reports of agents, health as the cluster's labels, token infrastructure."""
+"""Use cases about ManagedClusterAddOns: write path, agents' reports, labels of the cluster for health, token infrastructure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -81,8 +81,8 @@ def update_token(tx: Transaction, key: Key, actor: str) -> Condition | None:
 def token_account(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredObject:
     """The ServiceAccount whose tokens the cluster's agent may request for this add-on.
 
-    Raises NotFoundError: no such add-on; ForbiddenError: the cluster is not accepted; ConflictError: the add-on uses another
-    driver, or its infrastructure is not ready.
+    Raises NotFoundError (no such add-on), ForbiddenError (the cluster is not accepted) or ConflictError (the add-on uses
+    another driver, or its infrastructure is not ready).
     """
     clusters.require_accepted(clusters.find(tx, cluster))
     stored = find(tx, cluster, addon)
@@ -97,7 +97,7 @@ def token_account(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> St
 
 
 def _ensure_token(tx: Transaction, key: Key, actor: str) -> Condition:
-    """Create missing parts and repair changed ones."""
+    """Create missing parts and repair changed parts."""
     home = namespaces.get(tx, key.namespace)
     if home is None or doc.is_deleting(home.document):
         return addon_rules.token_failed(f'namespace "{key.namespace}" is missing or being deleted')

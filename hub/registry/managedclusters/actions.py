@@ -1,4 +1,4 @@
-"""Orders of operators to clusters' agents, to move to another hub or to renew certificates, and the subresources for them."""
+"""Operators' orders to agents (move to another hub, renew certificates), and the subresources for these orders."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from machinery.meta.timestamps import format_time
 
 
 def order_move(tx: Transaction, cluster: ClusterName, word: str, actor: str, *, dry_run: bool = False) -> dict[str, Any]:
-    """Order the agent to move to one of its reported hubs; return that hub. Raises NotFoundError, InvalidError."""
+    """Order the agent to move to one of its reported hubs. Returns this hub. Raises NotFoundError, InvalidError."""
     stored = clusters.find(tx, cluster)
     available = cluster_rules.availability(stored.document)
     if available is not None and availability.has_parted(available):

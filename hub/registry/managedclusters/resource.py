@@ -56,7 +56,7 @@ def _hubs(row: TableRow) -> str:
 
 
 def _agent(row: TableRow) -> str:
-    """Only sessions record the version of the agent, so a cluster with beats and without a version uses the Kubernetes API."""
+    """Return the agent's version. Only sessions record it: with beats but no version, the agent uses the Kubernetes API."""
     version = row.extras.get("agent")
     if row.extras.get("session"):
         return str(version or "<unknown>")
@@ -101,7 +101,7 @@ def _agent_facts(tx: Transaction, clusters: Sequence[ClusterName]) -> Mapping[Ke
 
 
 def deletion_warnings(store: Store) -> DeletionWarnings:
-    """Warnings about bootstrap credentials with which deleted clusters can return: those for several names stay valid.
+    """Return warnings about bootstrap credentials with which deleted clusters can register again: those for several names.
 
     The text does not depend on the cluster, so that clients print it once. No warnings if the database is unavailable.
     """

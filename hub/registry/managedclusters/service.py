@@ -43,7 +43,7 @@ from machinery.meta.selectors import Operator, Requirement
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
-    """Create (`old` None) or update, with defaults and validation. A bootstrap credential admits the name that it creates.
+    """Create (`old` None) or update, with defaults and validation. With a bootstrap credential, a create admits the name.
 
     `writer`: see `hub.registry.generic.objects.write`. Raises InvalidError, AlreadyExistsError, ConflictError, ForbiddenError.
     """
@@ -116,7 +116,7 @@ def find(tx: Transaction, name: ClusterName) -> StoredObject:
 
 
 def acceptance(tx: Transaction, name: ClusterName) -> cluster_rules.Acceptance:
-    """Acceptance of the cluster; ABSENT if it does not exist."""
+    """Return the acceptance of the cluster; ABSENT if it does not exist."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     return cluster_rules.acceptance(stored.document) if stored is not None else cluster_rules.Acceptance.ABSENT
 
@@ -170,7 +170,7 @@ def _with_labels(cluster: dict[str, Any], labels: Mapping[str, str]) -> dict[str
 
 
 def enter(tx: Transaction, joining: JoinRequest, actor: str, lease_duration: timedelta) -> Joined:
-    """Create the ManagedCluster of a join, not accepted. The caller has checked that it is allowed and does not exist."""
+    """Create the ManagedCluster of a join, not accepted. The caller has checked that this is allowed and the name is free."""
     tx.heartbeats.forget(joining.name)
     tx.trusts.forget(joining.name)
     document = admission.admitted(cluster_rules.joining_document(joining, lease_duration), None, tx.now)
@@ -226,7 +226,7 @@ def _subject(name: str) -> ErrorSubject:
 
 
 def with_default_set(tx: Transaction, cluster: Document) -> dict[str, Any]:
-    """The ManagedCluster in the set `default`, if it has no set and the hub has that set."""
+    """Return the ManagedCluster, in the set `default` if it has no set and the hub has this set."""
     if not sets.lacks_set(cluster):
         return dict(cluster)
     found = tx.objects.get(CLUSTER_SETS, Key("", sets.DEFAULT))
@@ -245,11 +245,11 @@ def note_clock_skew(tx: Transaction, cluster: ClusterName, skew: timedelta, limi
 
 CONTENT_PAGE = 200
 MADE_FOR_CLUSTERS = (ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SECRETS, CONFIG_MAPS, LEASES)
-"""Kinds of objects that are made for clusters and add-ons, and then have labels with their names."""
+"""Kinds of objects that the hub makes for clusters and add-ons, with labels that contain their names."""
 
 
 def content_of(tx: Transaction, name: str) -> Iterator[tuple[Kind, StoredObject]]:
-    """All objects that must be removed before the cluster, with their kinds; add-ons first."""
+    """Return all objects that must be removed before the cluster, with their kinds, add-ons first."""
     yield from _all_of(tx, ADDONS, Query(namespace=name))
     for kind in MADE_FOR_CLUSTERS:
         yield from (found for found in _all_of(tx, kind, Query(namespace=name)) if removal.is_made_for(found[1].document, name))
