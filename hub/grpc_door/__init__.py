@@ -1,7 +1,7 @@
 """The gRPC door for agents. Servicers translate messages and hold streams; `hub.access` and `hub.registry` decide.
 
-The C core reads these variables when `grpc` is first imported, which every module of this package does after this one. Its own
-log lines about failed handshakes would mix with ours. Its older listener needs half the processor time per heartbeat
+The C core reads these variables at the first import of `grpc`, which is after the import of this module. Its own log lines
+about failed handshakes would mix with the hub's. Its older listener needs half the processor time per heartbeat
 (bench/heartbeats.py), because the thread that waits for events also reads the sockets.
 """
 

@@ -20,7 +20,7 @@ CAUSE = "cause"
 """A `machinery.errors.DenialCause`: finer than the reason."""
 PUSHBACK = "grpc-retry-pushback-ms"
 AUDIT_ID = "audit-id"
-"""Identifies the call in the log and in audit records, as the header Audit-Id does at the HTTPS door."""
+"""Identifies the call in the log and in audit records, like the header Audit-Id at the HTTPS door."""
 INTERNAL_REASON = "InternalError"
 Context = aio.ServicerContext[Any, Any]
 

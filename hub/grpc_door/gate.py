@@ -23,7 +23,7 @@ GATE_RETRY = timedelta(seconds=1)
 
 
 class Gate:
-    """Counts all calls of a server except health. `moment`: how long no call must arrive until the gate counts as quiet."""
+    """Counts all calls of a server except health. `moment`: time without a new call after which the gate counts as quiet."""
 
     def __init__(self, clock: Clock, moment: timedelta = QUIET) -> None:
         self._clock = clock
@@ -78,7 +78,7 @@ class Gate:
             await self._pass(max(rest, 0.01))
 
     async def _pass(self, seconds: float) -> None:
-        """Sleeps for at most a step. If the process was suspended, that time does not count as quiet: no call could arrive."""
+        """Sleeps for at most a step. Time in which the process was suspended does not count as quiet: no call could arrive."""
         step, began = min(seconds, STEP), self._clock.monotonic()
         await asyncio.sleep(step)
         now = self._clock.monotonic()
@@ -125,11 +125,11 @@ class CallAttributes:
         return Attributes("get", f"{REGISTRATION}/GetHub")
 
     def cluster(self, verb: str, method: str, name: str, subresource: str = "") -> Attributes:
-        """Of a call of the Registration service about a cluster. StandBy counts as a status report."""
+        """Attributes of a call of the Registration service about a cluster. StandBy counts as a status report."""
         return Attributes(verb, f"{REGISTRATION}/{method}", self._clusters, "v1", "managedclusters", subresource, name=name)
 
     def request(self, verb: str, method: str, name: str = "") -> Attributes:
-        """Of a call of the Registration service about a certificate request."""
+        """Attributes of a call of the Registration service about a certificate request."""
         return Attributes(verb, f"{REGISTRATION}/{method}", CERTIFICATES, "v1", "certificatesigningrequests", name=name)
 
     def addon_token(self, cluster: str, account: str) -> Attributes:

@@ -37,7 +37,7 @@ _STATES: Mapping[int, AgentHubState] = {
 MAX_SECONDS, NANOS_PER_SECOND = 10**13, 10**9
 """Bounds of seconds and nanoseconds of a Duration. Python's own bound is not much higher."""
 AVAILABLE: Mapping[int, bool] = {wire.VERDICT_AVAILABLE: True, wire.VERDICT_UNAVAILABLE: False}
-"""By the agent's verdict; a verdict that is not given, or unknown to this version, is not in it."""
+"""Availability by the agent's verdict, without absent verdicts and verdicts that this version does not know."""
 
 
 def decoded_duration(duration: Duration) -> timedelta:
@@ -65,12 +65,12 @@ class SessionClusterView:
     denial: str | None
     """The reason of the denial."""
     silent: bool
-    """Availability is Unknown, or no beat was ever stored, so that the next beat changes it."""
+    """Availability is Unknown, or no beat was ever stored, so that the next beat changes the availability."""
     lease_duration: timedelta
     uid: str
     """The recorded uid of the managed cluster itself; "": none yet."""
     move_to: str
-    """The hub id that an operator moves the cluster to; "": none."""
+    """The id of the hub to which an operator moves the cluster; "": none."""
     renewal: RenewalOrder | None
     """An operator's order to renew certificates early."""
     hubs: str

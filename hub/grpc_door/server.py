@@ -25,15 +25,15 @@ from machinery.runtime.tls import Material, Serving
 from machinery.wire.registration.v1.registration_pb2_grpc import add_RegistrationServicer_to_server
 
 TO_LEAVE = timedelta(seconds=1)
-"""How long an agent may continue its session after Drain, while it opens another one elsewhere."""
+"""Time for which an agent may continue its session after Drain, while it opens another session."""
 PACED_SHARE = 0.8
-"""Share of the drain's time in which sessions are ended evenly; the rest is a margin for a busy hub."""
+"""Share of the drain's time in which sessions are ended evenly. The rest is a margin for a busy hub."""
 QUIET_TIMEOUT = timedelta(seconds=1.5)
 LONGEST_CALL = timedelta(seconds=60)
 HANDSHAKE = timedelta(seconds=10)
-"""From the connection to the end of the TLS handshake and the client's HTTP/2 settings."""
+"""Time limit from the connection to the end of the TLS handshake and the client's HTTP/2 settings."""
 IDLE = timedelta(minutes=5)
-"""How long a connection without a call stays open. Agents with a session are not idle; other clients reconnect."""
+"""Time for which a connection without a call stays open. Agents with a session are not idle; other clients reconnect."""
 
 OPTIONS = (
     # On by default: a second hub on this port would bind without an error and get half of the agents.
@@ -108,7 +108,7 @@ class RpcDoor(Door):
             await asyncio.sleep(0)
 
     async def drain(self, grace: timedelta) -> None:
-        """Ends sessions and other streams at a bounded rate, and waits until calls have ended and no new ones arrive."""
+        """Ends sessions and other streams at a bounded rate, and waits until calls have ended and no new calls arrive."""
         log.info("sessions are ended", count=len(self._parts.sessions), within_seconds=grace.total_seconds())
         try:
             async with asyncio.timeout(grace.total_seconds()):

@@ -2,8 +2,8 @@
 
 The record of a request that changes something is written in the transaction of the change. Other records are built when the
 outcome is known, and queued without waiting. The filter is outside of deadline, authentication and limits, so that their
-refusals are recorded too. A failure to build a record is logged and does not affect the request; a shorter record is written
-instead.
+refusals are recorded too. If a record cannot be built, this is logged without an effect on the request, and a shorter record is
+written.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ SHOWN = frozenset(
         *("resourceVersionMatch", "sendInitialEvents", "timeout", "timeoutSeconds", "watch"),
     )
 )
-"""Query parameters whose values are recorded; other parameters may contain anything."""
+"""Query parameters whose values are recorded. Other parameters may contain anything."""
 
 log = structlog.get_logger(__name__)
 

@@ -29,7 +29,7 @@ def groups_of(
     admit: Admit | None = None,
     lease_duration: timedelta = DEFAULT_LEASE_DURATION,
 ) -> list[ApiGroup]:
-    """Returns all resources of the hub. Those without a storage of their own use the server's, with `admit`.
+    """Returns all resources of the hub. Resources without a storage use the server's storage, with `admit`.
 
     `others`: more resources; one replaces the resource with the same key. `lease_duration`: default of new clusters.
     """

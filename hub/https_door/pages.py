@@ -1,11 +1,11 @@
 """Paths without objects: the hub's revocation lists, and its log level.
 
-`/crl` is the index of the revocation lists, `/crl/<id>.crl` one list in DER, `/crl/<id>.pem` in PEM. They are public: without
-authentication and audit. The database is read at most once a second, whatever the load.
+`/crl` is the index of the revocation lists, `/crl/<id>.crl` one list in DER, `/crl/<id>.pem` in PEM. The lists are public: they
+need no authentication and are not audited. The database is read at most once a second.
 
 `/debug/flags/v` is the path at which Kubernetes servers change their log level: here for all replicas, and for a limited time.
-GET returns the level. PUT with a level or `{"level": "debug", "for": "15m"}` as body sets one. DELETE ends that. RBAC on the
-path authorizes it.
+GET returns the level. PUT with a level or `{"level": "debug", "for": "15m"}` as body sets a level. DELETE ends this. RBAC on
+the path authorizes these requests.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 
 class RevocationLists:
-    """Filter before authentication; it answers its own paths and passes all others on."""
+    """Filter before authentication. It answers its own paths and passes all other requests on."""
 
     def __init__(self, store: Store, signer: ListSigner, clock: Clock) -> None:
         self._store = store
@@ -157,7 +157,7 @@ class LogLevel:
 
 
 def _parse_order(body: bytes) -> tuple[str, timedelta]:
-    """Parses the body of a PUT: the level, and how long it applies. Raises BadRequestError."""
+    """Parses the body of a PUT: the level, and the time for which it applies. Raises BadRequestError."""
     try:
         if body.lstrip().startswith(b"{"):
             wanted = msgspec.json.decode(body, type=LogLevelRequest)

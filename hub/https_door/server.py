@@ -212,7 +212,7 @@ def version_document() -> dict[str, str]:
 
 @dataclass(eq=False)
 class HttpsDoor(Door):
-    """While it refuses requests, clients get a retry delay; health and metrics are served until it closes."""
+    """The HTTPS door. While it refuses requests, clients get a retry delay; it serves health and metrics until it closes."""
 
     name = "https"
 
@@ -228,7 +228,7 @@ class HttpsDoor(Door):
         self._listening: Listening | None = None
 
     async def start(self) -> None:
-        """Raises StartError if it cannot listen on the address."""
+        """Raises StartError if the server cannot listen on the address."""
         try:
             self._listening = await serve(
                 self.served.server.application(), self.host, self.port, self.context, bounds=self.bounds

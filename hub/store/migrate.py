@@ -2,8 +2,8 @@
 
 A current database is recognized by its version alone: Alembic (10 MB) is loaded only for a migration.
 
-Only a newer release can know whether an older one can run on its schema. Its migrations record the oldest schema whose release
-still can, so that two releases run side by side during a rolling update.
+Only a newer release can know whether an older release can run on its schema. Its migrations record the oldest schema whose
+release can run on the new schema, so that two releases can run during a rolling update.
 """
 
 import os
@@ -32,7 +32,7 @@ from machinery.runtime.clock import SystemClock
 from machinery.runtime.directory import sync
 
 KEPT = 3
-"""Copies of an SQLite database that are left beside it."""
+"""Number of copies of an SQLite database that are kept next to it."""
 PRIVATE = 0o600
 HEAD = "0001"
 """The newest schema that this release knows."""
@@ -52,7 +52,7 @@ HIGHLIGHTER = "mako.ext.pygmentplugin"
 log = structlog.get_logger(__name__)
 
 Prepare = Callable[[str], object]
-"""Called with the database's version before the first migration. It may raise to prevent it."""
+"""Called with the database's version before the first migration. An exception prevents the migration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def schema_of(connection: Connection) -> Schema:
 
 
 def upgrade(engine: Engine, *, prepare: Prepare | None = None, patience: timedelta = PATIENCE) -> None:
-    """Migrate to the newest known schema, or wait while another process does.
+    """Migrate to the newest known schema, or wait while another process migrates.
 
     Raises InvalidError for a schema that is too new (nothing is changed), UnavailableError after `patience`.
     """
@@ -114,7 +114,7 @@ def _is_usable(schema: Schema) -> bool:
 
 
 def _attempt(engine: Engine, prepare: Prepare | None) -> str:
-    """Try to migrate. Returns "" if the schema is usable now, or else why it cannot be migrated yet."""
+    """Try to migrate. Returns "" if the schema is usable now, or else the reason why a migration is not possible yet."""
     try:
         with _locked(engine) as connection:
             if connection is None:

@@ -225,7 +225,7 @@ leaders = Table(
 )
 
 terms = Table("terms", metadata, Column("lock", Text, primary_key=True), Column("term", Counter, nullable=False))
-"""Separate from `leaders`, so that a renewal does not wait for transactions that hold the term."""
+"""Separate from `leaders`, so that a renewal does not wait for transactions that lock the term."""
 
 authorities = Table(
     "authorities",

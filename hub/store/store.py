@@ -45,7 +45,7 @@ T = TypeVar("T")
 POLL = timedelta(milliseconds=500)
 SHARED_ON_SQLITE = 64
 SHARED_ON_POSTGRES = 16
-"""Use cases per transaction. On PostgreSQL, other replicas wait for the revision counter during that time."""
+"""Largest number of use cases per transaction. On PostgreSQL, other replicas wait for the revision counter meanwhile."""
 
 _LOCK = text("SELECT now() FROM revision FOR UPDATE")
 PROBE, PROBE_SIZE = "write-probe", 32 * 1024
@@ -142,7 +142,7 @@ class SqlStore(Store):
     def _committed(
         self, loop: asyncio.AbstractEventLoop, tail: Tail, changes: Sequence[Change], topics: Collection[Topic]
     ) -> None:
-        """Pass on the changes, and the topics that the database does not notify."""
+        """Pass on the changes, and the topics about which the database does not notify."""
         with suppress(RuntimeError):  # the loop has ended: there are no followers
             if changes:
                 loop.call_soon_threadsafe(tail.offer, changes)
@@ -150,7 +150,7 @@ class SqlStore(Store):
                 loop.call_soon_threadsafe(self._revocations.wake)
 
     def _begin(self, connection: Connection) -> Callable[[], SqlTransaction]:
-        """Lock the revision counter, so that PostgreSQL runs one writing transaction at a time, as SQLite does.
+        """Lock the revision counter, so that PostgreSQL runs one writing transaction at a time, like SQLite.
 
         Without this, transactions lock rows in different orders and the counter last, which caused deadlocks of one second
         between replicas (measured).

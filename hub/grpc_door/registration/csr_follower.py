@@ -25,9 +25,9 @@ from machinery.wire.registration.v1 import registration_pb2 as wire
 RECHECK = timedelta(seconds=30)
 """A waiting stream checks at least this often that its certificate is still valid."""
 MAX_STREAMS = 16
-"""Streams of one certificate for one request. An agent has one, plus lost ones that the hub has not noticed yet."""
+"""Largest number of streams of one certificate for one request: an agent has one stream, plus lost streams."""
 EXPIRY_MARGIN = timedelta(milliseconds=1)
-"""A stream checks its certificate this long after its end."""
+"""Time after the end of a certificate at which its stream checks it."""
 
 _STATES = {
     RequestPhase.PENDING: wire.FollowRequestResponse.STATE_PENDING,
@@ -54,7 +54,7 @@ class CSRFollower:
         parts.peers.listen(self._recheck)
 
     def following(self) -> Sequence[Followed]:
-        """Returns the open streams. Once the gate is closed, waking one ends it with UNAVAILABLE."""
+        """Returns the open streams. After the gate is closed, a stream that wakes up ends with UNAVAILABLE."""
         return tuple(self._following)
 
     def _recheck(self, _revoked: SerialNumber | None) -> None:

@@ -35,7 +35,7 @@ from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationSer
 DEFAULT_LIFETIME = timedelta(hours=1)
 SHORTEST_LIFETIME = timedelta(minutes=10)
 LONGEST_LIFETIME = timedelta(days=366)
-"""Limits of the lifetime of add-on tokens: the shortest is Kubernetes', for the longest an old signing key is kept."""
+"""Limits of the lifetime of add-on tokens: Kubernetes' minimum, and the time for which an old signing key is kept."""
 _ACCEPTANCES = {
     Acceptance.ABSENT: wire.GetHubResponse.ACCEPTANCE_UNSPECIFIED,
     Acceptance.WAITING: wire.GetHubResponse.ACCEPTANCE_WAITING,
@@ -187,7 +187,7 @@ class RegistrationService(RegistrationServicer):
 async def issue_addon_token(
     parts: DoorContext, request: wire.IssueAddOnTokenRequest, record: CertificateRecord
 ) -> wire.IssueAddOnTokenResponse:
-    """Issues a ServiceAccount token of an add-on, as TokenRequest of the HTTPS door does, for agents that use only gRPC.
+    """Issues a ServiceAccount token of an add-on, like TokenRequest of the HTTPS door, for agents that use only gRPC.
 
     Raises ForbiddenError for another cluster's agent, InvalidError, the errors of `addons.token_account`.
     """

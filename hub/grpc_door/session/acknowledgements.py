@@ -1,12 +1,11 @@
 """Beat intervals of agents, and the acknowledgements of a session's beats.
 
-The interval is the hub's setting for few agents, and longer if so many would keep a replica busy. So the load of beats on a
-replica is bounded. No decision waits for a beat: an agent sends a new verdict at once, and a cluster is silent only after five
-leases.
+The interval is the hub's setting, but longer if there are many agents, so that the load of beats on a replica is bounded. No
+decision waits for a beat: an agent sends a new verdict immediately, and a cluster is silent only after five leases.
 
-An acknowledgement names the newest stored beat and covers all before it; writing it is most of the cost of a beat (ADR 0015).
-So a session that beats faster than `spacing` gets one acknowledgement for several beats. A beat after a longer pause, the first
-beat of a session and one that ends a silence are acknowledged as soon as they are stored.
+An acknowledgement names the newest stored beat and covers all earlier beats; it is most of the cost of a beat (ADR 0015). So a
+session that beats faster than `spacing` gets one acknowledgement for several beats. A beat after a longer pause, the first beat
+of a session and a beat that ends a silence are acknowledged as soon as they are stored.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from math import ceil, inf
 from machinery.wire.session.v1 import session_pb2 as wire
 
 INTERVAL_STEP = timedelta(seconds=5)
-"""Longer intervals are multiples of it, so that not every new session changes the interval of all agents."""
+"""Longer intervals are multiples of this, so that not every new session changes the interval of all agents."""
 INTERVALS_PER_LEASE = 2
 """Intervals grow at most to this part of the lease: an agent is ready while a beat was acknowledged within its lease."""
 
@@ -52,7 +51,7 @@ ACK_TIMEOUT, MAX_ACK_TIMEOUT = timedelta(seconds=5), timedelta(seconds=10)
 less often, and if it beats more often."""
 ACK_MARGIN = timedelta(seconds=0.5)
 PER_LEASE = 4
-"""An agent is ready while a beat was acknowledged within its lease, so it gets several acknowledgements per lease."""
+"""Acknowledgements per lease: an agent is ready only if a beat was acknowledged within its lease."""
 TICK = 0.25
 
 
@@ -77,7 +76,7 @@ def spacing(lease_duration: timedelta, interval: timedelta, ack_timeout: timedel
 
 
 class Deferred:
-    """Delayed calls. Calls within one tick share a timer, because there are thousands of them; equal ones are made once."""
+    """Delayed calls. Calls within one tick share a timer, because there are thousands of calls; equal calls are made once."""
 
     def __init__(self) -> None:
         self._due: dict[int, dict[Callable[[], None], None]] = {}
@@ -104,7 +103,7 @@ class Acknowledgements:
         self._rate = rate
         self._ack_timeout = ack_timeout
         self._longest_interval = timedelta()
-        """The agent may have chosen by an earlier interval how long it waits."""
+        """The longest interval so far: the agent may have derived its time-out from an earlier interval."""
         self._lease = timedelta()
         self._spacing = 0.0
         self._stored = self._sent = 0

@@ -20,8 +20,8 @@ CAPABILITIES = ("drain",)
 async def admit(parts: DoorContext, cluster: ClusterName, agent: AgentId, hello: wire.Hello) -> SessionClusterView:
     """Reads the cluster and records the session's epoch, unless it is on record already.
 
-    Raises NotFoundError, StaleEpochError; ForbiddenError: the cluster is denied; AlreadyExistsError: another cluster has the
-    name, or another agent the session. A second agent is recorded for operators.
+    Raises NotFoundError, StaleEpochError, ForbiddenError (denied cluster) and AlreadyExistsError (another cluster has the name,
+    or another agent has the session). Records a second agent for operators.
     """
     try:
         view, is_claimed = await parts.store.read(_look, cluster, agent, hello)
@@ -34,7 +34,7 @@ async def admit(parts: DoorContext, cluster: ClusterName, agent: AgentId, hello:
 
 
 def welcome(parts: DoorContext, session: str, interval: timedelta) -> bytes:
-    """Returns the encoded message Welcome, the first one from the hub."""
+    """Returns the encoded message Welcome, which the hub sends first."""
     message = wire.Welcome(
         hub_id=parts.hub_id, hub_version=version(), protocol_version=PROTOCOL, capabilities=CAPABILITIES, session_id=session
     )

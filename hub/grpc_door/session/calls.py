@@ -1,7 +1,7 @@
 """Wraps every call of this door: gate, authentication, limits, audit and trace.
 
-Calls that the gate refuses are not audited. A unary call leaves one audit record, when its outcome is known; a stream leaves
-one when it has opened and one when it has ended, if the policy requires them.
+Calls that the gate refuses are not audited. If the policy requires this, a unary call has one audit record, when its outcome is
+known; a stream has a record of its opening and a record of its end.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -68,12 +68,12 @@ class RpcCall:
     shown: bytes = b""
     """The peer's certificate, set before authentication."""
     trace: Traced = field(init=False)
-    """The span of the call; for a stream, until its first answer."""
+    """The span of the call; the span of a stream ends with the first answer."""
 
     def __post_init__(self) -> None:
-        """Reads the peer and metadata now, because gRPC's call may be gone when a stream ends.
+        """Reads the peer and metadata now, because gRPC's call may no longer exist when a stream ends.
 
-        Reading the peer of a call that is gone causes a segmentation fault.
+        Reading the peer of such a call causes a segmentation fault.
         """
         self.address = _address(self.context.peer())
         metadata = {str(name): str(value) for name, value in self.context.invocation_metadata() or ()}

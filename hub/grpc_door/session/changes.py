@@ -1,8 +1,8 @@
 """Follows the change log once for all streams of this door and notifies those that wait for an object.
 
-Sessions get a notification without the change and read the store, so that nothing is missed after an interruption. Followers of
-a certificate request get the change itself, a recent one at once, and a notification if changes may have been missed: otherwise
-hundreds of clusters that join at once would read each of their requests three times.
+Sessions get a notification without the change and read the store, so that they miss nothing after an interruption. Followers of
+a certificate request get the change itself, a recent change immediately, and a notification if changes may have been missed.
+Otherwise hundreds of clusters that join together would read each request three times.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Followed:
             self._woken.set()
 
     def read(self, revision: int) -> None:
-        """Records that the reader has read this revision; changes up to it that arrive later are ignored."""
+        """Records that the reader has read this revision. Changes up to this revision that arrive later are ignored."""
         self._known = revision
         if self._newest is not None and self._newest.revision <= revision:
             self._newest = None
@@ -61,7 +61,7 @@ class Followed:
         return None if in_doubt else newest
 
     async def wait(self, at_most: timedelta) -> None:
-        """Returns when there is something to take, or after this time."""
+        """Returns when there is a change to take, or after this time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(at_most.total_seconds()):
                 await self._woken.wait()

@@ -45,7 +45,7 @@ class DoorContext:
 
     hub_id: HubId
     issuer: Issuer
-    """Its trust bundle changes during a CA rotation."""
+    """The issuer, whose trust bundle changes during a CA rotation."""
     store: Store
     clock: Clock
     peers: Peers
@@ -80,14 +80,14 @@ class DoorContext:
     deferred: Deferred = field(default_factory=Deferred)
 
     def is_outgoing(self, record: CertificateRecord) -> bool:
-        """Whether the CA that signed the certificate is Outgoing: it signs nothing more and waits until it is not needed."""
+        """Whether the CA that signed the certificate is Outgoing: it no longer signs and waits until nobody needs it."""
         signer = signer_of(record.signed_by, self.authorities())
         return signer is not None and signer.phase is Phase.OUTGOING
 
     def renew_within(self, record: CertificateRecord, order: RenewalOrder | None, now: datetime) -> timedelta | None:
         """Returns the time within which the certificate has to be renewed early; None: no renewal is requested.
 
-        An operator can order it, and the CA of the certificate can be Outgoing.
+        The reason is an order of an operator, or an Outgoing CA.
         """
         limits = [order.left(now)] if order is not None and order.asks(record.issued_at) else []
         if self.is_outgoing(record):

@@ -1,13 +1,13 @@
 """Asks agents to reconnect: all when an operator drains this replica, and each one when its session is old.
 
-A drain asks every open session to leave, at a bounded rate. Its agent opens the next session first, wherever the load balancer
-leads it, and beats here until that one carries a beat. Sessions that remain after `grace` are ended. New sessions get
-UNAVAILABLE and retry. The process is unready meanwhile, so that load balancers avoid it; registration and the HTTPS door
-continue.
+A drain asks the agent of every open session to leave, at a bounded rate. The agent first opens the next session, at a replica
+that the load balancer selects, and sends beats here until the next session has a beat. Sessions that remain after `grace` are
+ended. New sessions get UNAVAILABLE and retry. The process is unready meanwhile, so that load balancers avoid it; registration
+and the HTTPS door continue.
 
-A load balancer places only new connections, so without a maximum age a new replica would stay empty. Each session draws its
-own moment, so that a fleet that came at once does not move at once. A connection may become older than a session; gRPC ends it
-then, whatever it is used for.
+A load balancer distributes only new connections, so without a maximum age a new replica would stay empty. Each session draws
+its own moment, so that a fleet that came together does not move together. A connection may become older than a session; then
+gRPC ends the connection, regardless of its use.
 """
 
 import asyncio
@@ -116,7 +116,7 @@ class Age:
         )
 
     def drawn(self, random: Random) -> timedelta:
-        """Returns when a session that begins now is asked to leave."""
+        """Returns the time at which a session that begins now is asked to leave."""
         return self.limit * (1 - JITTER * random.random())
 
 

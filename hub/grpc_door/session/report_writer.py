@@ -1,4 +1,4 @@
-"""Writes reports of agents to the database, many in one transaction: what their clocks say, and which CAs they trust."""
+"""Writes reports of agents to the database, many in one transaction: the times of their clocks, and the CAs that they trust."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -91,7 +91,7 @@ class Clocks(ReportWriter[ClusterName, timedelta]):
     def note(self, cluster: ClusterName, skew: timedelta, *, again: bool = False) -> None:
         """Queues the skew: how far the agent's clock was ahead of the hub's at receipt.
 
-        `again`: it is not the first one of its session, so that only a change counts.
+        `again`: this is not the first report of its session, so only a change counts.
         """
         before = self._before.get(cluster)
         if again and before is not None and abs(skew - before) < SKEW_TOLERANCE:

@@ -1,9 +1,9 @@
-"""Stores what an agent sends beside beats: reports of its status and add-ons, its hub list, and events.
+"""Stores the messages of an agent other than beats: reports of its status and add-ons, its hub list, and events.
 
-They are handled in their order by one task, so that beats do not wait for them, and only while the session's epoch is the
-newest. A report is acknowledged once it is durable, or with a permanent refusal. Every agent repeats its status each minute; a
-repeated status is acknowledged without the database while the cluster is unchanged. Events are created in the cluster's
-namespace at a limited rate and without an answer; the ones above the rate are dropped, with one log line.
+One task handles these messages in order, so that beats do not wait for them, and only while the session's epoch is the newest.
+A report is acknowledged when it is durable, or with a permanent refusal. Every agent repeats its status each minute; a repeated
+status is acknowledged without the database while the cluster is unchanged. Events are created in the cluster's namespace at a
+limited rate and without an answer; the ones above the rate are dropped, with one log line.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ REPORT_TIMEOUT = timedelta(seconds=4)
 TRANSIENT = (UnavailableError, ConflictError, DeadlineError)
 EVENT_BURST = 10
 EVENT_PERIOD = 6.0
-"""Seconds until one more is permitted."""
+"""Seconds until one more event is permitted."""
 MAX_MESSAGE = 1024
 _REASON = re.compile(r"[A-Za-z][A-Za-z0-9]{0,127}")
 _TYPES = (NORMAL, WARNING)
@@ -141,10 +141,10 @@ class SessionReports:
         """Digest and revision of the stored status; None: the cluster has changed since."""
         self._changes = 0
         self.leaving: asyncio.Task[None] | None = None
-        """Records where the agent goes; None: it has not said that it leaves."""
+        """Records the agent's next hub; None: the agent has not announced that it leaves."""
 
     async def store(self, kind: str, message: Any) -> wire.ReportAck | None:
-        """Stores a report, within the agent's trace if it carries one. Returns the acknowledgement if it gets one.
+        """Stores a report, within the agent's trace if it has one. Returns the acknowledgement, if any.
 
         Raises transient errors and StaleEpochError.
         """
@@ -196,7 +196,7 @@ class SessionReports:
             log.info("an agent's list of hubs is not stored", cluster=self._cluster, error=error.message)
 
     async def farewell(self, message: wire.Farewell, session: BeatSink) -> None:
-        """Records where the agent goes and drops its waiting beat. The write continues even if the agent does not wait."""
+        """Records the agent's next hub and drops its waiting beat. The write continues even if the agent does not wait."""
         if not message.hub_id or message.hub_id == self._parts.hub_id:
             return
         self._parts.beats.drop(self._cluster, session)
@@ -228,7 +228,7 @@ class SessionReports:
 
 
 def _digest(message: wire.StatusReport) -> bytes:
-    """Returns a digest of what a report says of the cluster."""
+    """Returns a digest of the cluster's state in a report."""
     content = wire.StatusReport()
     content.CopyFrom(message)
     for field in ("sequence", "agent_time", "traceparent"):

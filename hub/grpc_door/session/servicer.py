@@ -20,7 +20,7 @@ from machinery.wire.session.v1 import session_pb2 as wire
 SERVICE = "muster.session.v1.Session"
 HELLO_WITHIN = timedelta(seconds=10)
 REFUSED_WITHIN = timedelta(seconds=1)
-"""How long a refusal waits for the Hello."""
+"""Time for which a refusal waits for the Hello."""
 
 
 class SessionServicer:
@@ -84,7 +84,7 @@ class SessionServicer:
 
 
 def revocations_error() -> UnavailableError:
-    """Returns the error for all sessions of a replica that cannot read revocations; it says nothing against certificates."""
+    """Returns the error for all sessions of a replica that cannot read revocations. It does not blame the certificates."""
     return UnavailableError("the hub cannot read at present which certificates are revoked: try again, or another replica")
 
 

@@ -75,7 +75,7 @@ class Sessions:
         self._write_failure, self._read_failure = LogOnce(log), LogOnce(log)
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
         self.opened = self.superseded = self.drained = 0
-        """Counts since the start: sessions opened, superseded by a newer one of the same agent, and asked to leave."""
+        """Counts since the start: sessions opened, superseded by a newer session of the same agent, and asked to leave."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -122,7 +122,7 @@ class Sessions:
         self._queue(session, session.id)
 
     def rewrite_all(self) -> None:
-        """Writes all open sessions again, after other replicas took this replica for dead and removed them."""
+        """Writes all open sessions again, after other replicas declared this replica lost and removed its sessions."""
         for cluster, session in self._open.items():
             recorded = self._recorded.get(cluster)
             self._queue(session, self._opened(session, recorded.at if recorded else None))
@@ -171,7 +171,7 @@ class Sessions:
         self._waiting.set()
 
     async def follow_others(self) -> None:
-        """Ends sessions that newer ones on other replicas supersede, until cancelled."""
+        """Ends sessions that newer sessions on other replicas supersede, until cancelled."""
         notified = asyncio.Event()
         with self._store.subscribe_to_sessions(notified.set) as is_connected:
             while True:

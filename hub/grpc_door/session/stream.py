@@ -1,8 +1,8 @@
 """One agent's session stream, from Hello to its end.
 
-It reads and writes raw bytes and decodes them here: a heartbeat costs one read, and its acknowledgement one write. The
-handler's task reads. A second task writes and exists only while there is something to write, so nothing waits for a peer that
-does not read. A third task stores reports, so that beats do not wait for them. `end` ends the session with an error's status.
+The session reads, writes and decodes raw bytes: a heartbeat costs one read, and its acknowledgement one write. The handler's
+task reads. A second task, which exists only while there are messages to write, writes, so nothing waits for a peer that does
+not read. A third task stores reports, so that beats do not wait for them. `end` ends the session with an error's status.
 """
 
 import asyncio
@@ -215,7 +215,7 @@ class Session(BeatSink, TrustBundleReceiver):
         self._send(wire.HubMessage(trust_bundle=wire.TrustBundle(certificates=bundle)))
 
     def _apply(self, view: SessionClusterView) -> None:
-        """Applies a view of the cluster and sends the agent what has changed. Ends the session of a denied cluster."""
+        """Applies a view of the cluster and sends the changes to the agent. Ends the session of a denied cluster."""
         if view.denied:
             self.end(owners.denied_error(self.cluster, view.denial))
         before, was_silent = self._view, self._silent
@@ -283,7 +283,7 @@ class Session(BeatSink, TrustBundleReceiver):
             self._writer = self._writers.create_task(self._write())
 
     async def _write(self) -> None:
-        """Writes until nothing is left. It stops when the stream is over; the handler notices that itself."""
+        """Writes until no message is left, or the stream has ended, which the handler detects itself."""
         try:
             while (raw := self._unsent.popleft() if self._unsent else self._acks.due_ack(self._now())) is not None:
                 await self._context.write(raw)

@@ -1,8 +1,8 @@
-"""Records which CAs each agent trusts, and pushes the hub's trust bundle to agents that trust others.
+"""Records which CAs each agent trusts, and pushes the hub's trust bundle to agents that trust other CAs.
 
-A changed bundle is not pushed to thousands of sessions at once, because each agent tests it with a handshake, writes it into
-its cluster and answers. Sessions wait in a queue that is served at a bounded rate. Agents that do not report what they trust
-(earlier releases) get no bundle. An agent that did not take it gets it again after `RESEND_AFTER`, and in its next session.
+A changed bundle is not pushed to thousands of sessions together, because each agent tests it with a handshake, writes it into
+its cluster and answers. Sessions wait in a queue that is served at a bounded rate. Agents that do not report their CAs (earlier
+releases) get no bundle. An agent that refused the bundle gets it again after `RESEND_AFTER`, and in its next session.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from machinery.runtime.event_loop import paced, until_tick
 BUNDLES_PER_SECOND = 50.0
 """Bundles per second of one replica: ten thousand agents take 200 seconds."""
 POLL = timedelta(seconds=1)
-"""How often the hub's bundle is compared with the pushed one."""
+"""Interval at which the hub's bundle is compared with the pushed bundle."""
 RESEND_AFTER = timedelta(minutes=10)
-"""After this time an agent that did not take the bundle gets it again, within `CHECK_PERIOD`."""
+"""Time after which an agent that did not take the bundle gets it again, within `CHECK_PERIOD`."""
 CHECK_PERIOD = timedelta(minutes=1)
-"""How often all sessions are checked while the bundle stays the same."""
+"""Interval at which all sessions are checked while the bundle stays the same."""
 REFRESHES_PER_SECOND = 500.0
 """Sessions per second that are refreshed after a change of one of the hub's CAs."""
 _Agent = tuple[ClusterName | None, AgentId | None]
@@ -79,7 +79,7 @@ class TrustBundlePush:
         return len(self._queue)
 
     async def _write(self, reports: Mapping[_Agent, TrustReport]) -> None:
-        """Writes reports; a transaction only if one is news."""
+        """Writes reports. There is a transaction only if a report is new."""
         if await self._store.read(service.trust_news, reports.values()):
             await self._store.run(service.note_trust, reports.values())
 

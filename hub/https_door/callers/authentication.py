@@ -63,7 +63,7 @@ ListenToCredentials = Callable[[Callable[[CredentialId], None]], object]
 
 
 class CertificateAuthenticator(RequestAuthenticator):
-    """Authenticates by the names in the certificate's record, as far as they count."""
+    """Authenticates by those names in the certificate's record that count."""
 
     def __init__(self, identify: Identify, is_anothers: Callable[[bytes], bool] = lambda _certificate: False) -> None:
         """`is_anothers`: whether only another authenticator may judge a certificate."""
@@ -145,15 +145,15 @@ def account_tokens(hub: HubId, keys: TokenKeys) -> Callable[..., str]:
 
 
 class ExternalAuthenticator:
-    """Authenticates users by credentials of others. It is tried before the hub's own authenticators."""
+    """Authenticates users by external credentials. It is tried before the hub's own authenticators."""
 
     authenticator: RequestAuthenticator
     tokens: TokenAuthenticator | None = None
-    """Authenticates tokens; tried after the hub's own."""
+    """Authenticates tokens, after the hub's own authenticators."""
     _presence: Presence | None = None
 
     def authorizer(self, own: Reviewer) -> Reviewer:
-        """Returns an authorizer for the users of this authenticator, which asks `own` about all others."""
+        """Returns an authorizer for the users of this authenticator, which asks `own` about all other users."""
         return own
 
     def bind(self, presence: Presence) -> None:
@@ -185,7 +185,7 @@ class AuthenticationConfig:
     token_keys: TokenKeys | None = None
     """Keys that sign ServiceAccount tokens; None: new keys in memory."""
     external: Sequence[ExternalAuthenticator] = ()
-    """Tried before the hub's own."""
+    """Authenticators that are tried before the hub's own."""
     token_checks: TokenChecks | None = None
     loopback: Loopback | None = None
     """The identity with which the hub's own hooks use this door."""

@@ -85,7 +85,7 @@ class HubAuthorizer(Authorizer):
         return HeldRules((*rights.held(namespace), *held.rules), held.errors)
 
     async def _of_others(self, actor: Actor, attributes: Attributes) -> Decision:
-        """Decides by roles alone, except that ServiceAccounts of a denied cluster are refused."""
+        """Decides only by roles, but refuses ServiceAccounts of a denied cluster."""
         if (cluster := _home(actor)) is not None:
             if await self._is_denied(cluster):
                 reason = f'cluster "{cluster}" is denied, and with it its ServiceAccounts'
@@ -115,7 +115,7 @@ class HubAuthorizer(Authorizer):
         return await self._store.read(_may_see, standing.credential, cluster)
 
     def _asked_for(self, asked: Attributes) -> ClusterName | None:
-        """Returns the one cluster of a request; None: there is none or several."""
+        """Returns the only cluster of a request; None: there is no cluster, or several."""
         if (asked.group, asked.resource) == (CSRS, CERTIFICATE_REQUESTS):
             return selected_cluster(asked.label_selector)
         name = asked.name or asked.selected_name

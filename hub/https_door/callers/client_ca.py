@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class ClientAuthorityFile(ExternalAuthenticator):
-    """Keeps `authorities` and the listener's trust in step with a file."""
+    """Applies a file, and each change of the file, to `authorities` and to the listener's trust."""
 
     def __init__(self, path: Path, groups: Iterable[str], serving: Serving, clock: Clock) -> None:
         """`groups`: groups that count in such certificates. Raises InvalidError with the file's name."""

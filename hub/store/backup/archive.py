@@ -1,8 +1,8 @@
 """Backup files: a zip with the rows of each table as JSON lines, and a manifest with a digest of each table.
 
-The format does not depend on the database, so a backup of one can be restored into the other. The manifest is written last, and
-the sealed entry is bound to its digest, so opening it proves that nothing was changed. Bytes are base64; `unzip -p FILE
-tables/objects.jsonl` shows a table.
+The format does not depend on the database, so a backup can be restored into SQLite or PostgreSQL. The manifest is written last,
+and the sealed entry is bound to the manifest's digest, so opening the entry proves that nothing was changed. Bytes are base64;
+`unzip -p FILE tables/objects.jsonl` shows a table.
 """
 
 import errno
@@ -36,7 +36,7 @@ class TableEntry(msgspec.Struct, frozen=True):
     name: str
     columns: tuple[str, ...]
     binary: tuple[str, ...]
-    """Columns that hold bytes."""
+    """Columns that contain bytes."""
     rows: int
     sha256: str
     """SHA-256 of the table's lines, in hexadecimal."""
@@ -47,7 +47,7 @@ class Manifest(msgspec.Struct, frozen=True):
     program: str
     """Version of the program that made the backup."""
     made: str
-    """Time by the database's clock; everything committed before it is included."""
+    """Time by the database's clock. All earlier commits are included."""
     schema: str
     revision: int
     hub_id: str
@@ -130,7 +130,7 @@ class Archive:
         self._file = file
 
     def __enter__(self) -> Self:
-        """Raises UnavailableError; InvalidError if it is not a backup or if this release cannot read it."""
+        """Raises UnavailableError, or InvalidError if the file is no backup or this release cannot read it."""
         with _accessing(f"the backup {self._file} cannot be read"):
             try:
                 self._zip = zipfile.ZipFile(self._file)
@@ -185,7 +185,7 @@ class Archive:
 
 @contextmanager
 def _accessing(what: str) -> Iterator[None]:
-    """Raises an OSError as UnavailableError with the prefix `what`."""
+    """Raise an OSError of the block as UnavailableError with the prefix `what`."""
     try:
         yield
     except OSError as error:

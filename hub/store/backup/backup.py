@@ -1,4 +1,4 @@
-"""Writes all tables as of one instant in one read-only transaction, which blocks no writer.
+"""Writes all tables at one instant in one read-only transaction, which blocks no writer.
 
 SQLite keeps the snapshot in its write-ahead log, PostgreSQL in a REPEATABLE READ transaction.
 """
@@ -65,7 +65,7 @@ def set_patient(connection: Connection) -> None:
 
 
 def tables_of(connection: Connection) -> Sequence[Table]:
-    """Existing tables of any release, each after the tables that it references; without the inventory, which triggers fill."""
+    """Return the existing tables, each after the tables that it references, without the inventory, which triggers fill."""
     there = set(inspect(connection).get_table_names()) - {inventory.name}
     found = MetaData()
     found.reflect(connection, only=[name for name in schema.metadata.tables if name in there])

@@ -1,8 +1,8 @@
 """Restores a backup into a database, completely or not at all.
 
-The rows go into the schema of the release that made the backup, which is then migrated as usual. An SQLite database is built
-beside the old one and replaces it when it is complete; the old one is kept under another name. On PostgreSQL everything is one
-transaction. Tables about processes (replicas, sessions, marks, the leader) are not restored.
+The rows go into the schema of the release that made the backup; then the schema is migrated as usual. A complete new SQLite
+database replaces the old database, which is kept under another name. On PostgreSQL the whole restore is one transaction. Tables
+about processes (replicas, sessions, marks, the leader) are not restored.
 
 Revisions served between backup and restore are unknown, so the change log continues far above them: clients that resume a watch
 or a list get 410 (Expired) and list again.
@@ -44,11 +44,11 @@ OF_PROCESSES = frozenset(("replicas", "sessions", "hearing", "authority_follower
 RATE = 20_000
 """Revisions per second: more than a database writes."""
 TERMS = 1_000_000
-"""More than the number of leader changes between backup and restore."""
+"""A number above that of leader changes between backup and restore."""
 ALIVE = timedelta(seconds=10)
-"""A replica seen within this time may still write."""
+"""Time within which a replica that has written its row may still write."""
 ALL = timedelta(days=1)
-"""Added to the current time, so that all rows of the log count as old even if clocks differ."""
+"""Added to the current time, so that all rows of the log count as old, even if clocks differ."""
 PORTION = 500
 
 log = structlog.get_logger(__name__)
@@ -56,7 +56,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RestoreTarget:
-    """`replaces`: an existing hub may be replaced. `above`: a revision known to have been served."""
+    """`replaces`: the restore may replace an existing hub. `above`: a revision that the hub has served."""
 
     url: str
     replaces: bool = False
@@ -65,7 +65,7 @@ class RestoreTarget:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """`revision`: where the log continues. `former`: the new path of the replaced SQLite database."""
+    """`revision`: the revision at which the log continues. `former`: the new path of the replaced SQLite database."""
 
     revision: int
     former: Path | None = None
@@ -74,7 +74,7 @@ class Restored:
 def restore_tables(archive: Archive, target: RestoreTarget, change: Callable[[Transaction], T]) -> tuple[Restored, T]:
     """Restore the backup and apply `change` in the same transaction. On an error nothing has changed.
 
-    Raises AlreadyExistsError (there is a hub), InvalidError, UnavailableError (also when a replica still uses the database).
+    Raises AlreadyExistsError (there is a hub), InvalidError, UnavailableError (also if a replica still uses the database).
     """
     if archive.manifest.schema > HEAD:
         raise InvalidError(
@@ -250,7 +250,7 @@ def _set_aside(file: Path) -> Path | None:
 
 
 def _doubled(file: Path, other: Path) -> None:
-    """Hard-link the file; copy it on file systems without links."""
+    """Hard-link the file, or copy it on file systems without links."""
     try:
         os.link(file, other)
     except (FileNotFoundError, FileExistsError):

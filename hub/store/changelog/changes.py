@@ -19,11 +19,11 @@ _VALUE = select(_counter.value)
 _TAKE = update(schema.revision).values(value=_counter.value + bindparam("by")).returning(_counter.value)
 _TAKEN = _TAKE.cte("taken")
 _ADVANCE = Statement(lambda dialect: _TAKE if dialect == "sqlite" else select(_TAKEN.c.value, notify_expression(CHANGES)))
-"""On PostgreSQL this also notifies the other replicas at commit."""
+"""Advances the counter. On PostgreSQL this statement also notifies the other replicas at commit."""
 _OLDEST = Statement(select(_counter.compacted))
 _LOG = Statement(insert(schema.changes))
 LEAP = 1_000_000
-"""More revisions than a database can lose at once."""
+"""A number of revisions that no database loses."""
 
 
 class SqlChanges(ChangeLogPast, ChangeLog):
@@ -50,11 +50,11 @@ class SqlChanges(ChangeLogPast, ChangeLog):
         return number_of(_OLDEST.row(self._connection, {}))
 
     def advance(self, by: int) -> int:
-        """Take the next `by` revisions and return the last; locks the counter until the commit."""
+        """Take the next `by` revisions and return the last revision. Locks the counter until the commit."""
         return number_of(_ADVANCE.row(self._connection, {"by": by, "sender": self._sender}))
 
     def skip_ahead(self, seen: int, shown: Change | None) -> bool:
-        """Continue far above `seen`, where no watch resumes, if the database has lost what it showed. Returns whether it had.
+        """If the database has lost served changes, continue far above `seen`, where no watch resumes. Returns whether it has.
 
         `shown`: the change at `seen`, if known. The check runs under the counter's lock, because the caller may have read a
         server that is behind, or another replica may have leapt already.

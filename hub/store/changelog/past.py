@@ -27,7 +27,7 @@ FEW = 16
 _counter = schema.revision.c
 _NEWEST = Statement(select(_counter.value))
 KEPT = Statement(select(_counter.value, _counter.compacted))
-"""The newest revision, and up to which changes are compacted."""
+"""The newest revision, and the revision up to which changes are compacted."""
 
 
 def _places(*beyond: ColumnElement[bool]) -> Select[Any]:
@@ -120,7 +120,7 @@ class ChangeLogPast(ChangeLogRetention):
         return [(row[0], row[1], row[2]) for row in found]
 
     def one_at(self, kind: Kind, key: Key, at: int) -> StoredObject | None:
-        """One object as it was; None: it did not exist."""
+        """Return one object as it was; None: it did not exist."""
         self._check_remembered(at)
         change = next(iter(self.past(kind, key, below=at + 1, limit=1)), None)
         return None if change is None or change.type is ChangeType.DELETED else _stored(change)
@@ -132,7 +132,7 @@ class ChangeLogPast(ChangeLogRetention):
         return [self._read(row) for row in self._connection.execute(_OF_ONE, values)]
 
     def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
-        """Changes of one object since an instant, in order, preceded by the last one before it."""
+        """Yield the changes of one object since an instant, in order, and before them the last earlier change."""
         found: list[Change] = []
         below = self.newest() + 1
         while portion := self.past(kind, key, below=below, limit=FEW):
@@ -146,8 +146,8 @@ class ChangeLogPast(ChangeLogRetention):
     def position(self, moment: datetime) -> int:
         """The newest revision at an instant; 0 before the first.
 
-        Times need not ascend with revisions: concurrent transactions may commit in either order, and clocks may be set back.
-        Rows after the nearest change count until the first one that is later than the instant.
+        A later revision can have an earlier time: concurrent transactions may commit in either order, and clocks may be set
+        back. Rows after the nearest change count until the first row that is later than the instant.
         """
         micros = to_micros(moment)
         nearest = self._connection.execute(_AT_OR_BEFORE, {"moment": micros}).scalar_one_or_none()

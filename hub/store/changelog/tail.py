@@ -1,11 +1,11 @@
 """The newest changes in memory, shared by all followers: one reader of the log, however many watches there are.
 
-Commits of this replica arrive directly. Those of other replicas are read when the doorbell rings and periodically. Changes are
-appended in revision order without a gap, so a follower never sees a revision lower than one it saw.
+Commits of this replica arrive directly. Commits of other replicas are read after a notification and periodically. Changes are
+appended in revision order without a gap, so revisions never decrease for a follower.
 
-A database may lose changes it has shown: after a restore, or after a fail-over to a server that never got the last commits.
-Then the newest change here is missing in the log, or its revision belongs to another change. `Repair` then moves the log
-beyond all shown revisions, and followers list again.
+A database may lose served changes: after a restore, or after a fail-over to a server that never got the last commits. Then the
+newest change in memory is missing in the log, or its revision belongs to another change. `Repair` then moves the log beyond all
+served revisions, and followers list again.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 Fetch = Callable[[int], Awaitable[tuple[Sequence[Change] | None, int]]]
 """Returns changes from a revision on, one batch at most (None: compacted), and the newest visible revision."""
 Repair = Callable[[int, Change | None], Awaitable[bool]]
-"""Moves the log far above a revision and compacts all below; returns False if the change there is not lost."""
+"""Moves the log far above a revision and compacts all lower revisions. Returns False if the change is not lost."""
 
 
 class Tail:
@@ -58,7 +58,7 @@ class Tail:
         self._behind.set()
 
     def offer(self, changes: Sequence[Change]) -> None:
-        """Append changes committed by this replica; if changes of others precede them, have those fetched."""
+        """Append changes committed by this replica. If changes of other replicas precede them, fetch these first."""
         fresh = [change for change in changes if change.revision > self._newest]
         if fresh and fresh[0].revision == self._newest + 1:
             self._append(fresh)
@@ -66,7 +66,7 @@ class Tail:
             self._behind.set()
 
     def after(self, revision: int, limit: int = 500) -> Sequence[Change] | None:
-        """Changes above `revision`; None when some are no longer in memory."""
+        """Return changes above `revision`; None: some are no longer in memory."""
         if revision >= self._newest:
             return ()
         first = self._newest - len(self._changes) + 1

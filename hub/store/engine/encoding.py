@@ -1,4 +1,4 @@
-"""How rows hold documents, instants and lists: JSON with the revision, microseconds, sealed Secrets, API groups."""
+"""Encoding of documents, instants and lists in rows: JSON with the revision, microseconds, sealed Secrets, API groups."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -69,8 +69,8 @@ NO_KEY = "this hub was started without the key for Secrets"
 class RowForm:
     """Row format of one hub: Secrets are sealed, and API groups have this hub's suffix.
 
-    Without a seal, kinds that must be sealed can be neither written nor read. Domain code writes the default suffix; `grouped`
-    replaces it.
+    Without a seal, kinds that must be sealed can be neither written nor read. Domain code writes the default suffix, which
+    `grouped` replaces.
     """
 
     def __init__(self, seal: Seal | None, group_suffix: str) -> None:

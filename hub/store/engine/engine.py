@@ -3,13 +3,13 @@
 SQLite: WAL, `synchronous=FULL`, explicit BEGIN (the driver's implicit one loses updates), BEGIN IMMEDIATE for writers,
 read-only connections for readers. PostgreSQL: see `hub.store.engine.postgres`; its driver is loaded only when used.
 
-After a fail-over the writer notices, because its server stops accepting writes or answering. A reading connection may notice
-nothing and show old data from a server that has become a standby or is cut off. So a reading connection that is older than the
-writer's is replaced before its next use.
+The writer detects a fail-over, because its server stops accepting writes or answering. A reading connection may return old data
+from a server that has become a standby or is cut off. So a reading connection that is older than the writer's connection is
+replaced before its next use.
 
-A commit whose answer was lost may have happened. To run the use case again could apply it twice, so the caller gets
-UnknownOutcomeError and has to read the current state. The same holds when PostgreSQL stopped waiting for its synchronous
-standby: the commit then exists on one server only.
+If the answer to a commit was lost, the commit may have happened. A second run of the use case could apply it twice, so the
+caller gets UnknownOutcomeError and has to read the current state. The same applies if PostgreSQL stopped waiting for its
+synchronous standby: the commit then exists on only one server.
 """
 
 import sqlite3
@@ -32,7 +32,7 @@ from machinery.runtime.clock import Clock, SystemClock
 
 WAL_RETRY_SECONDS = 0.02
 BUSY_SECONDS = 5.0
-"""How long a session waits for the lock of an SQLite file."""
+"""Time for which a session waits for the lock of an SQLite file."""
 PRIMARY = 0xFF
 """Mask for the primary result code of an SQLite error."""
 READERS = 4
@@ -119,7 +119,7 @@ def _sqlite(url: URL, begin: str, *, connections: int) -> Engine:
 
 
 def _use_wal(cursor: Any, patience: float) -> None:
-    """Switch to WAL. SQLite fails at once when two processes do this to a new file, so retry for `patience` seconds."""
+    """Switch to WAL. SQLite fails if two processes do this with a new file, so retry for `patience` seconds."""
     deadline = time.monotonic() + patience
     while True:
         try:
@@ -195,7 +195,7 @@ class UnknownOutcomeError(UnavailableError):
 
 @contextmanager
 def transaction(engine: Engine) -> Iterator[Connection]:
-    """Context manager for one transaction. Raises UnknownOutcomeError; after any other error nothing was written."""
+    """Context manager for one transaction. Raises UnknownOutcomeError. After any other error nothing was written."""
     with engine.connect() as connection:
         with connection.begin() as begun:
             yield connection

@@ -35,7 +35,7 @@ AWAY = "the database does not answer"
 
 
 class RaceError(Exception):
-    """Another transaction changed what this one read: run the use case again."""
+    """Another transaction changed data that this transaction has read: run the use case again."""
 
 
 def is_race(error: Exception) -> bool:
@@ -63,7 +63,7 @@ def is_no_text(error: Exception) -> bool:
 
 
 def translated(error: Exception) -> Exception:
-    """The error as a domain error; unchanged when no translation is known."""
+    """Return the error as a domain error, or unchanged if there is no translation."""
     if is_race(error):
         return ConflictError("the same objects were changed at the same time: read them again and retry")
     if is_no_text(error):

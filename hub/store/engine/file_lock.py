@@ -1,6 +1,6 @@
 """Lock that lets only one hub use an SQLite database.
 
-SQLite would let several hubs write to one file, but each has caches, sessions and a leader that the other does not know.
+SQLite would let several hubs write to one file, but each hub has caches, sessions and a leader that the other hubs cannot see.
 Several replicas need PostgreSQL.
 """
 

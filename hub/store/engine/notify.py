@@ -1,7 +1,7 @@
 """Notifications that a transaction has committed, and the callbacks that they wake.
 
-PostgreSQL notifies all replicas, and `hub.store.changelog.doorbell` receives it. On SQLite there is only this process: the code
-that runs the transaction passes on the `take_notifications` topics after the commit.
+PostgreSQL notifies all replicas; `hub.store.changelog.doorbell` receives the notifications. On SQLite there is only this
+process: the code that runs the transaction passes on the topics of `take_notifications` after the commit.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -21,7 +21,7 @@ SESSIONS = Topic("sessions")
 """Sessions have opened."""
 _NOTIFIED = "notified"
 NO_SENDER = ""
-"""In place of a sender: all replicas are notified, including the one that commits."""
+"""Used instead of a sender: all replicas are notified, also the replica that commits."""
 
 
 def notify_expression(topic: Topic) -> ColumnElement[str]:

@@ -1,8 +1,8 @@
 """PostgreSQL sessions with bounded waits, both for this replica and for others.
 
-The server ends a session that takes too long, that holds locks while its hub is stopped, or whose hub is gone. TCP keepalives
-detect a lost server. A server that is connected but does not answer (a hung disk, a stopped process) is given up after
-`SessionLimits.patience`; otherwise a hub would wait without end although another server has taken over.
+The server ends a session that takes too long, that holds locks while its hub is suspended, or whose hub has ended. TCP
+keepalives detect a lost server. After `SessionLimits.patience`, the hub gives up a connected server that does not answer (a
+hung disk, a stopped process). Otherwise it would wait for ever although another server has taken over.
 """
 
 from collections.abc import Mapping

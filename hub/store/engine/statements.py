@@ -54,7 +54,7 @@ class Statement:
         return _touched(self._execute(connection, values))
 
     def run_many(self, connection: Connection, values: Sequence[Values]) -> int:
-        """Run once per values. Returns the total number of affected rows.
+        """Run the statement once for each set of values. Returns the total number of affected rows.
 
         On PostgreSQL an INSERT takes many rows, and other statements run one by one. The driver's `executemany` would use a
         pipeline: until it ends, no server time-out applies to a session that holds locks, so a stopped replica would block all

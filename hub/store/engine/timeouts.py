@@ -15,9 +15,9 @@ SLACK = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """Limits for `held`: how long a stopped or lost hub may hold locks that others wait for.
+    """Session limits. `held`: time for which a suspended or lost hub may hold locks that other hubs wait for.
 
-    PostgreSQL and TCP count some of them in whole seconds, so below two seconds a cut connection is noticed later.
+    PostgreSQL and TCP count some limits in whole seconds, so below two seconds a cut connection is detected later.
     """
 
     held: timedelta = HELD
@@ -29,7 +29,7 @@ class SessionLimits:
 
     @property
     def patience(self) -> float:
-        """Seconds without an answer after which a connection is given up."""
+        """Seconds without an answer after which the hub gives up a connection."""
         return (self.held + SLACK).total_seconds()
 
     def options(self) -> str:

@@ -1,4 +1,4 @@
-"""Objects in a transaction: reads see its own writes, and writes get their revisions at the end.
+"""Objects in a transaction. Reads see the transaction's own writes; writes get their revisions at the end.
 
 Writes are buffered. `flush`, the last step before the commit, takes the next revisions from the counter, puts them into the
 documents and stores all rows. This keeps the counter's lock short and makes revisions visible in order.
@@ -37,7 +37,7 @@ class PendingWrite(Written):
     type: ChangeType
     document: Document
     seen: StoredObject
-    """The object as this transaction reads it."""
+    """The object that this transaction has read."""
     before: StoredObject | None
     actor: str
     result: StoredObject | None = None
@@ -116,7 +116,7 @@ class SqlObjects(Objects):
     def _remaining(self, kind: Kind, query: Query, last: Key, place: SortPosition = ()) -> int | None:
         """The number of objects after `last`, whose sort position is `place`; None if a selector is used.
 
-        It counts current objects: for a list of the past it is an estimate, as Kubernetes allows.
+        Counts current objects. For a list of the past the result is an estimate, as Kubernetes allows.
         """
         if query.labels or query.fields or query.where:
             return None
@@ -189,7 +189,7 @@ class SqlObjects(Objects):
         return write
 
     def _guard(self, kind: Kind, key: Key, old: StoredObject | None) -> None:
-        """Raises when `old` is outdated. A race with another transaction is found later, by the guarded statement."""
+        """Raises ConflictError if `old` is outdated. The guarded statement later detects a race with another transaction."""
         if not self._writable:
             msg = "a query does not write"
             raise RuntimeError(msg)

@@ -50,7 +50,7 @@ def stored(row: Sequence[Any], kind: Kind, form: RowForm) -> StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRow:
-    """The new state of an object. `change`: its row of the change log. `guard`: the revision that an existing row must have."""
+    """The new state of an object. `change`: the row of the change log. `guard`: the revision that an existing row must have."""
 
     change: Change
     uid: str

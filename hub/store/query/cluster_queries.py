@@ -1,6 +1,6 @@
 """Queries over ManagedClusters that select, sort and group by the inventory.
 
-Documents are read last, and only those that are returned. All statements have the parameter `since`: flaps count from then on.
+Only the returned documents are read, at the end. All statements have the parameter `since`: flaps count from this time.
 """
 
 import time
@@ -32,7 +32,7 @@ from machinery.meta.selectors import Operator, Requirement
 objects = schema.objects
 ROW = (objects.c.namespace, objects.c.name, objects.c.uid, objects.c.revision, objects.c.document)
 PLACE = len(ROW)
-"""Columns from this index on hold the row's sort position."""
+"""Columns from this index on contain the row's sort position."""
 _KEYS = {"metadata.name": inventory.c.name, "metadata.namespace": inventory.c.namespace}
 _WANTED = (Operator.EQUALS, Operator.IN)
 

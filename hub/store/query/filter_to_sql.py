@@ -17,7 +17,7 @@ from machinery.expression.types import Scalar, sort_key
 _COMPARE = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 _MICROSECOND = timedelta(microseconds=1)
 MOST_LISTED = 32
-"""Values that are parameters of their own."""
+"""Largest number of values that are separate parameters."""
 
 
 def condition(where: Where, entries: Entries) -> ColumnElement[bool]:
@@ -154,7 +154,7 @@ class _Compiler:
 
 
 def _unless_missing(operand: ColumnElement[Any], found: ColumnElement[bool]) -> ColumnElement[bool]:
-    """NULL for a missing operand: databases say false for NULL in an empty list."""
+    """Return NULL for a missing operand, because databases return false for NULL in an empty list."""
     return case((operand.is_(None), null()), else_=found)
 
 

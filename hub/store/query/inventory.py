@@ -1,9 +1,9 @@
-"""Columns for queries over clusters: the inventory's, and those of labels and fields that are not in it.
+"""Columns for queries over clusters: columns of the inventory, and labels and fields that the inventory does not have.
 
-Triggers derive it from `objects`, `fields` and `labels`, whichever release writes those. Except for `reindex`, no code writes
-it, and backups leave it out.
+Triggers derive the inventory from `objects`, `fields` and `labels`, for writes of every release. Only `reindex` writes the
+inventory directly, and backups omit it.
 
-A required entry is an inner join that an index on name and value finds; an optional one is looked up per cluster.
+A required entry is an inner join that an index on name and value finds. An optional entry is looked up per cluster.
 """
 
 from collections.abc import Mapping

@@ -55,7 +55,7 @@ _OF_NAMES = select(*ROW).where(
 _VALUE = func.coalesce(schema.fields.c.value, "")
 _NAMED = and_(schema.fields.c.uid == objects.c.uid, schema.fields.c.name == bindparam("field"))
 MOST_JOINED = 8
-"""Joined terms of each selector; further ones are subqueries, because SQLite joins at most 64 tables."""
+"""Largest number of joined terms per selector. Further terms are subqueries, because SQLite joins at most 64 tables."""
 _WITH_FIELD = objects.outerjoin(schema.fields, _NAMED)
 _TALLY = select(_VALUE, func.count()).select_from(_WITH_FIELD).where(_OF_KIND).group_by(_VALUE)
 """Parameters: kind and field."""

@@ -114,7 +114,7 @@ class SqlLeaders(Leaders):
 
 
 def _unreported(text: str | None) -> hubreplicas.UnreportedTerms:
-    """A value of another release that cannot be decoded does not prevent leadership."""
+    """Decode unreported terms. A value of another release that cannot be decoded does not prevent leadership."""
     try:
         return hubreplicas.decode_terms(text)
     except msgspec.DecodeError as error:
@@ -131,7 +131,7 @@ class SqlFacts(SqlTable, Facts):
         self._connection.execute(insert(schema.facts), {"name": name, "value": value})
 
     def settle(self, name: str, value: str) -> str:
-        """A concurrent second caller waits for the first one's commit and then returns the first one's value."""
+        """A concurrent second caller waits for the first caller's commit, and then returns the first caller's value."""
         new = insert_into(schema.facts, self._connection.dialect.name).values(name=name, value=value)
         self._connection.execute(new.on_conflict_do_nothing(index_elements=[schema.facts.c.name]))
         chosen = select(schema.facts.c.value).where(schema.facts.c.name == name)

@@ -1,6 +1,6 @@
 """The newest heartbeat of each cluster, each replica's mark (since when and until when it could store beats), and transitions.
 
-A transition is a change of a cluster's availability; they are kept in the order in which they were written.
+A transition is a change of a cluster's availability. Transitions are kept in the order in which they were written.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -74,7 +74,7 @@ _OWNING = Statement(_owning)
 
 
 class SqlHeartbeats(Heartbeats):
-    """A writing transaction locks the beats it reads, so that no newer one is stored before its commit."""
+    """A writing transaction locks the beats that it reads, so that no newer beat is stored before its commit."""
 
     def __init__(self, connection: Connection, now: datetime, *, writable: bool) -> None:
         self._connection = connection
@@ -190,7 +190,7 @@ FALLS_BY_CLUSTER = (
 """Parameter: since, in microseconds."""
 _FALLS_OF_ONE = Statement(_OF_FALLS.where(_transition.cluster == bindparam("cluster")))
 FEW = 8
-"""Up to this number, clusters are queried one by one."""
+"""Up to this number of clusters, each cluster is queried separately."""
 _SILENT = Statement(
     select(func.count()).where(
         _SINCE,

@@ -16,7 +16,7 @@ from machinery.identity import SerialNumber
 R = TypeVar("R")
 Convert = Callable[[Any], Any]
 Conversion = tuple[Convert | None, Convert | None]
-"""How a value is written and read; None: as it is. NULL is never converted."""
+"""Functions that write and read a value; None: no conversion. NULL is never converted."""
 
 
 def hex_serial(serial: SerialNumber) -> str:
@@ -47,7 +47,7 @@ def is_in(column: ColumnElement[str], names: Collection[str]) -> ColumnElement[b
 
 
 class SqlTable:
-    """Base of the tables of one transaction."""
+    """Base class of the tables of one transaction."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -1,6 +1,6 @@
 """Periodic queries share one database snapshot.
 
-A query alone costs a snapshot, a thread wake-up and contention for the interpreter lock, which is most of the load of an idle
+A single query costs a snapshot, a thread wake-up and contention for the interpreter lock, which is most of the load of an idle
 hub. Queries that arrive within MOMENT run one after another on one snapshot.
 """
 
@@ -12,7 +12,7 @@ from hub.ports import Transaction
 from machinery.errors import MusterError, UnavailableError
 
 MOMENT = 0.005
-"""Seconds that the first query waits for others."""
+"""Seconds for which the first query waits for other queries."""
 Query = Callable[[Transaction], Any]
 Read = Callable[[Query], Awaitable[Any]]
 """Runs a query on its own snapshot."""

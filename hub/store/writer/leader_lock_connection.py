@@ -1,7 +1,7 @@
-"""The database connection for leader election, with its own thread and nothing else on it.
+"""The database connection for leader election, with its own thread and no other users.
 
-A renewal therefore never waits for the store's pools and threads. A cancelled query is cut off at the socket; otherwise its
-thread would wait without end on a network path that drops all packets, and so would the next query.
+Therefore a renewal never waits for the store's pools and threads. A cancelled query shuts down its socket. Otherwise the
+thread, and the next query, would wait for ever on a network path that drops all packets.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ CLOSED = "the connection for the leader election is closed"
 class SqlLeaderLockConnection(LeaderLockConnection):
     """Leader lock connection to the database at a URL.
 
-    `lease`: the leader's. `clock` replaces the database's time, as in the store.
+    `lease`: the leader's lease duration. `clock` replaces the database's time, as in the store.
     """
 
     def __init__(self, url: str, *, lease: timedelta, clock: Clock | None = None) -> None:

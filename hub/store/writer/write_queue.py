@@ -47,7 +47,7 @@ CLOSED = "the store is closed"
 
 @dataclass(eq=False, slots=True)
 class WriteTask:
-    """A use case and the future of its caller. `recording`: the audit recording of the request that it belongs to."""
+    """A use case and the future of its caller. `recording`: the audit recording of its request."""
 
     use_case: UseCase
     recording: Recording | None = None
@@ -115,7 +115,7 @@ class WriteQueue:
         self._jobs: deque[WriteTask] = deque()
         self._urgent: deque[WriteTask] = deque()
         self._left: Sequence[WriteTask] = ()
-        """Taken from the queue for a transaction that had no time for them."""
+        """Tasks that were taken from the queue for a transaction without time for them."""
         self._filled = Condition()
         """Guards both queues and `_closed`."""
         self._closed = False
@@ -131,7 +131,7 @@ class WriteQueue:
     def fault(self) -> Exception | None:
         """The error of the newest failed write that `proven` has not cleared; None: the database accepts writes.
 
-        A successful write does not clear it: on a full disk, writes that need no new room (beats) succeed while others fail.
+        A successful write does not clear the fault: on a full disk, writes that need no new room (beats) succeed, others fail.
         """
         return self._fault
 
@@ -189,8 +189,8 @@ class WriteQueue:
     def _run(self, batch: Sequence[WriteTask], attempts: int = ATTEMPTS) -> Sequence[WriteTask]:
         """Run tasks in one transaction, and resolve the futures of their callers after it. Returns the tasks that have not run.
 
-        Tasks of a failed shared transaction run again one by one, and a task that lost a race again. If a shared transaction
-        did not even begin, each task alone would wait as long for the same error.
+        Tasks of a failed shared transaction run again one by one, and a task that lost a race runs again. If a shared
+        transaction did not even begin, single tasks would wait as long for the same error.
         """
         begun, shared = False, len(batch) > 1
         left: Sequence[WriteTask] = ()
