@@ -112,6 +112,7 @@ async def test_refusal_is_raised_by_its_reason_or_code_with_its_details(server: 
         ("ServerTimeout", 500, DeadlineError),
         ("InternalError", 500, UnavailableError),
         ("", 404, NotFoundError),
+        ("", 409, ConflictError),
     ]
     for reason, code, error in rows:
         answering(server, code, {"kind": "Status", "code": code, "reason": reason, "message": "because"})

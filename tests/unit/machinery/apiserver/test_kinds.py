@@ -5,13 +5,14 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST, condition_cell
 from machinery.apiserver.kinds.core import CONFIG_MAP, LARGEST, LEASE, NAMESPACE, SECRET
-from machinery.apiserver.kinds.declaration import OPEN, TEXT, listing, record
+from machinery.apiserver.kinds.declaration import OPEN, TEXT, KindManifests, listing, record
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from machinery.apiserver.resource import Resource, Subresource, TableRow
 from machinery.apiserver.storage import Actor
@@ -20,6 +21,7 @@ from machinery.apiserver.write.writes import Write
 from machinery.errors import BadRequestError, InvalidError
 from machinery.identity import CertificateSubject
 from machinery.meta.objects import Document
+from machinery.meta.timestamps import format_time
 from machinery.pki.keys import generate_key
 from machinery.pki.requests import build_request
 from machinery.runtime.clock import ManualClock
@@ -157,6 +159,37 @@ def created(resource: Resource, **parts: Any) -> dict[str, Any]:
 
 def identified(new: Document) -> dict[str, Any]:
     return {**new, "metadata": {**METADATA, **new["metadata"]}}
+
+
+def test_manifest_has_the_columns_and_the_shared_parts_of_a_kind(tmp_path: Path) -> None:
+    (tmp_path / "shared.yaml").write_text("Part: {type: string, description: A part.}")
+    (tmp_path / "kinds.yaml").write_text("""
+        things.x.io:
+          kind: Thing
+          version: v1
+          schema: {type: object, properties: {a: {$ref: Part}, b: {type: array, items: {$ref: Part, description: Another.}}}}
+          columns:
+            - {name: Value, path: spec.a, absent: <none>}
+            - {name: Values, list: spec.b, separator: "; "}
+            - {name: Since, age: spec.since, absent: <never>}
+            - {name: Ready, condition: Ready}
+            - {name: Counted}
+    """)
+    declared = KindManifests(tmp_path / "shared.yaml", tmp_path / "kinds.yaml")
+    thing = declared.resource("things.x.io", {"Counted": lambda row: len(row.document["spec"])}, verbs=("get",))
+    assert (thing.name, thing.api_version(), thing.kind, thing.verbs) == ("things", "x.io/v1", "Thing", ("get",))
+    properties = declared.schema("things.x.io")["properties"]
+    assert properties["a"] == {"type": "string", "description": "A part."}
+    assert properties["b"] == {"type": "array", "items": {"type": "string", "description": "Another."}}
+    now = ManualClock().now()
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    since = format_time(now - timedelta(minutes=5))
+    rows: list[tuple[dict[str, Any], list[Any]]] = [
+        ({"spec": {"a": 0, "b": [1, 2], "since": since}, "status": ready}, [0, "1; 2", "5m", "True", 3]),
+        ({"spec": {}}, ["<none>", "", "<never>", None, 0]),
+    ]
+    for part, shown in rows:
+        assert [column.cell(TableRow(part, now)) for column in thing.columns or ()] == shown
 
 
 def test_shared_kinds_have_the_rules_of_kubernetes() -> None:
