@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from hub.api.managedclusteraddons.health import FEATURE_PREFIX as ADDON_PREFIX
 from hub.api.managedclustersets import LABEL as SET_LABEL
@@ -27,44 +28,29 @@ from machinery.expression.tree import MapEntry
 from machinery.expression.types import sort_key
 from machinery.meta.objects import SortPosition
 
+_stored = partial(ValueSource, FieldSource.FIELDS)
 CLUSTER: Mapping[str, ValueSource] = {
     "name": ValueSource(FieldSource.NAME, Type.TEXT, about="the cluster's name"),
     "labels": ValueSource(FieldSource.LABELS, MapOf(Type.TEXT), about="its labels"),
     "set": ValueSource(FieldSource.LABELS, Type.TEXT, SET_LABEL, about="its cluster set"),
     "age": ValueSource(FieldSource.CREATION, Type.DURATION, about="time since its creation"),
-    "accepted": ValueSource(FieldSource.FIELDS, Type.BOOLEAN, HUB_ACCEPTS, about="whether it is accepted"),
-    "available": ValueSource(
-        FieldSource.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.available"], about="`True`, `False` or `Unknown`"
-    ),
-    "reason": ValueSource(
-        FieldSource.FIELDS,
-        Type.TEXT,
-        REASON,
-        about="the reason of its availability, such as `ManagedClusterLeaseUpdateStopped`",
-    ),
+    "accepted": _stored(Type.BOOLEAN, HUB_ACCEPTS, "whether it is accepted"),
+    "available": _stored(Type.TEXT, CLUSTER_ALIASES["status.available"], "`True`, `False` or `Unknown`"),
+    "reason": _stored(Type.TEXT, REASON, "the reason of its availability, such as `ManagedClusterLeaseUpdateStopped`"),
     "flaps": ValueSource(FieldSource.FLAPS, Type.NUMBER, about="how often it ceased to be available within a day"),
-    "joined": ValueSource(
-        FieldSource.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.joined"], about="the condition ManagedClusterJoined"
+    "joined": _stored(Type.TEXT, CLUSTER_ALIASES["status.joined"], "the condition ManagedClusterJoined"),
+    "clockSynced": _stored(
+        Type.TEXT, CLUSTER_ALIASES["status.clockSynced"], "the condition ManagedClusterConditionClockSynced"
     ),
-    "clockSynced": ValueSource(
-        FieldSource.FIELDS,
-        Type.TEXT,
-        CLUSTER_ALIASES["status.clockSynced"],
-        about="the condition ManagedClusterConditionClockSynced",
-    ),
-    "conditions": ValueSource(
-        FieldSource.FIELDS, MapOf(Type.TEXT), CONDITIONS, about="the statuses of all conditions, by type"
-    ),
-    "claims": ValueSource(FieldSource.FIELDS, MapOf(Type.TEXT), CLAIMS, about="its cluster claims, by name"),
-    "taints": ValueSource(FieldSource.FIELDS, MapOf(Type.TEXT), TAINTS, about="the effects of its taints, by key"),
+    "conditions": _stored(MapOf(Type.TEXT), CONDITIONS, "the statuses of all conditions, by type"),
+    "claims": _stored(MapOf(Type.TEXT), CLAIMS, "its cluster claims, by name"),
+    "taints": _stored(MapOf(Type.TEXT), TAINTS, "the effects of its taints, by key"),
     "addons": ValueSource(
         FieldSource.LABELS, MapOf(Type.TEXT), ADDON_PREFIX, about="`available`, `unhealthy` or `unreachable`, by add-on"
     ),
-    "version": ValueSource(FieldSource.FIELDS, Type.VERSION, VERSION, about="its Kubernetes version"),
+    "version": _stored(Type.VERSION, VERSION, "its Kubernetes version"),
     "version.minor": ValueSource(FieldSource.MINOR, Type.VERSION, VERSION, about="its minor version, such as 1.30"),
-    "agentVersion": ValueSource(
-        FieldSource.FIELDS, Type.VERSION, AGENT_VERSION, about="version of the agent that reported last"
-    ),
+    "agentVersion": _stored(Type.VERSION, AGENT_VERSION, "version of the agent that reported last"),
     "driver": ValueSource(FieldSource.DRIVER, Type.TEXT, about="`grpc`, or `csr` if it beats and never had a session"),
     "connected": ValueSource(FieldSource.SESSION, Type.BOOLEAN, about="whether its agent has an open session"),
     "replica": ValueSource(FieldSource.REPLICA, Type.TEXT, about="the hub's replica that has the session"),
@@ -74,11 +60,11 @@ CLUSTER: Mapping[str, ValueSource] = {
         Type.DURATION,
         about="time until its agent's newest certificate that is not revoked expires; below `0s` after that",
     ),
-    "capacity": ValueSource(FieldSource.FIELDS, MapOf(Type.QUANTITY), CAPACITY, about="the resources of its nodes, by name"),
-    "allocatable": ValueSource(FieldSource.FIELDS, MapOf(Type.QUANTITY), ALLOCATABLE, about="allocatable resources, by name"),
-    "cpu": ValueSource(FieldSource.FIELDS, Type.QUANTITY, f"{CAPACITY}cpu", about='`capacity["cpu"]`'),
-    "memory": ValueSource(FieldSource.FIELDS, Type.QUANTITY, f"{CAPACITY}memory", about='`capacity["memory"]`'),
-    "nodes": ValueSource(FieldSource.FIELDS, Type.NUMBER, f"{CAPACITY}nodes", about="number of nodes"),
+    "capacity": _stored(MapOf(Type.QUANTITY), CAPACITY, "the resources of its nodes, by name"),
+    "allocatable": _stored(MapOf(Type.QUANTITY), ALLOCATABLE, "allocatable resources, by name"),
+    "cpu": _stored(Type.QUANTITY, f"{CAPACITY}cpu", '`capacity["cpu"]`'),
+    "memory": _stored(Type.QUANTITY, f"{CAPACITY}memory", '`capacity["memory"]`'),
+    "nodes": _stored(Type.NUMBER, f"{CAPACITY}nodes", "number of nodes"),
 }
 _FIELDS = Fields({word: source.type for word, source in CLUSTER.items()})
 
