@@ -242,7 +242,6 @@ def counted_with(request: Document) -> tuple[str, bool]:
 
 
 def submitted_document(submission: Submission, name: str) -> dict[str, Any]:
-    """The CertificateSigningRequest of an agent's submission."""
     requester = submission.requester
     labels = {CLUSTER_LABEL: str(submission.cluster)}
     signer = SIGNER

@@ -75,5 +75,4 @@ WRITE_PATHS: Mapping[Kind, WritePath] = {
 
 
 def write_paths(suffix: str) -> dict[GroupResource, WritePath]:
-    """The write paths by API resource."""
     return {path.resource(suffix): path for path in WRITE_PATHS.values()}

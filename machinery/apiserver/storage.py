@@ -56,7 +56,6 @@ class Admission:
     actor: Actor
 
     def refusal(self, why: str) -> ForbiddenError:
-        """The error for a write that is not allowed."""
         subject = ErrorSubject(name=self.key.name, group=self.resource.group, kind=self.resource.resource)
         return ForbiddenError(f'{self.resource} "{self.key.name}" is forbidden: {why}', subject=subject)
 

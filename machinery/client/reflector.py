@@ -83,7 +83,6 @@ class Reflector(Generic[T]):
         return MappingProxyType(self._items)
 
     async def run(self) -> None:
-        """Mirror until cancelled."""
         while True:
             self._steady = False
             try:

@@ -121,7 +121,6 @@ Condition = Has | IsTrue | Compare | OneOf | In | Match | PatternMatch | Not | A
 
 
 def patterns(node: Condition) -> Iterator[PatternMatch]:
-    """All regular expressions in a condition."""
     match node:
         case PatternMatch():
             yield node

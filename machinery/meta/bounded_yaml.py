@@ -119,8 +119,6 @@ class _Open:
 
 
 class _Builder:
-    """Builds documents from events."""
-
     def __init__(self, bounds: YamlBounds, twice: list[str] | None) -> None:
         self._bounds = bounds
         self._twice = twice

@@ -141,7 +141,6 @@ class Controller(Generic[K]):
         self.queue.add(key)
 
     async def run(self) -> None:
-        """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._work(), name=f"{self.name}-{number}")

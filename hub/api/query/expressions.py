@@ -108,7 +108,6 @@ class Where:
         return self.expression.holds({word: self._value(source, known) for word, source in self.sources.items()})
 
     def patterns(self) -> Sequence[tree.PatternMatch]:
-        """The regular expressions of the condition."""
         return tuple(tree.patterns(self.expression.tree))
 
     def with_tree(self, new: tree.Condition) -> "Where":

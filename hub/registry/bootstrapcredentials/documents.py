@@ -124,7 +124,6 @@ def _label_violations(labels: Mapping[str, str]) -> Iterator[Cause]:
 
 
 def shown(view: CredentialView, address: AdvertisedAddress, trust_bundle: bytes, api_version: str) -> dict[str, Any]:
-    """Returns the document of a credential."""
     record, bounds, tally = view.record, view.record.bounds, view.tally
     demand = bounds.attestation.document() if bounds.attestation else {}
     spec: dict[str, Any] = {

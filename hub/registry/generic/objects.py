@@ -120,7 +120,6 @@ def find(tx: Transaction, kind: Kind, key: Key) -> StoredObject:
 
 
 def not_found_error(kind: Kind, name: str) -> NotFoundError:
-    """The error for an object that does not exist."""
     resource, _, group = kind.partition(".")
     group = group_of(group, GROUP_SUFFIX)
     qualified = f"{resource}.{group}" if group else resource

@@ -34,7 +34,6 @@ class PolicyRule:
     paths: tuple[str, ...] = ()
 
     def allows(self, asked: Attributes) -> bool:
-        """Whether this rule allows the request."""
         if not (asked.verb in self.verbs or ALL in self.verbs):
             return False
         if not asked.resource:
@@ -46,12 +45,10 @@ class PolicyRule:
 
     @property
     def permission_count(self) -> int:
-        """Number of single permissions in the rule."""
         objects = len(self.groups) * len(self.resources) * max(len(self.names), 1)
         return len(self.verbs) * (objects + len(self.paths))
 
     def document(self) -> dict[str, Any]:
-        """The PolicyRule document."""
         parts = {"verbs": self.verbs, "apiGroups": self.groups, "resources": self.resources}
         parts |= {"resourceNames": self.names, "nonResourceURLs": self.paths}
         return {name: list(values) for name, values in parts.items() if values}
@@ -72,7 +69,6 @@ def named(asked: Attributes) -> str:
 
 
 def rules_of(role: Mapping[str, Any]) -> tuple[PolicyRule, ...]:
-    """Return the rules of a Role or ClusterRole document."""
     return tuple(_rule(each) for each in role.get("rules") or ())
 
 

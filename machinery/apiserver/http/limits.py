@@ -187,7 +187,6 @@ class Pool:
         return TooManyRequestsError(TOO_MANY, retry_after=self._pushback.refused())
 
     def snapshot(self) -> dict[str, Any]:
-        """Counters for metrics and the debug socket."""
         return {
             "seats": self.level.seats or "unlimited",
             "taken": self._taken,
@@ -262,7 +261,6 @@ class Openings:
                 del self._open[identity]
 
     def snapshot(self) -> dict[str, Any]:
-        """Counters for metrics and the debug socket."""
         return {"identities": len(self._open), "open": self._total, "refused": self._refused}
 
 

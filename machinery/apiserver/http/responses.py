@@ -135,7 +135,6 @@ NOT_FOUND = "404 page not found\n"
 
 
 def no_such_page() -> web.Response:
-    """Response for an unknown path."""
     headers = {"X-Content-Type-Options": "nosniff"}
     return web.Response(text=NOT_FOUND, status=404, content_type="text/plain", charset="utf-8", headers=headers)
 
@@ -240,7 +239,6 @@ GZIP = 31
 async def list_answer(
     request: web.Request, envelope: Mapping[str, Any], items: Sequence[bytes], form: ResponseForm
 ) -> web.StreamResponse:
-    """Respond with a list object around encoded documents."""
     size = sum(map(len, items))
     if size < LONG or form.media != JSON or form.pretty or request.method == "HEAD":
         return await json_answer(request, encode_list(envelope, items), form)

@@ -51,7 +51,6 @@ class PageExpiredError(ExpiredError):
 
 
 def forbidden_request(actor: Actor, asked: Attributes, reason: str, cause: DenialCause | None = None) -> ForbiddenError:
-    """The error for a request that authorization refused."""
     why = f": {reason}" if reason else ""
     causes = cause.because(reason) if cause is not None else ()
     if not asked.resource:

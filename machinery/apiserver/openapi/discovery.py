@@ -40,8 +40,6 @@ def etag(body: bytes) -> str:
 
 
 class Discovery:
-    """Discovery documents for a list of groups."""
-
     def __init__(self, groups: Sequence[ApiGroup]) -> None:
         """Raises ValueError for duplicate or unusable names."""
         _check(groups)

@@ -92,7 +92,6 @@ _EXTENSION = "x-"
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
-    """Encode a version 2 document."""
     return _fields(_DOCUMENT, document)
 
 
