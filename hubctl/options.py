@@ -68,10 +68,6 @@ def with_options(*options: Decorator) -> Callable[[F], F]:
     return decorate
 
 
-def dry_run_query(dry_run: Any) -> dict[str, str]:
-    return {"dryRun": "All"} if dry_run else {}
-
-
 def read_key_values(option: str, noun: str, texts: Iterable[str]) -> dict[str, str]:
     """The pairs KEY=VALUE given to an option. Raises CommandError."""
     pairs = {}

@@ -173,10 +173,7 @@ def retried(change: Callable[[], T]) -> T:
 
 
 def patch_object(
-    client: ApiClient,
-    one: ObjectReference,
-    change: Callable[[Mapping[str, Any]], dict[str, Any] | None],
-    query: Mapping[str, str],
+    client: ApiClient, one: ObjectReference, change: Callable[[Mapping[str, Any]], dict[str, Any] | None]
 ) -> tuple[bool, Mapping[str, Any]]:
     """Apply the merge patch that `change` returns for the object; None: there is nothing to change. Raises CommandError.
 
@@ -191,6 +188,6 @@ def patch_object(
         if patch is None:
             return False, document
         metadata = {**(patch.get("metadata") or {}), "resourceVersion": document["metadata"]["resourceVersion"]}
-        return True, client.patch(one.path, {**patch, "metadata": metadata}, query)
+        return True, client.patch(one.path, {**patch, "metadata": metadata})
 
     return retried(attempt)

@@ -49,6 +49,7 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
     def with_client(context: click.Context, /, **arguments: Any) -> None:
         arguments = {name: value for name, value in arguments.items() if name not in CONNECTION}  # chosen_client reads them
         client = chosen_client(context)
+        client.dry_run = bool(arguments.get("dry_run"))
         with client.keep_connections():
             command(client, **arguments)
 

@@ -63,6 +63,13 @@ class ApiClient:
         self._lock = threading.Lock()
         """For the credential and its TLS context."""
         self._idle: list[HubHTTPSConnection] | None = None
+        self.dry_run = False
+        """Whether the hub only checks requests that would change something."""
+
+    @property
+    def note(self) -> str:
+        """The end of a message about a change."""
+        return " (dry run)" if self.dry_run else ""
 
     @contextmanager
     def keep_connections(self) -> Iterator[None]:
@@ -97,9 +104,9 @@ class ApiClient:
                 raise
             return None
 
-    def patch(self, path: str, patch: Mapping[str, Any], query: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def patch(self, path: str, patch: Mapping[str, Any]) -> dict[str, Any]:
         """Send a merge patch; return the object after it. Raises CommandError."""
-        return self.request("PATCH", path, patch, content_type=MERGE_PATCH, query=query)
+        return self.request("PATCH", path, patch, content_type=MERGE_PATCH)
 
     def request(
         self,
@@ -114,6 +121,8 @@ class ApiClient:
         """Send a request; return the document of the answer. Raises CommandError with the hub's reason."""
         if body is not None and isinstance(body.get("apiVersion"), str):
             body = {**body, "apiVersion": self.served_version(body["apiVersion"])}
+        if self.dry_run and method != "GET":
+            query = {**(query or {}), "dryRun": "All"}
         content = None if body is None else json.dumps(body).encode()
         headers = {"Accept": accept, **({"Content-Type": content_type} if content else {})}
         return document_of(self._read(_Request(method, self._target(path, query), headers, content)))

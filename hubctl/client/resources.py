@@ -113,11 +113,9 @@ ALL = (
 """Kinds that a command uses, or that have a word, noun or width of hubctl's own. All others come from discovery."""
 
 
-def post_action(
-    client: ApiClient, path: str, kind: str, spec: Mapping[str, Any], query: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def post_action(client: ApiClient, path: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     """Post an order of the hub's API, such as a ClusterMove, to a subresource; return its status. Raises CommandError."""
-    return client.request("POST", path, {"apiVersion": HUB, "kind": kind, "spec": spec}, query=query).get("status") or {}
+    return client.request("POST", path, {"apiVersion": HUB, "kind": kind, "spec": spec}).get("status") or {}
 
 
 def known_resource(word: str) -> ResourceKind | None:

@@ -16,7 +16,7 @@ from hubctl.client.pages import PAGING, join_pages, pages
 from hubctl.client.resources import ResourceKind
 from hubctl.files import as_yaml
 from hubctl.output.formats import COLUMNS, TEMPLATES, OutputFormat, argument_of
-from hubctl.output.tables import Layout, cell_text, print_lines, printable, terminal_width, wants_color
+from hubctl.output.tables import Layout, cell_text, print_lines, printable, terminal_width
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class RowPrinter(Printer):
     def _put(self, titles: Sequence[str], rows: Sequence[Sequence[str]], *, upper: bool = True) -> None:
         has_header = self._layout is None and self._options.headers
         if self._layout is None:
-            self._layout = Layout(titles, rows, color=wants_color(), upper=upper, heads=self._options.headers)
+            self._layout = Layout(titles, rows, upper=upper, heads=self._options.headers)
         if self._options.form.name == "csv":
             from hubctl.output.columns import format_csv  # noqa: PLC0415 - the other forms do not wait for it
 

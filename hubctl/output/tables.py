@@ -44,20 +44,12 @@ def terminal_width() -> int:
 class Layout:
     """Columns and their widths. A later row does not change the widths; its longer cells only shift itself."""
 
-    def __init__(
-        self,
-        titles: Sequence[str],
-        rows: Sequence[Sequence[str]],
-        *,
-        color: bool = False,
-        upper: bool = True,
-        heads: bool = True,
-    ) -> None:
+    def __init__(self, titles: Sequence[str], rows: Sequence[Sequence[str]], *, upper: bool = True, heads: bool = True) -> None:
         """`upper`: titles in capitals. `heads`: columns are at least as wide as their titles."""
         self._titles = [title.upper() if upper else title for title in titles]
         lengths = [[len(title) if heads else 0 for title in self._titles], *([len(cell) for cell in row] for row in rows)]
         self._widths = [max(column) for column in zip(*lengths, strict=True)]
-        self._color = color
+        self._color = wants_color()
 
     @property
     def width(self) -> int:
@@ -77,7 +69,7 @@ class Layout:
         return GAP.join(parts).rstrip()
 
 
-def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "", color: bool = False) -> list[str]:
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "") -> list[str]:
     """A whole table as lines."""
-    layout = Layout(titles, rows, color=color)
+    layout = Layout(titles, rows)
     return [indent + line for line in (layout.header, *map(layout.row, rows))]

@@ -18,7 +18,7 @@ from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS, CREDENTIALS, REQUESTS
 from hubctl.commands.access.approval import decisions_of, put_decision, requests_of
 from hubctl.errors import MISUSED, CommandError
-from hubctl.options import CHANGE, dry_run_query, with_options
+from hubctl.options import CHANGE, with_options
 from hubctl.output.tables import printable
 from machinery.durations import format_duration, human_duration
 from machinery.errors import MusterError
@@ -69,23 +69,21 @@ def accept(
     if agent is not None and (rebuilt or len(names) != 1):
         raise CommandError("give --agent with one NAME, and without --rebuilt", code=MISUSED)
 
-    query = dry_run_query(chosen["dry_run"])
-
     def act(one: ObjectReference) -> str:
         lines = []
         if agent is not None:
-            client.patch(one.path, {"metadata": {"annotations": {ASSIGNED_AGENT: agent}}}, query)
+            client.patch(one.path, {"metadata": {"annotations": {ASSIGNED_AGENT: agent}}})
             lines.append(f'{one} is assigned to agent "{agent}"; its other agents are revoked')
         if rebuilt:
-            lines.append(_hand_over(client, one.name, query))
-        text, cluster = _set_accepted(client, one, query, accepted=True)
+            lines.append(_hand_over(client, one.name))
+        text, cluster = _set_accepted(client, one, accepted=True)
         lines.append(text)
         try:
             if skip_approve or rebuilt or agent is not None:
                 waiting = [each["metadata"]["name"] for each in _agents_requests(client, one.name) if not decisions_of(each)]
                 lines += [f'its certificate request {each} waits: "hubctl certificate approve {each}"' for each in waiting]
             else:
-                lines.append(approve_only_request(client, cluster, query))
+                lines.append(approve_only_request(client, cluster))
         except CommandError as error:
             why = f"{one} is accepted, but its certificate request is not approved: {error.sentence}"
             raise CommandError(why, reason=error.reason, code=error.code) from None
@@ -113,15 +111,15 @@ def deny(client: ApiClient, names: tuple[str, ...], *, reason: str, **chosen: An
       hubctl deny --where 'labels.team == "gone" && !connected' --yes
       hubctl get clusters -o name -l lost | hubctl deny -f - --yes
     """
-    query, selection = dry_run_query(chosen["dry_run"]), select_objects(client, names, chosen, CLUSTERS, whole=True)
+    selection = select_objects(client, names, chosen, CLUSTERS, whole=True)
 
     def act(one: ObjectReference) -> str:
-        return _set_accepted(client, one, query, accepted=False, reason=reason)[0]
+        return _set_accepted(client, one, accepted=False, reason=reason)[0]
 
     run_batch(selection, act, chosen, "deny", is_destructive=True)
 
 
-def approve_only_request(client: ApiClient, cluster: Mapping[str, Any], query: Mapping[str, str] | None = None) -> str:
+def approve_only_request(client: ApiClient, cluster: Mapping[str, Any]) -> str:
     """Approve an accepted cluster's only agent request, if its requester may act for no other cluster.
 
     Approves the revision that was checked. Returns what was done, or that there was nothing to do. If no request is approved,
@@ -138,13 +136,13 @@ def approve_only_request(client: ApiClient, cluster: Mapping[str, Any], query: M
         why = f"{len(pending)} wait" if len(pending) > 1 else "its requester has no bootstrap credential for only this cluster"
         raise CommandError(f"{why}; check the requester, then `hubctl certificate approve {first}`{listed}")
     try:
-        put_decision(client, request, "Approved", "hubctl accept", query)
+        put_decision(client, request, "Approved", "hubctl accept")
     except CommandError as error:
         now = client.find(REQUESTS.of(first)) if error.reason == "Conflict" else None
         if now is None or (now["metadata"]["uid"], decisions_of(now)) != (request["metadata"]["uid"], ["Approved"]):
             raise
         return f"its certificate request {first} is approved already"
-    return f'certificate request "{first}" approved{" (dry run)" if query else ""}: {text}'
+    return f'certificate request "{first}" approved{client.note}: {text}'
 
 
 def _describe_no_request(cluster: Mapping[str, Any], requests: list[dict[str, Any]]) -> str:
@@ -196,7 +194,7 @@ def _credential(client: ApiClient, user: str) -> tuple[str, str]:
     return f"bootstrap credential {identifier} (for {scope})", str(spec.get("clusterName") or "")
 
 
-def _hand_over(client: ApiClient, name: str, query: Mapping[str, str]) -> str:
+def _hand_over(client: ApiClient, name: str) -> str:
     """Give the name to the cluster that requested it last. Raises CommandError if no cluster requested it."""
     cluster = client.get(CLUSTERS.of(name))
     notes = cluster["metadata"].get("annotations") or {}
@@ -204,12 +202,12 @@ def _hand_over(client: ApiClient, name: str, query: Mapping[str, str]) -> str:
     if not uid:
         raise CommandError(f'no other cluster has requested the name "{name}": its agent must register first')
     handed = {"metadata": {"annotations": {CLUSTER_UID: uid}, "resourceVersion": cluster["metadata"]["resourceVersion"]}}
-    client.patch(CLUSTERS.of(name), handed, query)
+    client.patch(CLUSTERS.of(name), handed)
     return f'the name "{name}" is transferred from the cluster with uid {notes.get(CLUSTER_UID)} to the one with uid {uid}'
 
 
 def _set_accepted(
-    client: ApiClient, one: ObjectReference, query: Mapping[str, str], *, accepted: bool, reason: str = ""
+    client: ApiClient, one: ObjectReference, *, accepted: bool, reason: str = ""
 ) -> tuple[str, Mapping[str, Any]]:
     """Accept or deny the cluster, if this is not done yet or for another reason. Return what was done, and the cluster."""
     word = "accepted" if accepted else "denied"
@@ -226,5 +224,5 @@ def _set_accepted(
             return None
         return {**spec, "metadata": {"annotations": {DENIED_FOR: reason}}}
 
-    changed, cluster = patch_object(client, one, change, query)
-    return f"{one} {word}{' (dry run)' if query else ''}" if changed else f"{one} is {word} already", cluster
+    changed, cluster = patch_object(client, one, change)
+    return f"{one} {word}{client.note}" if changed else f"{one} is {word} already", cluster

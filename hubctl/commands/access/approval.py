@@ -15,7 +15,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTER_LABEL, REQUESTS
 from hubctl.errors import CommandError
-from hubctl.options import CHANGE, FIELDS, FILES, SELECTOR, dry_run_query, with_options
+from hubctl.options import CHANGE, FIELDS, FILES, SELECTOR, with_options
 
 
 @click.group()
@@ -70,21 +70,18 @@ def requests_of(client: ApiClient, cluster: str) -> list[dict[str, Any]]:
     return list(client.get(REQUESTS.path, labelSelector=f"{CLUSTER_LABEL}={cluster}").get("items") or [])
 
 
-def put_decision(
-    client: ApiClient, request: Mapping[str, Any], decision: str, command: str, query: Mapping[str, str] | None = None
-) -> None:
+def put_decision(client: ApiClient, request: Mapping[str, Any], decision: str, command: str) -> None:
     """Approve or deny a request in the revision that was read. Raises CommandError, after a change with reason Conflict."""
     verb = {"Approved": "Approve", "Denied": "Deny"}[decision]
     message = f"This certificate request was {decision.lower()} by {command}."
     condition = {"type": decision, "status": "True", "reason": f"Hubctl{verb}", "message": message}
     status = request.get("status") or {}
     status = {**status, "conditions": [*(status.get("conditions") or []), condition]}
-    client.request("PUT", f"{REQUESTS.of(request['metadata']['name'])}/approval", {**request, "status": status}, query=query)
+    client.request("PUT", f"{REQUESTS.of(request['metadata']['name'])}/approval", {**request, "status": status})
 
 
 def _decide(client: ApiClient, names: tuple[str, ...], chosen: Mapping[str, Any], decision: str, verb: str) -> None:
-    word, query = decision.lower(), dry_run_query(chosen["dry_run"])
-    suffix = " (dry run)" if query else ""
+    word = decision.lower()
     selection = select_objects(client, names, chosen, REQUESTS, whole=True)
     if not selection.is_named:
         pending = tuple(one for one in selection.objects if one.listed is None or not decisions_of(one.listed))
@@ -100,8 +97,8 @@ def _decide(client: ApiClient, names: tuple[str, ...], chosen: Mapping[str, Any]
             return f"is {word} already"
         if decided:
             raise CommandError(f'certificate request "{name}" is {decided[0].lower()} already: a decision is final')
-        put_decision(client, request, decision, f"hubctl certificate {verb}", query)
-        return f"{word}{suffix}"
+        put_decision(client, request, decision, f"hubctl certificate {verb}")
+        return f"{word}{client.note}"
 
     def act(one: ObjectReference) -> str:
         """Decide the request of this name, or the pending requests of the cluster of this name."""

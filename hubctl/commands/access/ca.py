@@ -10,7 +10,7 @@ from hubctl.client.connection import chosen_client, connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import AUTHORITIES, post_action
 from hubctl.errors import CommandError
-from hubctl.options import DURATION, dry_run_query
+from hubctl.options import DURATION
 from hubctl.output.printers import show_all
 
 POLL_SECONDS = 2.0
@@ -181,5 +181,5 @@ def _statuses(client: ApiClient) -> dict[str, dict[str, Any]]:
 def _post(
     client: ApiClient, name: str, action: str, spec: dict[str, Any] | None = None, *, dry_run: bool = False
 ) -> dict[str, Any]:
-    path, query = f"{AUTHORITIES.of(name)}/{action}", dry_run_query(dry_run)
-    return post_action(client, path, "CertificateAuthorityAction", spec or {}, query)
+    client.dry_run = dry_run
+    return post_action(client, f"{AUTHORITIES.of(name)}/{action}", "CertificateAuthorityAction", spec or {})

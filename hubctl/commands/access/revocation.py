@@ -15,7 +15,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS, CREDENTIALS, REVOCATIONS
 from hubctl.errors import CommandError
-from hubctl.options import CHANGE, DRY_RUN, dry_run_query, with_options
+from hubctl.options import CHANGE, DRY_RUN, with_options
 from hubctl.output.formats import CRL_FORMATS
 from hubctl.output.tables import print_lines
 
@@ -141,7 +141,7 @@ def _revoke(client: ApiClient, subject: dict[str, str], chosen: Mapping[str, Any
     spec = {**subject, "reason": chosen["reason"], **({"message": message} if message else {})}
     kind = {"apiVersion": REVOCATIONS.group_version, "kind": REVOCATIONS.kind}
     body = {**kind, "metadata": {"generateName": prefix}, "spec": spec}
-    made = client.request("POST", REVOCATIONS.path, body, query=dry_run_query(chosen["dry_run"]))
+    made = client.request("POST", REVOCATIONS.path, body)
     status = made.get("status") or {}
     counts = {
         "certificate": int(status.get("certificatesRevoked") or 0),
@@ -150,7 +150,7 @@ def _revoke(client: ApiClient, subject: dict[str, str], chosen: Mapping[str, Any
         "ServiceAccount": int(status.get("serviceAccountsEnded") or 0),
     }
     ended = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count)
-    made_name = "dry run" if chosen["dry_run"] else f"revocation {made['metadata']['name']}"
+    made_name = "dry run" if client.dry_run else f"revocation {made['metadata']['name']}"
     return f"revoked: {ended or 'nothing was valid any more'} ({made_name})"
 
 

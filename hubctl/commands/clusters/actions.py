@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from hubctl.client.http import ApiClient
 from hubctl.client.pages import items
 from hubctl.client.resources import CLUSTERS, FLEET, REPLICAS, post_action
 from hubctl.errors import TIMED_OUT, CommandError, closest
-from hubctl.options import CHANGE, DURATION, EVERYTHING, FIELDS, FILES, SELECTOR, dry_run_query, with_options
+from hubctl.options import CHANGE, DURATION, EVERYTHING, FIELDS, FILES, SELECTOR, with_options
 from machinery.durations import format_duration
 
 
@@ -59,16 +59,15 @@ def move_cluster(client: ApiClient, names: tuple[str, ...], to: str, *, cancel: 
     """
     if bool(to) is cancel:
         raise CommandError("give --to HUB, or --cancel", code=2)
-    spec, query = {"cancel": True} if cancel else {"to": to}, dry_run_query(chosen["dry_run"])
-    suffix = " (dry run)" if chosen["dry_run"] else ""
+    spec = {"cancel": True} if cancel else {"to": to}
 
     def act(one: ObjectReference) -> str:
-        status = post_action(client, f"{one.path}/move", "ClusterMove", spec, query)
+        status = post_action(client, f"{one.path}/move", "ClusterMove", spec)
         hub = status.get("hubID") or ""
         if cancel:
-            return f"{one} {'stays' if hub else 'was not asked to move'}{suffix}"
+            return f"{one} {'stays' if hub else 'was not asked to move'}{client.note}"
         called = f"{status.get('hubName')} ({hub})" if status.get("hubName") else hub
-        return f"{one} is asked to move to the hub {called}{suffix}: see `hubctl describe cluster {one.name}`"
+        return f"{one} is asked to move to the hub {called}{client.note}: see `hubctl describe cluster {one.name}`"
 
     run_batch(select_objects(client, names, chosen, CLUSTERS), act, chosen, "move", is_destructive=not cancel)
 
@@ -126,18 +125,17 @@ def rotate_cluster(
     spread = within
     if spread is None:
         spread = timedelta() if is_one else max(SHORTEST_SPREAD, timedelta(seconds=count / PER_SECOND))
-    spec, query = {"withinSeconds": int(spread.total_seconds())}, dry_run_query(chosen["dry_run"])
+    spec = {"withinSeconds": int(spread.total_seconds())}
     asked: list[bool] = []
     try:
-        run_batch(selection, lambda one: bool(_post_rotation(client, one, spec, query)), chosen, "renew", asked.append)
+        run_batch(selection, lambda one: bool(_post_rotation(client, one, spec)), chosen, "renew", asked.append)
     finally:
         if asked:
             what = f"{selection.objects[0]} is" if is_one else f"{sum(asked)} clusters are"
-            suffix = " (dry run)" if chosen["dry_run"] else ""
-            click.echo(f"{what} asked to renew within {format_duration(spread)}{suffix}")
+            click.echo(f"{what} asked to renew within {format_duration(spread)}{client.note}")
         if not (is_one or all(asked)):
             click.echo(f"{len(asked) - sum(asked)} have no agent with a certificate: there is nothing to renew")
-    if wait and not chosen["dry_run"]:
+    if wait and not client.dry_run:
         found = zip(selection.objects, asked, strict=True)
         _wait_for_renewals(client, [one for one, has_agent in found if has_agent or is_one], timeout)
 
@@ -171,11 +169,9 @@ def _rotating_agents(client: ApiClient, cluster: ObjectReference) -> list[dict[s
         return []
 
 
-def _post_rotation(
-    client: ApiClient, cluster: ObjectReference, spec: dict[str, Any], query: dict[str, str] | None = None
-) -> list[dict[str, Any]]:
+def _post_rotation(client: ApiClient, cluster: ObjectReference, spec: dict[str, Any]) -> list[dict[str, Any]]:
     """The agents of the cluster that have a certificate."""
-    return post_action(client, f"{cluster.path}/rotate", "ClusterRotation", spec, query).get("agents") or []
+    return post_action(client, f"{cluster.path}/rotate", "ClusterRotation", spec).get("agents") or []
 
 
 def _deadline(timeout: timedelta | None) -> float:
@@ -261,11 +257,11 @@ def drain_replica(
       hubctl drain replica --all --force --yes
     """
     selection = select_objects(client, names, chosen, REPLICAS)
-    act = partial(_post_drain, client, {"force": True} if force else {}, "is drained: it accepts no new sessions", chosen)
+    act = partial(_post_drain, client, {"force": True} if force else {}, "is drained: it accepts no new sessions")
     run_batch(selection, act, chosen, "drain", is_destructive=True)
-    if not chosen["dry_run"]:
+    if not client.dry_run:
         click.echo(f"to undo: hubctl uncordon replica {' '.join(one.name for one in selection.objects)}", err=True)
-    if wait and not chosen["dry_run"]:
+    if wait and not client.dry_run:
         run_each(selection.objects, lambda one: _wait_until_empty(client, one.name, timeout), workers=1)
 
 
@@ -280,19 +276,19 @@ def uncordon_replica(client: ApiClient, names: tuple[str, ...], **chosen: Any) -
       hubctl uncordon replica hub-0
       hubctl uncordon replica --all
     """
-    act = partial(_post_drain, client, {"cancel": True}, "accepts sessions", chosen)
+    act = partial(_post_drain, client, {"cancel": True}, "accepts sessions")
     run_batch(select_objects(client, names, chosen, REPLICAS), act, chosen, "uncordon")
 
 
-def _post_drain(client: ApiClient, spec: dict[str, Any], words: str, chosen: Mapping[str, Any], one: ObjectReference) -> str:
+def _post_drain(client: ApiClient, spec: dict[str, Any], words: str, one: ObjectReference) -> str:
     try:
-        post_action(client, f"{one.path}/drain", "ReplicaDrain", spec, dry_run_query(chosen["dry_run"]))
+        post_action(client, f"{one.path}/drain", "ReplicaDrain", spec)
     except CommandError as error:
         if error.reason == "NotFound":
             known = [str(each["metadata"]["name"]) for each in items(client, REPLICAS.path, {})]
             error.sentence += closest(one.name, known) or f": the replicas are {', '.join(known)}"
         raise
-    return f"{one} {words}{' (dry run)' if chosen['dry_run'] else ''}"
+    return f"{one} {words}{client.note}"
 
 
 def _wait_until_empty(client: ApiClient, name: str, timeout: timedelta | None) -> None:

@@ -12,7 +12,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import ADDON_DEFINITIONS, ADDONS, CLUSTERS
 from hubctl.errors import CommandError
-from hubctl.options import CHANGE, dry_run_query, read_key_values, with_options
+from hubctl.options import CHANGE, read_key_values, with_options
 
 V1ALPHA1 = ADDONS.group_version.replace("v1beta1", "v1alpha1")
 """The API version whose spec has the install namespace."""
@@ -95,7 +95,7 @@ def enable(
     for name in names:  # an add-on without definition may be a mistake, or need no definition
         if client.find(ADDON_DEFINITIONS.of(name)) is None:
             click.echo(f'warning: there is no ClusterManagementAddOn "{name}": check that a manager installs it', err=True)
-    _run(client, names, chosen, "enable", lambda one: _enable(client, one, wanted, chosen))
+    _run(client, names, chosen, "enable", lambda one: _enable(client, one, wanted))
 
 
 @addon.command("disable")
@@ -111,28 +111,27 @@ def disable(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
       hubctl addon disable cluster-proxy --all --yes
       hubctl addon disable search --where 'addons["search"] == "unhealthy"'
     """
-    _run(client, names, chosen, "disable", lambda one: _disable(client, one, chosen))
+    _run(client, names, chosen, "disable", lambda one: _disable(client, one))
 
 
-def _enable(client: ApiClient, one: ClusterAddon, wanted: dict[str, Any], chosen: Mapping[str, Any]) -> str:
+def _enable(client: ApiClient, one: ClusterAddon, wanted: dict[str, Any]) -> str:
     new = {"apiVersion": V1ALPHA1, "kind": ADDONS.kind, **wanted, "spec": wanted.get("spec") or {}}
     new["metadata"] = {"name": one.name, "namespace": one.cluster, **(wanted.get("metadata") or {})}
-    query, suffix = dry_run_query(chosen["dry_run"]), " (dry run)" if chosen["dry_run"] else ""
     try:
-        client.request("POST", one.path.rpartition("/")[0], new, query=query)
+        client.request("POST", one.path.rpartition("/")[0], new)
     except CommandError as error:
         if error.reason != "AlreadyExists":
             raise
     else:
-        return f'add-on "{one.name}" enabled on cluster "{one.cluster}"{suffix}'
+        return f'add-on "{one.name}" enabled on cluster "{one.cluster}"{client.note}'
     if wanted:
-        client.patch(one.path, wanted, query)
-    return f'add-on "{one.name}" is enabled on cluster "{one.cluster}" already{": configured" if wanted else ""}{suffix}'
+        client.patch(one.path, wanted)
+    return f'add-on "{one.name}" is enabled on cluster "{one.cluster}" already{": configured" if wanted else ""}{client.note}'
 
 
-def _disable(client: ApiClient, one: ClusterAddon, chosen: Mapping[str, Any]) -> str:
+def _disable(client: ApiClient, one: ClusterAddon) -> str:
     try:
-        answer = client.request("DELETE", one.path, query=dry_run_query(chosen["dry_run"]))
+        answer = client.request("DELETE", one.path)
     except CommandError as error:
         if error.reason != "NotFound":
             raise
@@ -140,4 +139,4 @@ def _disable(client: ApiClient, one: ClusterAddon, chosen: Mapping[str, Any]) ->
         return f'add-on "{one.name}" is not enabled on cluster "{one.cluster}"'
     held = (answer.get("metadata") or {}).get("finalizers")
     later = f"; the hub waits for its finalizers: {', '.join(map(str, held))}" if held else ""
-    return f'add-on "{one.name}" disabled on cluster "{one.cluster}"{later}{" (dry run)" if chosen["dry_run"] else ""}'
+    return f'add-on "{one.name}" disabled on cluster "{one.cluster}"{later}{client.note}'

@@ -26,7 +26,7 @@ from hubctl.commands.clusters.ocm_inventory import (
     with_namespaces,
 )
 from hubctl.errors import CommandError, ConnectionLostError
-from hubctl.options import CHANGE, DURATION, SELECTOR, dry_run_query, with_options
+from hubctl.options import CHANGE, DURATION, SELECTOR, with_options
 from machinery.durations import format_duration
 from machinery.meta.timestamps import parse_time
 from machinery.product import NAME
@@ -95,7 +95,7 @@ def import_inventory(
         here = {(item := InventoryItem(kind, each)).key: item for kind in kinds for each in items(client, kind.path, {})}
         missing = [ObjectReference(each.kind, each.name, each.namespace) for each in found if each.key not in here]
         confirm(Selection(tuple(missing), is_named=True), chosen, "import")
-        failed = InventoryImport(client, here, dry_run=bool(chosen["dry_run"])).create(found)
+        failed = InventoryImport(client, here).create(found)
         observer.watch(watch_leases)
     doubled = observer.report()
     if failed:
@@ -116,7 +116,6 @@ class InventoryImport:
 
     client: ApiClient
     here: Mapping[tuple[str, str, str], InventoryItem]
-    dry_run: bool
     not_yet: set[str] = field(default_factory=set)
     """Namespaces that a dry run has not created, so that the hub cannot check the objects in them."""
     counts: dict[str, Counter[str]] = field(default_factory=dict)
@@ -141,7 +140,7 @@ class InventoryImport:
         if item.namespace in self.not_yet:
             return item, CREATED, f'not checked, because the namespace "{item.namespace}" does not exist yet'
         try:
-            self.client.request("POST", item.kind.within(item.namespace), _decided(item), query=dry_run_query(self.dry_run))
+            self.client.request("POST", item.kind.within(item.namespace), _decided(item))
         except ConnectionLostError:
             raise
         except CommandError as error:
@@ -155,10 +154,10 @@ class InventoryImport:
         if word == FAILED:
             click.echo(f"error: {item}: {detail}", err=True)
         elif word != UNCHANGED:
-            is_tried = self.dry_run and word == CREATED
+            is_tried = self.client.dry_run and word == CREATED
             if is_tried and (item.kind == NAMESPACES or item.is_accepted):
                 self.not_yet.add(item.name)
-            click.echo(f"{item} {word}{' (dry run)' if is_tried else ''}" + (f": {detail}" if detail else ""))
+            click.echo(f"{item} {word}{self.client.note if is_tried else ''}" + (f": {detail}" if detail else ""))
 
 
 def _decided(item: InventoryItem) -> Manifest:

@@ -11,7 +11,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import Catalogue
 from hubctl.errors import CommandError
-from hubctl.options import DRY_RUN, dry_run_query
+from hubctl.options import DRY_RUN
 
 APPLY_PATCH = "application/apply-patch+yaml"
 MANAGER = "hubctl"
@@ -53,18 +53,11 @@ def apply(client: ApiClient, files: tuple[str, ...], *, recursive: bool, namespa
     manifests = [each for source in read_sources(files, recursive=recursive) for each in read_manifests(*source)]
     if not manifests:
         raise CommandError("there is no object in it", code=2)
-    options = {"manager": chosen["field_manager"], "force": chosen["force_conflicts"], "dry_run": chosen["dry_run"]}
-    apply_manifests(client, manifests, namespace, **options)
+    apply_manifests(client, manifests, namespace, manager=chosen["field_manager"], force=chosen["force_conflicts"])
 
 
 def apply_manifests(
-    client: ApiClient,
-    manifests: Sequence[Manifest],
-    namespace: str = "",
-    *,
-    manager: str = MANAGER,
-    force: bool,
-    dry_run: bool = False,
+    client: ApiClient, manifests: Sequence[Manifest], namespace: str = "", *, manager: str = MANAGER, force: bool
 ) -> None:
     """Apply all manifests in order, also after a failure. Print each result. Raises CommandError.
 
@@ -72,7 +65,6 @@ def apply_manifests(
     """
     catalogue = Catalogue(client)
     query = {"fieldManager": manager, "force": "true" if force else "false", "fieldValidation": "Strict"}
-    query |= dry_run_query(dry_run)
 
     def act(manifest: Manifest) -> str:
         one = located(catalogue, manifest, namespace)
@@ -90,7 +82,7 @@ def apply_manifests(
         else:
             revisions = {document["metadata"]["resourceVersion"] for document in (before, after)}
             word = "unchanged" if len(revisions) == 1 else "configured"
-        return f"{one} {word}{' (dry run)' if dry_run else ''}"
+        return f"{one} {word}{client.note}"
 
     # One after the other, because an object may need the one before it, for example its namespace.
     run_each(manifests, act, named=lambda each: f'{each["kind"]} "{each["metadata"]["name"]}"', workers=1)

@@ -14,7 +14,7 @@ from hubctl.client.http import ApiClient
 from hubctl.client.resources import ADDONS, CLUSTERS
 from hubctl.commands.objects.wait import DELETED, time_left, wait_for
 from hubctl.errors import CommandError
-from hubctl.options import CHANGE, NAMESPACE, dry_run_query, with_options
+from hubctl.options import CHANGE, NAMESPACE, with_options
 
 FORCE_DELETION = "hub.open-cluster-management.io/force-deletion"
 OWN_FINALIZER = "/resource-cleanup"
@@ -66,10 +66,8 @@ def delete(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
 
 
 def _delete(client: ApiClient, one: ObjectReference, chosen: dict[str, Any]) -> str:
-    suffix = " (dry run)" if chosen["dry_run"] else ""
-    query = dry_run_query(chosen["dry_run"])
     try:
-        answer = _forced(client, one, query) if chosen["force"] else client.request("DELETE", one.path, query=query)
+        answer = _forced(client, one) if chosen["force"] else client.request("DELETE", one.path)
     except CommandError as error:
         if error.reason == "NotFound" and chosen["ignore_not_found"]:
             return ""
@@ -79,13 +77,13 @@ def _delete(client: ApiClient, one: ObjectReference, chosen: dict[str, Any]) -> 
     if held and is_forced and not chosen["force"]:
         click.echo(f"warning: {one}: the hub does not wait, because of the annotation {FORCE_DELETION}", err=True)
     if held and (chosen["force"] or is_forced):
-        return f"{one} is being deleted by force{suffix}"
+        return f"{one} is being deleted by force{client.note}"
     if held:
-        return f"{one} is being deleted; the hub waits for its finalizers: {', '.join(map(str, held))}{suffix}"
-    return f"{one} deleted{suffix}"
+        return f"{one} is being deleted; the hub waits for its finalizers: {', '.join(map(str, held))}{client.note}"
+    return f"{one} deleted{client.note}"
 
 
-def _forced(client: ApiClient, one: ObjectReference, query: dict[str, str]) -> dict[str, Any]:
+def _forced(client: ApiClient, one: ObjectReference) -> dict[str, Any]:
     """Warn, delete the cluster, then force the deletion. The annotation comes last: a cluster that stays must not get it."""
     before, name = client.get(one.path), one.name
     addons = [str(addon["metadata"]["name"]) for addon in client.get(ADDONS.within(name)).get("items") or []]
@@ -97,12 +95,12 @@ def _forced(client: ApiClient, one: ObjectReference, query: dict[str, str]) -> d
         warnings.append(f"warning: the hub does not wait for these finalizers: {', '.join(held)}")
     click.echo("\n".join(warnings), err=True)
     uid = before["metadata"]["uid"]
-    answer = client.request("DELETE", one.path, {"preconditions": {"uid": uid}}, query=query)
+    answer = client.request("DELETE", one.path, {"preconditions": {"uid": uid}})
     if not (answer.get("metadata") or {}).get("finalizers"):
         return answer
     patch = {"metadata": {"uid": uid, "annotations": {FORCE_DELETION: "true"}}}
     try:
-        return client.patch(one.path, patch, query)
+        return client.patch(one.path, patch)
     except CommandError as error:
         if error.reason == "NotFound":  # it was deleted meanwhile
             return {}

@@ -18,7 +18,7 @@ from hubctl.client.resources import CLUSTER_LABEL, CLUSTERS, CREDENTIALS, REQUES
 from hubctl.commands.objects.events import last_seen
 from hubctl.errors import CommandError
 from hubctl.options import EVERYTHING, NAMESPACE, SELECTOR, with_options
-from hubctl.output.tables import cell_text, print_lines, printable, table, wants_color
+from hubctl.output.tables import cell_text, print_lines, printable, table
 from machinery.errors import MusterError
 
 NO_SESSION = "(no session)"
@@ -86,7 +86,7 @@ def _describe_cluster(client: ApiClient, name: str) -> None:
     rows = answer.get("rows") or [{"cells": []}]
     row = dict(zip(_columns(answer), map(cell_text, rows[0]["cells"]), strict=False))
     requests = client.get(REQUESTS.path, accept=TABLE, labelSelector=f"{CLUSTER_LABEL}={name}")
-    print_lines(lines(document, row, requests, color=wants_color()))
+    print_lines(lines(document, row, requests))
     # without those of earlier clusters of this name
     answer = client.get(TRANSITIONS.within(name), limit=str(TRANSITIONS_SHOWN))
     kept = [item for item in answer.get("items") or [] if item.get("clusterUID") == document["metadata"].get("uid")]
@@ -108,9 +108,7 @@ def bootstrap_credential(client: ApiClient, name: str) -> None:
     print_lines(credential_lines(client.get(CREDENTIALS.of(name))))
 
 
-def lines(
-    document: Mapping[str, Any], row: Mapping[str, str], requests: Mapping[str, Any], *, color: bool = False
-) -> list[str]:
+def lines(document: Mapping[str, Any], row: Mapping[str, str], requests: Mapping[str, Any]) -> list[str]:
     """Return the description. `row` has the cluster's table cells by column name."""
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     annotations, agent, age = metadata.get("annotations") or {}, row.get("Agent", ""), row.get("Last Beat", "")
@@ -141,9 +139,9 @@ def lines(
     found = [dict(zip(columns, row["cells"], strict=False)) for row in requests.get("rows") or []]
     return [
         *_facts(facts),
-        *_hubs(annotations.get(HUBS) or "[]", color=color),
+        *_hubs(annotations.get(HUBS) or "[]"),
         *_entries("Taints", TAINT_TITLES, spec.get("taints") or []),
-        *_entries("Conditions", CONDITION_TITLES, status.get("conditions") or [], color=color),
+        *_entries("Conditions", CONDITION_TITLES, status.get("conditions") or []),
         *_entries("Resources", {"Name": "name", "Capacity": "capacity", "Allocatable": "allocatable"}, resources),
         *_entries("Claims", {"Name": "name", "Value": "value"}, status.get("clusterClaims") or []),
         *_entries("Certificate Requests", chosen, found),
@@ -161,14 +159,14 @@ CONDITION_TITLES = {
 HUB_TITLES = {"Name": "name", "State": "state", "ID": "id", "URL": "url", "Credential Ends": "credentialEndsAt"}
 
 
-def _hubs(annotation: str, *, color: bool) -> list[str]:
+def _hubs(annotation: str) -> list[str]:
     """Return the agent's hubs, the preferred hub first; empty: the agent reports no hubs."""
     try:
         found = json.loads(annotation)
     except ValueError:
         return ["Hubs: (unreadable)"]
     hubs = [hub for hub in found if isinstance(hub, Mapping)] if isinstance(found, list) else []
-    return _entries("Hubs", HUB_TITLES, hubs, missing=NONE, color=color) if hubs else []
+    return _entries("Hubs", HUB_TITLES, hubs, missing=NONE) if hubs else []
 
 
 def _facts(facts: Sequence[tuple[str, Any]]) -> list[str]:
@@ -185,19 +183,14 @@ def _pairs(values: Mapping[str, str] | None) -> str:
 
 
 def _entries(
-    title: str,
-    titles: Mapping[str, str],
-    entries: Sequence[Mapping[str, Any]],
-    *,
-    missing: str | None = None,
-    color: bool = False,
+    title: str, titles: Mapping[str, str], entries: Sequence[Mapping[str, Any]], *, missing: str | None = None
 ) -> list[str]:
     """Return a section with a row for each entry. `titles`: the key of each column. `missing`: the text for empty values."""
     rows = [
         [cell_text(entry.get(key) if missing is None else entry.get(key) or missing) for key in titles.values()]
         for entry in entries
     ]
-    return [f"{title}:", *table(tuple(titles), rows, indent=INDENT, color=color)] if rows else [f"{title}: {NONE}"]
+    return [f"{title}:", *table(tuple(titles), rows, indent=INDENT)] if rows else [f"{title}: {NONE}"]
 
 
 USE_TITLES = {

@@ -14,7 +14,7 @@ from hubctl.client.resources import AUDIT, Catalogue
 from hubctl.errors import CommandError
 from hubctl.output.formats import OutputFormat, output_option
 from hubctl.output.printers import Printer, PrintOptions, print_document, printer_of
-from hubctl.output.tables import Layout, cell_text, print_lines, wants_color
+from hubctl.output.tables import Layout, cell_text, print_lines
 from machinery.meta.timestamps import format_micro_time
 
 PATH = "/api/v1/{}events"
@@ -96,7 +96,7 @@ class EventRows(Printer):
         rows = [_cells(event) for event in answer.get("items") or ()]
         if not rows:
             click.echo("there is no event to show", err=True)
-        self._layout = Layout(TITLES, [*rows, *TYPICAL_ROW], color=wants_color())
+        self._layout = Layout(TITLES, [*rows, *TYPICAL_ROW])
         print_lines([self._layout.header, *map(self._layout.row, rows)])
 
     def event(self, kind: str, answer: dict[str, Any]) -> None:

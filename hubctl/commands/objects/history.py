@@ -17,7 +17,7 @@ from hubctl.client.resources import Catalogue, ResourceKind
 from hubctl.errors import CommandError
 from hubctl.options import moment
 from hubctl.output.printers import Printer, print_document
-from hubctl.output.tables import Layout, print_lines, printable, table, wants_color
+from hubctl.output.tables import Layout, print_lines, printable, table
 from machinery.meta.differences import differences, readable
 
 TITLES = ("Time", "Revision", "By", "What")
@@ -130,7 +130,7 @@ class HistoryPrinter(Printer):
         self._query = {**self._query, "after": str(answer["metadata"]["resourceVersion"])}
         rows = [row for change in reversed(answer["changes"]) for row in lines(change, wide=self._wide)]
         if self._layout is None:
-            self._layout = Layout(TITLES, rows, color=wants_color())
+            self._layout = Layout(TITLES, rows)
             click.echo(self._layout.header)
         print_lines(map(self._layout.row, rows))
 

@@ -14,7 +14,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS
 from hubctl.errors import CommandError, closest
-from hubctl.options import CHANGE, NAMESPACE, dry_run_query, with_options
+from hubctl.options import CHANGE, NAMESPACE, with_options
 from hubctl.output.tables import print_lines
 
 DONE = {"labels": "labeled", "annotations": "annotated"}
@@ -105,8 +105,8 @@ def _change(client: ApiClient, words: tuple[str, ...], part: str, chosen: dict[s
         return None if all(before.get(key) == value for key, value in changes.items()) else {"metadata": {part: changes}}
 
     def act(one: ObjectReference) -> list[str]:
-        changed, after = patch_object(client, one, change, dry_run_query(chosen["dry_run"]))
-        lines = [f"{one} {'' if changed else 'not '}{word}{' (dry run)' if chosen['dry_run'] else ''}"] if changes else []
+        changed, after = patch_object(client, one, change)
+        lines = [f"{one} {'' if changed else 'not '}{word}{client.note}"] if changes else []
         if chosen["lists"]:
             values = sorted((after["metadata"].get(part) or {}).items())
             lines += [f"{part} of {one}:", *(f"  {key}={value}" for key, value in values)]
@@ -163,7 +163,7 @@ def taint(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
         raise CommandError("specify a taint: KEY=VALUE:EFFECT or KEY:EFFECT, or with a trailing - to remove it", code=2)
     added, removed = read_taints(specs)
     named = names[1:] if names and names[0].lower() in CLUSTERS.words else names
-    word, suffix = "tainted" if added else "untainted", " (dry run)" if chosen["dry_run"] else ""
+    word = "tainted" if added else "untainted"
 
     def change(document: Mapping[str, Any]) -> dict[str, Any] | None:
         before = (document.get("spec") or {}).get("taints") or []
@@ -171,8 +171,8 @@ def taint(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
         return None if after == before else {"spec": {"taints": after}}
 
     def act(one: ObjectReference) -> str:
-        changed, _ = patch_object(client, one, change, dry_run_query(chosen["dry_run"]))
-        return f"{one} {word}{suffix}" if changed else f"{one} is already {word}"
+        changed, _ = patch_object(client, one, change)
+        return f"{one} {word}{client.note}" if changed else f"{one} is already {word}"
 
     run_batch(select_objects(client, named, chosen, CLUSTERS, whole=True), act, chosen, word.removesuffix("ed"))
 

@@ -12,7 +12,7 @@ from hubctl.client.http import TABLE, ApiClient
 from hubctl.client.pages import join_pages, pages
 from hubctl.client.resources import CLUSTERS, REPLICAS
 from hubctl.output.printers import print_document
-from hubctl.output.tables import cell_text, print_lines, table, wants_color
+from hubctl.output.tables import cell_text, print_lines, table
 
 GIBIBYTE = 2**30
 NONE = "-"
@@ -112,7 +112,7 @@ def replicas(client: ApiClient, output: str | None) -> None:
         rows.append([cell_text(cell) for cell in cells])
     sums = [sum(int((item.get("status") or {}).get(part) or 0) for item in items) for part in ("sessions", "watches")]
     total = ["", f"{len(items)} replicas", "", *map(str, sums), "", "", "", ""]
-    print_lines(table(REPLICA_TITLES, [*rows, total], color=wants_color()))
+    print_lines(table(REPLICA_TITLES, [*rows, total]))
 
 
 class ClusterRow:

@@ -153,7 +153,10 @@ def test_columns_are_aligned_and_cells_are_harmless(monkeypatch: pytest.MonkeyPa
     assert layout.row(["edge1", "3s"]) == "edge1   3s"
     assert [cell_text(cell) for cell in (None, True, False, 3, "x")] == ["", "true", "false", "3", "x"]
     assert printable("ok\x1b[2Jgone\r\nnext") == "ok [2Jgone  next", "the cursor cannot be moved"
-    colored = Layout(["Available", "Age"], [["True", "1s"], ["Unknown", "2s"]], color=True)
+    with monkeypatch.context() as terminal:
+        terminal.setattr(sys, "stdout", Terminal())
+        terminal.delenv("NO_COLOR", raising=False)
+        colored = Layout(["Available", "Age"], [["True", "1s"], ["Unknown", "2s"]])
     assert colored.row(["True", "1s"]) == "\x1b[32mTrue     \x1b[0m   1s"
     wanted = []
     for stream, no_color in ((Terminal(), ""), (Terminal(), "1"), (io.StringIO(), "")):
