@@ -38,7 +38,8 @@ class RBACCache(Roles):
         self._clock = clock
         self._index = RoleIndex()
         self._watchers: list[Callable[[Change], None]] = []
-        self._position = -1
+        self.position = -1
+        """The revision of the last change that was processed; -1: none."""
         self._proven_at: float | None = None
         self._moved = asyncio.Condition()
         self._failure = LogOnce(log)
@@ -49,11 +50,6 @@ class RBACCache(Roles):
 
     def watch(self, watcher: Callable[[Change], None]) -> None:
         self._watchers.append(watcher)
-
-    @property
-    def position(self) -> int:
-        """The revision of the last change that was processed; -1: none."""
-        return self._position
 
     def check(self) -> None:
         proven = self._proven_at
@@ -82,7 +78,7 @@ class RBACCache(Roles):
         """Follows the change log and checks it until cancelled."""
         informer = Informer("roles", self._store.follow, self.load, self._take)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(informer.run(self._position if self._position >= 0 else None), name="roles")
+            tasks.create_task(informer.run(self.position if self.position >= 0 else None), name="roles")
             tasks.create_task(self._prove_always(), name="roles' age")
 
     async def _take(self, changes: Sequence[Change]) -> None:
@@ -113,11 +109,11 @@ class RBACCache(Roles):
 
     async def _reach(self, revision: int) -> None:
         async with self._moved:
-            await self._moved.wait_for(lambda: self._position >= revision)
+            await self._moved.wait_for(lambda: self.position >= revision)
 
     async def _move(self, revision: int) -> None:
         async with self._moved:
-            self._position = revision
+            self.position = revision
             self._moved.notify_all()
 
 

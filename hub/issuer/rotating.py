@@ -50,17 +50,13 @@ class RotatingIssuer(Issuer, ListSigner):
     """Signs with the issuing CA. Thread-safe. `take` notifies the listeners in its caller's thread."""
 
     def __init__(self) -> None:
-        self._snapshot = AuthoritySnapshot()
+        self.snapshot = AuthoritySnapshot()
         self._others = b""
         self._listeners: tuple[Callable[[], None], ...] = ()
 
-    @property
-    def snapshot(self) -> AuthoritySnapshot:
-        return self._snapshot
-
     def take(self, snapshot: AuthoritySnapshot) -> bool:
         """Set the state. Returns whether it changed."""
-        before, self._snapshot = self._snapshot, snapshot
+        before, self.snapshot = self.snapshot, snapshot
         changed = before.authorities != snapshot.authorities or before.keys.keys() != snapshot.keys.keys()
         if changed:
             self._notify()
@@ -81,12 +77,12 @@ class RotatingIssuer(Issuer, ListSigner):
 
     @property
     def trust_bundle(self) -> bytes:
-        return b"".join(each.certificate for each in bundled(self._snapshot.authorities)) + self._others
+        return b"".join(each.certificate for each in bundled(self.snapshot.authorities)) + self._others
 
     @property
     def client_trust(self) -> bytes:
         """Return the CAs (PEM) whose client certificates TLS accepts: those of the trust bundle and others."""
-        return b"".join(each.certificate for each in admitted(self._snapshot.authorities))
+        return b"".join(each.certificate for each in admitted(self.snapshot.authorities))
 
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
         """Raises the errors of `LocalIssuer.issue`, and UnavailableError while this replica lacks the key."""
@@ -95,7 +91,7 @@ class RotatingIssuer(Issuer, ListSigner):
     @property
     def current(self) -> LocalIssuer:
         """Return the issuing CA with its key. Raises UnavailableError while this replica lacks the key."""
-        snapshot = self._snapshot
+        snapshot = self.snapshot
         one = snapshot.issuing
         if one is None or one.id not in snapshot.keys:
             raise UnavailableError(f"the key of the CA that issues, {one.id if one else 'none'}, is not on this replica")
@@ -103,10 +99,10 @@ class RotatingIssuer(Issuer, ListSigner):
 
     @property
     def authorities(self) -> Sequence[str]:
-        return tuple(each.signer for each in self._snapshot.authorities if each.id in self._snapshot.keys)
+        return tuple(each.signer for each in self.snapshot.authorities if each.id in self.snapshot.keys)
 
     def sign_list(self, authority: str, content: pki.RevocationList) -> bytes:
-        for each in self._snapshot.authorities:
-            if each.signer == authority and each.id in self._snapshot.keys:
-                return self._snapshot.keys[each.id].sign_list(authority, content)
+        for each in self.snapshot.authorities:
+            if each.signer == authority and each.id in self.snapshot.keys:
+                return self.snapshot.keys[each.id].sign_list(authority, content)
         raise NotFoundError(f'the hub has no CA "{authority}"')

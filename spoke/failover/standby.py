@@ -59,12 +59,8 @@ class Standby:
         self._post: StandbyContext | None = None
         self._stirred = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
-        self._hubs: Mapping[HubId, ListedHub] = MappingProxyType({})
+        self.hubs: Mapping[HubId, ListedHub] = MappingProxyType({})
         self._claims: dict[HubId, int] = {}
-
-    @property
-    def hubs(self) -> Mapping[HubId, ListedHub]:
-        return self._hubs
 
     @property
     def epoch(self) -> int:
@@ -138,8 +134,8 @@ class Standby:
 
     def _show(self) -> None:
         hubs = {hub: registration.record.hub for hub, (registration, _) in self._running.items()}
-        if hubs != self._hubs:
-            self._hubs = MappingProxyType(hubs)
+        if hubs != self.hubs:
+            self.hubs = MappingProxyType(hubs)
             for changed in tuple(self._listeners):
                 changed()
 
