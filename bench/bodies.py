@@ -82,12 +82,15 @@ def _yaml() -> Iterator[tuple[str, str, bool]]:
 
 
 def _event(content: bytes) -> bytes:
-    meta = b"\x0a\x02v1\x12\x05Event"
-    return protobuf.MAGIC + b"\x0a" + bytes([len(meta)]) + meta + b"\x12" + _varint(len(content)) + content
+    return protobuf.MAGIC + protobuf_part(1, protobuf_part(1, b"v1") + protobuf_part(2, b"Event")) + protobuf_part(2, content)
 
 
-def _varint(value: int) -> bytes:
-    return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + _varint(value >> 7)
+def protobuf_part(number: int, content: bytes) -> bytes:
+    """A field with its length."""
+    length, left = b"", len(content)
+    while left > 0x7F:
+        length, left = length + bytes([left & 0x7F | 0x80]), left >> 7
+    return bytes([number << 3 | 2]) + length + bytes([left]) + content
 
 
 async def read(media: str, body: bytes) -> bool:

@@ -21,6 +21,7 @@ import yaml
 from grpc import StatusCode, aio
 
 from bench.agents import bootstrap, register_many
+from bench.bodies import JSON, PROTOBUF, YAML, protobuf_part
 from bench.stage import Stage
 from hub.grpc_door.errors import REASON
 from machinery.apiserver.write import patches, protobuf
@@ -31,7 +32,6 @@ from machinery.wire.session.v1 import session_pb2 as session
 from tests.checks import PYTHON
 from tests.fakes.odd_messages import TEXTS, odd
 
-JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 MAPS = "/api/v1/namespaces/default/configmaps"
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 EXCHANGE = "/apis/login.open-cluster-management.io/v1alpha1/tokencredentialrequests"
@@ -174,16 +174,13 @@ def _operations(random: Random) -> Iterator[dict[str, Any]]:
 
 
 def _protobuf(document: dict[str, Any], random: Random) -> bytes:
-    meta = _part(1, document["apiVersion"].encode()) + _part(2, document["kind"].encode())
-    name = _part(1, b"fuzz")
-    return protobuf.MAGIC + _part(1, meta) + _part(2, _part(1, name) + _part(2, random.randbytes(random.randrange(40))))
-
-
-def _part(number: int, content: bytes) -> bytes:
-    length, left = b"", len(content)
-    while left > 0x7F:
-        length, left = length + bytes([left & 0x7F | 0x80]), left >> 7
-    return bytes([number << 3 | 2]) + length + bytes([left]) + content
+    meta = protobuf_part(1, document["apiVersion"].encode()) + protobuf_part(2, document["kind"].encode())
+    name = protobuf_part(1, b"fuzz")
+    return (
+        protobuf.MAGIC
+        + protobuf_part(1, meta)
+        + protobuf_part(2, protobuf_part(1, name) + protobuf_part(2, random.randbytes(random.randrange(40))))
+    )
 
 
 def token(random: Random) -> str:
