@@ -126,26 +126,18 @@ class AuditRule(_PolicyPart):
         return self
 
     def match(self, actor: Actor, attributes: Attributes) -> bool:
-        if self.users and actor.user not in self.users:
+        if (self.users and actor.user not in self.users) or (self.verbs and attributes.verb not in self.verbs):
             return False
         if self.groups and not any(group in self.groups for group in actor.groups):
             return False
-        if self.verbs and attributes.verb not in self.verbs:
-            return False
         if self.resources or self.namespaces:
-            return self._matches_resource(attributes)
-        return not self.paths or self._matches_path(attributes)
-
-    def _matches_resource(self, attributes: Attributes) -> bool:
-        if not attributes.resource or (self.namespaces and attributes.namespace not in self.namespaces):
-            return False
-        return not self.resources or any(resources.match(attributes) for resources in self.resources)
-
-    def _matches_path(self, attributes: Attributes) -> bool:
-        return not attributes.resource and any(
-            path in ("*", attributes.path) or (path.endswith("*") and attributes.path.startswith(path[:-1]))
-            for path in self.paths
-        )
+            if not attributes.resource or (self.namespaces and attributes.namespace not in self.namespaces):
+                return False
+            return not self.resources or any(resources.match(attributes) for resources in self.resources)
+        if not self.paths:
+            return True
+        asked = "" if attributes.resource else attributes.path
+        return any(path == asked or (path.endswith("*") and asked.startswith(path[:-1])) for path in self.paths if asked)
 
 
 @dataclass(frozen=True, slots=True)

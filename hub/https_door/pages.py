@@ -16,7 +16,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from hub.api.hubreplicas import USUAL_LOG_LEVEL, LogLevelOrder
+from hub.api.hubreplicas import USUAL_LOG_LEVEL
 from hub.ports import Store
 from hub.ports.identities import ListSigner
 from hub.registry import certificates
@@ -147,13 +147,10 @@ class LogLevel:
                 order = None
             case _:
                 raise MethodNotAllowedError("GET returns the level, PUT orders one, DELETE cancels the order")
-        return await value_answer(request, self._document(order), ResponseForm())
-
-    def _document(self, order: LogLevelOrder | None) -> dict[str, str]:
         document = {"level": self._verbosity.level, "started": self._verbosity.started, "replica": self._replica}
         if order is not None:
             document |= {"ordered": order.level, "until": format_time(order.until), "by": order.by}
-        return document
+        return await value_answer(request, document, ResponseForm())
 
 
 def _parse_order(body: bytes) -> tuple[str, timedelta]:

@@ -44,12 +44,17 @@ class AtomicDirectory(CredentialDirectory):
         Raises InvalidError, and changes nothing, for a key that no secret can have, and for a directory with only files of
         other programs. Raises OSError if the directory cannot be written; the earlier contents then stay.
         """
-        _check(contents)
+        for key in contents:
+            if not _KEY.fullmatch(key) or key == "." or key.startswith("..") or len(key) > _LONGEST_KEY:
+                raise InvalidError(f'"{key[:80]}" cannot be a file of a credential directory')
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._claim()
         if self.read() != contents or not (self._path / DATA).is_symlink():
             self._publish(contents)
-        self._link(contents)
+        for key in contents:
+            target = f"{DATA}/{key}"
+            if not (self._path / key).is_symlink() or str((self._path / key).readlink()) != target:
+                self._swap(Path(key), target)
         self._sweep(contents)
 
     def read(self) -> Mapping[str, bytes]:
@@ -85,12 +90,6 @@ class AtomicDirectory(CredentialDirectory):
             raise
         sync(self._path)
 
-    def _link(self, contents: Mapping[str, bytes]) -> None:
-        for key in contents:
-            target = f"{DATA}/{key}"
-            if not (self._path / key).is_symlink() or str((self._path / key).readlink()) != target:
-                self._swap(Path(key), target)
-
     def _swap(self, name: Path, target: str) -> None:
         staged = self._path / _STAGED
         staged.unlink(missing_ok=True)
@@ -106,12 +105,6 @@ class AtomicDirectory(CredentialDirectory):
                     entry.unlink(missing_ok=True)
             elif entry.is_dir() and entry.name.startswith("..") and entry.name != current:
                 shutil.rmtree(entry, ignore_errors=True)
-
-
-def _check(contents: Mapping[str, bytes]) -> None:
-    for key in contents:
-        if not _KEY.fullmatch(key) or key == "." or key.startswith("..") or len(key) > _LONGEST_KEY:
-            raise InvalidError(f'"{key[:80]}" cannot be a file of a credential directory')
 
 
 MIRROR_RETRY = timedelta(minutes=1)

@@ -104,19 +104,15 @@ class ClusterInfoReviewer(Reviewer):
         self._is_public = is_public
 
     async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
-        asked = attributes
+        asked, record = attributes, caller_record_of(actor.holder)
         is_info = (asked.verb, asked.group, asked.resource, asked.subresource) == ("get", "", CONFIG_MAPS.resource, "")
-        if is_info and Key(asked.namespace, asked.name) == CLUSTER_INFO and (self._is_public or _joins(actor)):
+        joins = record is not None and record.purpose is Purpose.BOOTSTRAP
+        if is_info and Key(asked.namespace, asked.name) == CLUSTER_INFO and (self._is_public or joins):
             return ALLOWED
         return await self._own.authorize(actor, asked)
 
     async def rules(self, actor: Actor, namespace: str) -> HeldRules:
         return await self._own.rules(actor, namespace)
-
-
-def _joins(actor: Actor) -> bool:
-    record = caller_record_of(actor.holder)
-    return record is not None and record.purpose is Purpose.BOOTSTRAP
 
 
 def _check_stored(key: Key) -> None:
