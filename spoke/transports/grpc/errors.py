@@ -5,20 +5,7 @@ from datetime import timedelta
 import grpc
 from grpc import aio
 
-from machinery.errors import (
-    BY_REASON,
-    AlreadyExistsError,
-    ConflictError,
-    DeadlineError,
-    DenialCause,
-    ForbiddenError,
-    InvalidError,
-    MusterError,
-    NotFoundError,
-    TooManyRequestsError,
-    UnauthorizedError,
-    UnavailableError,
-)
+from machinery import errors
 from spoke.domain.next_step import SessionLoss, loss_of
 from spoke.ports.hub import HubLostError, SessionEpochError
 
@@ -29,16 +16,16 @@ PUSHBACK = "grpc-retry-pushback-ms"
 STALE = "StaleEpoch"
 EPOCH = "epoch"
 
-_BY_CODE: dict[grpc.StatusCode, type[MusterError]] = {
-    grpc.StatusCode.UNAUTHENTICATED: UnauthorizedError,
-    grpc.StatusCode.PERMISSION_DENIED: ForbiddenError,
-    grpc.StatusCode.NOT_FOUND: NotFoundError,
-    grpc.StatusCode.ALREADY_EXISTS: AlreadyExistsError,
-    grpc.StatusCode.ABORTED: ConflictError,
-    grpc.StatusCode.INVALID_ARGUMENT: InvalidError,
-    grpc.StatusCode.FAILED_PRECONDITION: InvalidError,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: TooManyRequestsError,
-    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineError,
+_BY_CODE: dict[grpc.StatusCode, type[errors.MusterError]] = {
+    grpc.StatusCode.UNAUTHENTICATED: errors.UnauthorizedError,
+    grpc.StatusCode.PERMISSION_DENIED: errors.ForbiddenError,
+    grpc.StatusCode.NOT_FOUND: errors.NotFoundError,
+    grpc.StatusCode.ALREADY_EXISTS: errors.AlreadyExistsError,
+    grpc.StatusCode.ABORTED: errors.ConflictError,
+    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidError,
+    grpc.StatusCode.FAILED_PRECONDITION: errors.InvalidError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.TooManyRequestsError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineError,
 }
 _LOSSES = {
     grpc.StatusCode.UNAUTHENTICATED: SessionLoss.UNAUTHENTICATED,
@@ -52,14 +39,14 @@ _LOSSES = {
 }
 
 
-def to_error(error: aio.AioRpcError) -> MusterError:
+def to_error(error: aio.AioRpcError) -> errors.MusterError:
     """The error that the hub returned.
 
     A status that is not in the tables means that the hub cannot answer now: CANCELLED not caused by us, INTERNAL, UNKNOWN.
     """
     trailing = error.trailing_metadata()
     reason = str(trailing.get(REASON, "")) if trailing is not None else ""
-    kind = BY_REASON.get(reason) or _BY_CODE.get(error.code(), UnavailableError)
+    kind = errors.BY_REASON.get(reason) or _BY_CODE.get(error.code(), errors.UnavailableError)
     message, cause = error.details() or error.code().name, _denial_cause(trailing)
     return kind(message, retry_after=_pushback(trailing), causes=cause.because(message) if cause is not None else ())
 
@@ -81,10 +68,10 @@ def lost_error(error: aio.AioRpcError) -> HubLostError:
     return HubLostError(error.details() or error.code().name, loss, retry_after=pushback)
 
 
-def _denial_cause(trailing: aio.Metadata | None) -> DenialCause | None:
+def _denial_cause(trailing: aio.Metadata | None) -> errors.DenialCause | None:
     """The cause of a denial that the hub reports in addition to the reason; None: missing or unknown to this version."""
     said = str(trailing.get(CAUSE, "")) if trailing is not None else ""
-    return next((each for each in DenialCause if each.value == said), None)
+    return next((each for each in errors.DenialCause if each.value == said), None)
 
 
 def _pushback(trailing: aio.Metadata | None) -> timedelta | None:
