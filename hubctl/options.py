@@ -28,16 +28,20 @@ class Duration(click.ParamType[timedelta]):
             self.fail(str(error), param, ctx)
 
 
+def text_option(*words: str) -> Decorator:
+    """An option with a text, which is empty unless given: its names, placeholder and help."""
+    *names, metavar, text = words
+    return click.option(*names, default="", metavar=metavar, help=text)
+
+
 DURATION = Duration()
-SELECTOR = click.option("-l", "--selector", default="", metavar="SELECTOR", help="Select objects by labels.")
-FIELDS = click.option("--field-selector", default="", metavar="SELECTOR", help="Select objects by fields.")
+SELECTOR = text_option("-l", "--selector", "SELECTOR", "Select objects by labels.")
+FIELDS = text_option("--field-selector", "SELECTOR", "Select objects by fields.")
 EVERYTHING = click.option("--all", "everything", is_flag=True, help="Select all objects of the kind.")
 FILES = click.option(
     "-f", "--filename", "files", multiple=True, metavar="FILE", help="Select objects by manifests or `-o name` lines; -: stdin."
 )
-NAMESPACE = click.option(
-    "-n", "--namespace", default="", metavar="CLUSTER", help="For add-ons and leases: the namespace of the cluster."
-)
+NAMESPACE = text_option("-n", "--namespace", "CLUSTER", "For add-ons and leases: the namespace of the cluster.")
 DRY_RUN = click.option(
     "--dry-run",
     is_flag=False,

@@ -10,7 +10,7 @@ from hubctl.client.connection import chosen_client, connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import AUTHORITIES, post_action
 from hubctl.errors import CommandError
-from hubctl.options import DURATION
+from hubctl.options import DURATION, text_option
 from hubctl.output.printers import show_all
 
 POLL_SECONDS = 2.0
@@ -59,7 +59,7 @@ def status(client: ApiClient) -> None:
 @click.option(
     "--compromised", is_flag=True, help="The CA key may be compromised: remove the CA at once, and reject all its certificates."
 )
-@click.option("--ca", "name", default="", metavar="ID", help="With --compromised: id of the CA. Default: the issuing CA.")
+@text_option("--ca", "name", "ID", "With --compromised: id of the CA. Default: the issuing CA.")
 @click.option(
     "--within",
     type=DURATION,

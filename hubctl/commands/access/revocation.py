@@ -15,7 +15,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS, CREDENTIALS, REVOCATIONS
 from hubctl.errors import CommandError
-from hubctl.options import CHANGE, DRY_RUN, with_options
+from hubctl.options import CHANGE, DRY_RUN, text_option, with_options
 from hubctl.output.formats import CRL_FORMATS
 from hubctl.output.tables import print_lines
 
@@ -30,7 +30,7 @@ _REASON = with_options(
         show_default=True,
         help="Reason in the certificate revocation list (RFC 5280).",
     ),
-    click.option("--message", "-m", default="", metavar="TEXT", help="Human-readable reason."),
+    text_option("--message", "-m", "TEXT", "Human-readable reason."),
 )
 
 

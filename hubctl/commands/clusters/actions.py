@@ -18,7 +18,7 @@ from hubctl.client.http import ApiClient
 from hubctl.client.pages import items
 from hubctl.client.resources import CLUSTERS, FLEET, REPLICAS, post_action
 from hubctl.errors import TIMED_OUT, CommandError, closest
-from hubctl.options import CHANGE, DURATION, EVERYTHING, FIELDS, FILES, SELECTOR, with_options
+from hubctl.options import CHANGE, DURATION, EVERYTHING, FIELDS, FILES, SELECTOR, text_option, with_options
 from machinery.durations import format_duration
 
 
@@ -36,9 +36,7 @@ def move() -> None:
 
 @move.command("cluster")
 @click.argument("names", nargs=-1, metavar="NAME...", shell_complete=names_of("clusters"))
-@click.option(
-    "--to", default="", metavar="HUB", help="Name, id (or a prefix of it) or URL of the hub, as the agent reports it."
-)
+@text_option("--to", "HUB", "Name, id (or a prefix of it) or URL of the hub, as the agent reports it.")
 @click.option("--cancel", is_flag=True, help="Cancel a pending move.")
 @with_options(*SELECTION, *CHANGE)
 @connected

@@ -12,16 +12,14 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import ADDON_DEFINITIONS, ADDONS, CLUSTERS
 from hubctl.errors import CommandError
-from hubctl.options import CHANGE, read_key_values, with_options
+from hubctl.options import CHANGE, read_key_values, text_option, with_options
 
 V1ALPHA1 = ADDONS.group_version.replace("v1beta1", "v1alpha1")
 """The API version whose spec has the install namespace."""
 DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
 
 
-_CHOICE = with_options(
-    click.option("--clusters", default="", metavar="NAME,NAME", help="Names of the clusters."), *SELECTION, *CHANGE
-)
+_CHOICE = with_options(text_option("--clusters", "NAME,NAME", "Names of the clusters."), *SELECTION, *CHANGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +60,7 @@ def addon() -> None:
 @addon.command("enable")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @_CHOICE
-@click.option(
-    "--install-namespace",
-    default="",
-    metavar="NAMESPACE",
-    help=f"Namespace of the add-on in the clusters.  [default: {DEFAULT_NAMESPACE}]",
-)
+@text_option("--install-namespace", "NAMESPACE", f"Namespace of the add-on in the clusters.  [default: {DEFAULT_NAMESPACE}]")
 @click.option(
     "--annotate", "annotations", multiple=True, metavar="KEY=VALUE", help="Annotation of the add-on. May be repeated."
 )

@@ -12,7 +12,7 @@ from hubctl.client.resources import CREDENTIALS
 from hubctl.commands.clusters.credential_options import check_endpoints, credential_spec, grpc_address, https_address
 from hubctl.errors import CommandError
 from hubctl.files import OVERWRITE, output_file, single_user
-from hubctl.options import with_options
+from hubctl.options import text_option, with_options
 from machinery.product import NAME
 
 FILE = click.Path(dir_okay=False)
@@ -27,9 +27,7 @@ ENDPOINTS = with_options(
         metavar="HOST:PORT",
         help="gRPC address at which the cluster reaches the hub. Default: the advertised address.",
     ),
-    click.option(
-        "--expires", default="", metavar="DURATION", help="Validity of the bootstrap credential. Default: set by the hub (1h)."
-    ),
+    text_option("--expires", "DURATION", "Validity of the bootstrap credential. Default: set by the hub (1h)."),
 )
 """The options of `endpoints_of`, and the validity of the credential."""
 
@@ -47,7 +45,7 @@ def create() -> None:
 
 
 @create.command("bootstrap-kubeconfig")
-@click.option("--cluster", default="", metavar="NAME", help="The only cluster name that may register with it.")
+@text_option("--cluster", "NAME", "The only cluster name that may register with it.")
 @click.option(
     "--cluster-pattern",
     "patterns",
@@ -55,7 +53,7 @@ def create() -> None:
     metavar="GLOB",
     help="Glob of cluster names that may register (* and ?). May be repeated.",
 )
-@click.option("--cluster-set", default="", metavar="SET", help="ManagedClusterSet to which clusters are added.")
+@text_option("--cluster-set", "SET", "ManagedClusterSet to which clusters are added.")
 @click.option("-o", "--output", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="The file to write.")
 @ENDPOINTS
 @click.option(
@@ -66,18 +64,11 @@ def create() -> None:
     help="Number of agents that may get a certificate with it. A retry of the same agent does not count.",
 )
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label of the clusters. May be repeated.")
-@click.option(
-    "--attest-issuer",
-    default="",
-    metavar="URL",
-    help="Issuer (`iss`) of the token with which a cluster must attest its identity.",
-)
+@text_option("--attest-issuer", "URL", "Issuer (`iss`) of the token with which a cluster must attest its identity.")
 @click.option("--attest-keys", metavar="FILE", type=FILE, help="Keys of the issuer (JWKS), if the hub cannot fetch them.")
 @click.option("--attest-ca", metavar="FILE", type=FILE, help="CA of the issuer's URL (PEM), if it is private.")
-@click.option("--attest-audience", default="", metavar="NAME", help="Audience of the token. Default: urn:uuid:<the hub's id>.")
-@click.option(
-    "--attest-subject", default="", metavar="GLOB", help="Subject of the token: system:serviceaccount:NAMESPACE:NAME."
-)
+@text_option("--attest-audience", "NAME", "Audience of the token. Default: urn:uuid:<the hub's id>.")
+@text_option("--attest-subject", "GLOB", "Subject of the token: system:serviceaccount:NAMESPACE:NAME.")
 @OVERWRITE
 @click.option("--token", is_flag=True, help="Write a bearer token instead of a certificate, for OCM's agent.")
 @click.option("--allow-loopback", is_flag=True, help="Allow addresses that are reachable only from this machine.")

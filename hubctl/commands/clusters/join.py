@@ -16,6 +16,7 @@ from hubctl.commands.clusters.credential_options import credential_spec
 from hubctl.commands.objects.apply import apply_manifests
 from hubctl.errors import CommandError
 from hubctl.files import OVERWRITE, output_file
+from hubctl.options import text_option
 from machinery.product import version
 
 MANIFESTS = Path(__file__).with_name("agent.yaml")
@@ -39,7 +40,7 @@ FILE = click.Path(dir_okay=False)
 @click.option("--apply", "at", metavar="KUBECONFIG", type=FILE, help="Apply the manifests to the cluster of this kubeconfig.")
 @click.option("--apply-context", metavar="NAME", help="Context of the kubeconfig. Default: the current context.")
 @ENDPOINTS
-@click.option("--cluster-set", default="", metavar="SET", help="ManagedClusterSet to which the cluster is added.")
+@text_option("--cluster-set", "SET", "ManagedClusterSet to which the cluster is added.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label of the cluster. May be repeated.")
 @click.option("--allow-loopback", is_flag=True, help="Allow addresses that are reachable only from this machine.")
 @connected

@@ -11,7 +11,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import Catalogue
 from hubctl.errors import CommandError
-from hubctl.options import DRY_RUN
+from hubctl.options import DRY_RUN, text_option
 
 APPLY_PATCH = "application/apply-patch+yaml"
 MANAGER = "hubctl"
@@ -28,7 +28,7 @@ MANAGER = "hubctl"
     help="File, directory, or - for standard input.",
 )
 @click.option("-R", "--recursive", is_flag=True, help="Include subdirectories.")
-@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Namespace of objects that specify none.")
+@text_option("-n", "--namespace", "CLUSTER", "Namespace of objects that specify none.")
 @click.option("--force-conflicts", is_flag=True, help="Take ownership of fields that other field managers own.")
 @click.option(
     "--field-manager", default=MANAGER, show_default=True, metavar="NAME", help="Field manager that owns the applied fields."

@@ -12,6 +12,7 @@ from hubctl.client.http import ApiClient
 from hubctl.client.pages import join_pages, pages
 from hubctl.client.resources import AUDIT, Catalogue
 from hubctl.errors import CommandError
+from hubctl.options import text_option
 from hubctl.output.formats import OutputFormat, output_option
 from hubctl.output.printers import Printer, PrintOptions, print_document, printer_of
 from hubctl.output.tables import Layout, cell_text, print_lines
@@ -24,16 +25,10 @@ TYPICAL_ROW = (("", "Warning", "ManagedClusterUnavailable", "managedcluster/" + 
 
 
 @click.command()
-@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Only Events in the namespace of one cluster.")
+@text_option("-n", "--namespace", "CLUSTER", "Only Events in the namespace of one cluster.")
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Events of all namespaces; this is the default.")
-@click.option(
-    "--for",
-    "about",
-    default="",
-    metavar="KIND/NAME",
-    help="Only Events about one object, such as cluster/edge1 or csr/edge1-x7k2p.",
-)
-@click.option("--types", default="", metavar="TYPE,TYPE", help="Only Events of these types: Normal or Warning.")
+@text_option("--for", "about", "KIND/NAME", "Only Events about one object, such as cluster/edge1 or csr/edge1-x7k2p.")
+@text_option("--types", "TYPE,TYPE", "Only Events of these types: Normal or Warning.")
 @click.option("-w", "--watch", is_flag=True, help="Then show new Events until interrupted, also across restarts of the hub.")
 @click.option("-o", "--output", type=click.Choice(("json", "yaml")), help="Output format.")
 @connected
@@ -130,18 +125,15 @@ WIDE_COLUMNS = ("Name", "Age")
 
 
 @click.command()
-@click.option("--user", default="", metavar="NAME", help="Only requests of this authenticated user (before impersonation).")
-@click.option(
-    "--verb",
-    default="",
-    metavar="VERB",
-    help="Only requests with this verb: create, update, patch, delete, deletecollection, get, connect, ...",
+@text_option("--user", "NAME", "Only requests of this authenticated user (before impersonation).")
+@text_option(
+    "--verb", "VERB", "Only requests with this verb: create, update, patch, delete, deletecollection, get, connect, ..."
 )
-@click.option("--resource", default="", metavar="PLURAL", help="Only requests for this resource, such as managedclusters.")
-@click.option("--name", default="", metavar="NAME", help="Only requests for the object of this name.")
-@click.option("-n", "--namespace", default="", metavar="NAMESPACE", help="Only requests for objects in this namespace.")
+@text_option("--resource", "PLURAL", "Only requests for this resource, such as managedclusters.")
+@text_option("--name", "NAME", "Only requests for the object of this name.")
+@text_option("-n", "--namespace", "NAMESPACE", "Only requests for objects in this namespace.")
 @click.option("--since", default="24h", show_default=True, metavar="TIME", help="Start: a duration before now, or a time.")
-@click.option("--until", default="", metavar="TIME", help="End, in the same form. Default: now.")
+@text_option("--until", "TIME", "End, in the same form. Default: now.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Maximum number of records; the newest are shown.")
 @output_option()
 @connected

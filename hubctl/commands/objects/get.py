@@ -14,7 +14,7 @@ from hubctl.client.http import TABLE, ApiClient
 from hubctl.client.pages import join_pages, pages
 from hubctl.client.resources import CLUSTERS, Catalogue
 from hubctl.errors import CommandError
-from hubctl.options import moment, with_options
+from hubctl.options import moment, text_option, with_options
 from hubctl.output.formats import CRL_FORMATS, OutputFormat, output_option
 from hubctl.output.printers import Printer, PrintOptions, items_of, printer_of
 
@@ -28,24 +28,17 @@ CRL_WORDS = ("crl", "crls", "revocation-lists")
 FORMAT_OPTIONS = with_options(
     output_option(*CRL_FORMATS, note="Output format (clusters are wide by default):"),
     click.option("--no-headers", is_flag=True, help="Omit the column headers."),
-    click.option("-L", "--label-columns", default="", metavar="LABEL,...", help="Add a column for each of these labels."),
+    text_option("-L", "--label-columns", "LABEL,...", "Add a column for each of these labels."),
     click.option("--show-labels", is_flag=True, help="Show all labels in the last column."),
     click.option("--show-kind", is_flag=True, help="Show names with their kind."),
 )
 SELECTION_OPTIONS = with_options(
-    click.option("-l", "--selector", default="", metavar="SELECTOR", help="Labels, as in 'env in (prod,dev),!edge'."),
-    click.option("--field-selector", default="", metavar="SELECTOR", help="Fields, as in 'status.available!=True'."),
+    text_option("-l", "--selector", "SELECTOR", "Labels, as in 'env in (prod,dev),!edge'."),
+    text_option("--field-selector", "SELECTOR", "Fields, as in 'status.available!=True'."),
     where_option(help="For clusters: a condition, such as 'version < 1.30 && available != \"True\"' (see below)."),
-    click.option(
-        "-n", "--namespace", default="", metavar="CLUSTER", help="For add-ons, leases and events: the namespace of one cluster."
-    ),
+    text_option("-n", "--namespace", "CLUSTER", "For add-ons, leases and events: the namespace of one cluster."),
     click.option("-A", "--all-namespaces", is_flag=True, help="In the namespaces of all clusters (the default)."),
-    click.option(
-        "--at",
-        default="",
-        metavar="TIME",
-        help="Show the past state at a time such as 2026-11-01T12:00Z, or a duration ago, such as 2h.",
-    ),
+    text_option("--at", "TIME", "Show the past state at a time such as 2026-11-01T12:00Z, or a duration ago, such as 2h."),
     fields_option(
         "--sort-by",
         help="For clusters: sort keys, such as '-memory,name'; '-' sorts descending. Groups: their words, or 'count'.",

@@ -15,7 +15,7 @@ from hubctl.client.http import ApiClient
 from hubctl.client.pages import items
 from hubctl.client.resources import Catalogue, ResourceKind
 from hubctl.errors import CommandError
-from hubctl.options import moment
+from hubctl.options import moment, text_option
 from hubctl.output.printers import Printer, print_document
 from hubctl.output.tables import Layout, print_lines, printable, table
 from machinery.meta.differences import differences, readable
@@ -35,9 +35,9 @@ SECONDS = len("2026-11-01T12:00:00")
 
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="[KIND] NAME")
-@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="For an add-on: the namespace of the cluster.")
-@click.option("--since", default="", metavar="TIME", help="Only changes after this time, or newer than a duration such as 2d.")
-@click.option("--until", default="", metavar="TIME", help="Only changes before this time.")
+@text_option("-n", "--namespace", "CLUSTER", "For an add-on: the namespace of the cluster.")
+@text_option("--since", "TIME", "Only changes after this time, or newer than a duration such as 2d.")
+@text_option("--until", "TIME", "Only changes before this time.")
 @click.option(
     "--limit", default=100, show_default=True, type=click.IntRange(1), help="Maximum number of changes; the newest are shown."
 )
@@ -182,9 +182,9 @@ SAME, DIFFERENT, DIFF_FAILED = 0, 1, 2
     "--from", "since", required=True, metavar="TIME", help="Start: a time, a duration before now such as 2d, or a revision."
 )
 @click.option("--to", "until", default="now", show_default=True, metavar="TIME", help="End, in the same form.")
-@click.option("-l", "--selector", default="", metavar="SELECTOR", help="Only objects that have, or had, these labels.")
+@text_option("-l", "--selector", "SELECTOR", "Only objects that have, or had, these labels.")
 @where_option(help="Only clusters for which the condition is, or was, true.")
-@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="For add-ons: the namespace of one cluster.")
+@text_option("-n", "--namespace", "CLUSTER", "For add-ons: the namespace of one cluster.")
 @click.option(
     "-o",
     "--output",

@@ -11,6 +11,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import TABLE, ApiClient
 from hubctl.client.pages import join_pages, pages
 from hubctl.client.resources import CLUSTERS, REPLICAS
+from hubctl.options import text_option
 from hubctl.output.printers import print_document
 from hubctl.output.tables import cell_text, print_lines, table
 
@@ -37,7 +38,7 @@ def top() -> None:
 
 @top.command("clusters")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
-@click.option("-l", "--selector", default="", metavar="SELECTOR", help="Clusters with these labels.")
+@text_option("-l", "--selector", "SELECTOR", "Clusters with these labels.")
 @where_option(help="Only clusters that meet the condition, as in `hubctl get clusters`.")
 @click.option(
     "--sort-by",
