@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, CommandError, closest
+from hubctl.errors import DONE, FAILED, INTERRUPTED, CommandError, UsageError, closest
 from hubctl.options import IMPERSONATION, with_options
 from machinery.product import version
 from machinery.runtime.closed_pipe import ignore_closed_pipe
@@ -158,7 +158,7 @@ def _check_text(arguments: Sequence[str]) -> None:
     """Raises CommandError for arguments that are not UTF-8, which no output and no request could contain."""
     for place, argument in enumerate(arguments, 1):
         if not argument.isascii() and any("\ud800" <= letter <= "\udfff" for letter in argument):
-            raise CommandError(f"argument {place} is not text in UTF-8", code=MISUSED)
+            raise UsageError(f"argument {place} is not text in UTF-8")
 
 
 def _called(arguments: Sequence[str] | None, name: str) -> object:

@@ -20,6 +20,13 @@ class CommandError(Exception):
         self.code = (NOT_FOUND if reason == "NotFound" else FAILED) if code is None else code
 
 
+class UsageError(CommandError):
+    """Wrong usage, or an unusable kubeconfig."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence, code=MISUSED)
+
+
 class ConnectionLostError(CommandError):
     """The hub is unreachable or the connection broke; a watch retries."""
 
@@ -51,4 +58,4 @@ def usage_errors() -> Iterator[None]:
     try:
         yield
     except InvalidError as error:
-        raise CommandError(error.message, code=MISUSED) from None
+        raise UsageError(error.message) from None

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from hubctl.errors import MISUSED, CommandError
+from hubctl.errors import CommandError, UsageError
 
 
 def read_text(name: str | Path) -> str:
@@ -17,9 +17,9 @@ def read_text(name: str | Path) -> str:
     try:
         return Path(name).read_text()
     except OSError as error:
-        raise CommandError(f"{name} cannot be read: {error.strerror or error}", code=MISUSED) from None
+        raise UsageError(f"{name} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise CommandError(f"{name} cannot be read: it is not UTF-8 text", code=MISUSED) from None
+        raise UsageError(f"{name} cannot be read: it is not UTF-8 text") from None
 
 
 def as_yaml(document: Mapping[str, Any], *, apart: bool = False) -> str:
@@ -58,9 +58,9 @@ def output_file(name: str, is_own: Callable[[list[Any]], bool], *, overwrite: bo
     """
     path = Path(name).resolve()
     if path.exists() and not path.is_file():
-        raise CommandError(f"{name} is not a regular file", code=2)
+        raise UsageError(f"{name} is not a regular file")
     if path.exists() and not overwrite and not is_own(_documents(path)):
-        raise CommandError(f"{name} already exists with other content: name another file, or set --overwrite", code=2)
+        raise UsageError(f"{name} already exists with other content: name another file, or set --overwrite")
     return private_file(path)
 
 

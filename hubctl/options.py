@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from hubctl.errors import CommandError
+from hubctl.errors import UsageError
 from machinery.durations import parse_duration
 from machinery.meta.timestamps import format_micro_time
 
@@ -78,7 +78,7 @@ def read_key_values(option: str, noun: str, texts: Iterable[str]) -> dict[str, s
     for text in texts:
         key, equals, pairs[key] = text.partition("=")
         if not key or not equals:
-            raise CommandError(f'{option} "{text}" is not valid for a {noun}: write KEY=VALUE', code=2)
+            raise UsageError(f'{option} "{text}" is not valid for a {noun}: write KEY=VALUE')
     return pairs
 
 
@@ -100,4 +100,4 @@ def moment(text: str) -> str:
     try:
         return format_micro_time(datetime.fromisoformat(text).astimezone(UTC))
     except (ValueError, OverflowError):
-        raise CommandError(f'"{text}" is not a time: {TIME_FORMS}', code=2) from None
+        raise UsageError(f'"{text}" is not a time: {TIME_FORMS}') from None

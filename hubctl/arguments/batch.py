@@ -13,7 +13,7 @@ import click
 from hubctl.arguments.selection import Selection
 from hubctl.arguments.targets import ObjectReference
 from hubctl.client.http import ApiClient
-from hubctl.errors import FAILED, MISUSED, UNREACHABLE, CommandError, ConnectionLostError
+from hubctl.errors import FAILED, UNREACHABLE, CommandError, ConnectionLostError, UsageError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -57,7 +57,7 @@ def confirm(selection: Selection, chosen: Mapping[str, Any], order: str, *, is_d
         if not click.confirm("Continue?", err=True):
             raise CommandError("nothing was changed")
     elif is_required:
-        raise CommandError(f"this would {order} {selection}. Add --yes, or --dry-run=server to try it", code=MISUSED)
+        raise UsageError(f"this would {order} {selection}. Add --yes, or --dry-run=server to try it")
 
 
 def run_each(

@@ -10,7 +10,7 @@ from hubctl.arguments.targets import ObjectReference, Target, TargetScope, locat
 from hubctl.client.http import JSON, PARTIAL, ApiClient
 from hubctl.client.pages import items
 from hubctl.client.resources import Catalogue, ResourceKind
-from hubctl.errors import MISUSED, CommandError
+from hubctl.errors import CommandError, UsageError
 from hubctl.options import EVERYTHING, FIELDS, FILES, SELECTOR
 
 WHERE = where_option(help="Select clusters by a condition (`hubctl get --help`).")
@@ -51,11 +51,11 @@ def select_objects(
     """
     scope, files, catalogue = TargetScope.of(chosen), chosen.get("files") or (), Catalogue(client)
     if files and (words or scope.selects):
-        raise CommandError("give names, or --filename, or --selector, --where or --all: one of them", code=MISUSED)
+        raise UsageError("give names, or --filename, or --selector, --where or --all: one of them")
     if files:
         found = tuple(dict.fromkeys(_read_objects(catalogue, files, scope.namespace, kind)))
         if not found:
-            raise CommandError(f"there is no object in {', '.join(files)}", code=MISUSED)
+            raise UsageError(f"there is no object in {', '.join(files)}")
         return Selection(found, is_named="-" not in files)
     targets = read_targets(catalogue, words) if kind is None else [Target(kind, tuple(_name(kind, word) for word in words))]
     chosen_ones: list[ObjectReference] = []
@@ -67,7 +67,7 @@ def select_objects(
             chosen_ones += _list_objects(client, target.resource, scope, JSON if whole else PARTIAL)
         else:
             ways = "names, a --selector, --all, or --filename" if "files" in chosen else "names, a --selector, or --all"
-            raise CommandError(f"specify {target.resource.words[0]}: {ways}", code=MISUSED)
+            raise UsageError(f"specify {target.resource.words[0]}: {ways}")
     return Selection(tuple(dict.fromkeys(chosen_ones)), is_named=not scope.selects)
 
 
@@ -94,7 +94,7 @@ def _read_objects(
         for manifest in read_manifests(source, text):
             one = located(catalogue, manifest, namespace)
             if kind is not None and one.resource.plural != kind.plural:
-                raise CommandError(f"{source}: {one} is not a {kind.noun}", code=MISUSED)
+                raise UsageError(f"{source}: {one} is not a {kind.noun}")
             yield one
 
 
@@ -103,10 +103,10 @@ def _named(catalogue: Catalogue, source: str, line: str, namespace: str, kind: R
         return ObjectReference(kind, _name(kind, line))
     word, slash, name = line.partition("/")
     if not slash:
-        raise CommandError(f'{source}: the line "{line}" is not KIND/NAME', code=MISUSED)
+        raise UsageError(f'{source}: the line "{line}" is not KIND/NAME')
     resource = catalogue.named(word)
     if resource.namespaced and not namespace:
-        raise CommandError(f'{source}: {resource.noun} "{name}" lacks its namespace: give -n CLUSTER', code=MISUSED)
+        raise UsageError(f'{source}: {resource.noun} "{name}" lacks its namespace: give -n CLUSTER')
     return ObjectReference(resource, name, namespace if resource.namespaced else "")
 
 
@@ -114,5 +114,5 @@ def _name(kind: ResourceKind, word: str) -> str:
     """The name in NAME or KIND/NAME. Raises CommandError for another kind."""
     before, slash, name = word.partition("/")
     if slash and before.lower().partition(".")[0] not in kind.words:
-        raise CommandError(f'"{word}" is not a {kind.noun}', code=MISUSED)
+        raise UsageError(f'"{word}" is not a {kind.noun}')
     return name if slash else word

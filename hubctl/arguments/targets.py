@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hubctl.client.resources import Catalogue, ResourceKind
-from hubctl.errors import CommandError
+from hubctl.errors import UsageError
 from hubctl.files import read_text
 
 
@@ -46,11 +46,11 @@ class TargetScope:
     def check(self, target: Target) -> None:
         """Raises CommandError for names together with selectors, and for a name without its namespace."""
         if target.names and self.selects:
-            raise CommandError("give names, or --selector, --field-selector, --where or --all, not both", code=2)
+            raise UsageError("give names, or --selector, --field-selector, --where or --all, not both")
         if target.names and target.resource.namespaced and not self.namespace:
             noun = target.resource.noun
             article = "an" if noun[:1] in "aeiou" else "a"
-            raise CommandError(f"{article} {noun} has a namespace: give -n CLUSTER", code=2)
+            raise UsageError(f"{article} {noun} has a namespace: give -n CLUSTER")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +74,20 @@ class ObjectReference:
 def read_targets(catalogue: Catalogue, words: Sequence[str]) -> list[Target]:
     """Parse kinds and names. Raises CommandError."""
     if not words:
-        raise CommandError("specify a kind, such as `clusters`, or KIND/NAME", code=2)
+        raise UsageError("specify a kind, such as `clusters`, or KIND/NAME")
     if "/" in words[0]:
         named: dict[ResourceKind, dict[str, None]] = {}
         for word in words:
             kind, slash, name = word.partition("/")
             if not (kind and slash and name) or "/" in name:
-                raise CommandError(f'"{word}" is not KIND/NAME, unlike the words before it', code=2)
+                raise UsageError(f'"{word}" is not KIND/NAME, unlike the words before it')
             named.setdefault(catalogue.named(kind), {})[name] = None
         return [Target(resource, tuple(names)) for resource, names in named.items()]
     if any("/" in word for word in words):
-        raise CommandError("write KIND NAME... or KIND/NAME..., not both", code=2)
+        raise UsageError("write KIND NAME... or KIND/NAME..., not both")
     kinds = [word for word in words[0].split(",") if word]
     if len(kinds) > 1 and len(words) > 1:
-        raise CommandError("names cannot follow several kinds: write KIND/NAME for each", code=2)
+        raise UsageError("names cannot follow several kinds: write KIND/NAME for each")
     return [Target(catalogue.named(kind), tuple(dict.fromkeys(words[1:]))) for kind in kinds]
 
 
@@ -109,7 +109,7 @@ def read_manifests(source: str, text: str) -> list[Manifest]:
     try:
         documents = bounded_yaml.load_all(text)
     except bounded_yaml.YamlError as error:
-        raise CommandError(f"{source} is not YAML: {error}", code=2) from None
+        raise UsageError(f"{source} is not YAML: {error}") from None
     return [each for document in documents if document is not None for each in _checked(source, document)]
 
 
@@ -119,9 +119,9 @@ def located(catalogue: Catalogue, manifest: Mapping[str, Any], namespace: str) -
     resource = catalogue.of_kind(manifest["apiVersion"], manifest["kind"])
     own = str(metadata.get("namespace") or "")
     if own and namespace and own != namespace and resource.namespaced:
-        raise CommandError(f'{resource.noun} "{metadata["name"]}" has the namespace {own}, and -n is {namespace}', code=2)
+        raise UsageError(f'{resource.noun} "{metadata["name"]}" has the namespace {own}, and -n is {namespace}')
     if resource.namespaced and not (own or namespace):
-        raise CommandError(f'{resource.noun} "{metadata["name"]}" lacks its namespace: give -n CLUSTER', code=2)
+        raise UsageError(f'{resource.noun} "{metadata["name"]}" lacks its namespace: give -n CLUSTER')
     return ObjectReference(resource, str(metadata["name"]), (own or namespace) if resource.namespaced else "")
 
 
@@ -131,13 +131,13 @@ def _sources(name: str, *, recursive: bool) -> list[str]:
     inside = Path(name).rglob("*") if recursive else Path(name).glob("*")
     found = sorted(each for each in inside if each.suffix in ENDINGS and each.is_file())
     if not found:
-        raise CommandError(f"{name} has no file that ends in {', '.join(ENDINGS)}", code=2)
+        raise UsageError(f"{name} has no file that ends in {', '.join(ENDINGS)}")
     return [str(each) for each in found]
 
 
 def _checked(source: str, document: Any) -> Iterator[Manifest]:
     if not isinstance(document, dict):
-        raise CommandError(f"{source}: an object is not a mapping", code=2)
+        raise UsageError(f"{source}: an object is not a mapping")
     if isinstance(document.get("items"), list) and str(document.get("kind")).endswith("List"):
         for item in document["items"]:
             yield from _checked(source, item)
@@ -147,5 +147,5 @@ def _checked(source: str, document: Any) -> Iterator[Manifest]:
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         missing.append("metadata.name")
     if missing:
-        raise CommandError(f"{source}: an object lacks {' and '.join(missing)}", code=2)
+        raise UsageError(f"{source}: an object lacks {' and '.join(missing)}")
     yield document

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from hubctl.errors import MISUSED, CommandError, ConnectionLostError
+from hubctl.errors import CommandError, ConnectionLostError, UsageError
 from machinery.client.exec_credential import (
     EXEC_INFO,
     ExecCluster,
@@ -82,7 +82,7 @@ class TokenFileIdentity(UserIdentity):
         except (OSError, UnicodeDecodeError) as error:
             if not known:
                 why = (error.strerror if isinstance(error, OSError) else "") or "it is not text"
-                raise CommandError(f"{where} cannot be read: {why}", code=2) from None
+                raise UsageError(f"{where} cannot be read: {why}") from None
         except CommandError:
             if not known:  # it may be incomplete at this moment
                 raise
@@ -129,7 +129,7 @@ class PluginIdentity(UserIdentity):
 def identity_of(found: Kubeconfig, *, prompts: bool = True) -> UserIdentity:
     """The user of a kubeconfig. Raises CommandError for one that hubctl does not support."""
     if found.unusable:
-        raise CommandError(f'user "{found.user}" of kubeconfig {found.source} {found.unusable}', code=2)
+        raise UsageError(f'user "{found.user}" of kubeconfig {found.source} {found.unusable}')
     token = found.token or BearerToken()
     if token.file is not None:
         return TokenFileIdentity(found, token.file)
@@ -143,23 +143,19 @@ def identity_of(found: Kubeconfig, *, prompts: bool = True) -> UserIdentity:
 def impersonation_headers(chosen: Impersonation) -> list[tuple[str, bytes]]:
     """The headers for an identity that requests run as. Raises CommandError for one that the hub cannot be sent."""
     if not chosen.user and (chosen.groups or chosen.uid or chosen.extra):
-        raise CommandError(
-            "a group, a UID and extra fields are acted as only together with a user: give --as USER", code=MISUSED
-        )
+        raise UsageError("a group, a UID and extra fields are acted as only together with a user: give --as USER")
     named = (("User", chosen.user), ("Uid", chosen.uid))
     extra = ((f"Extra-{quote(key, safe='')}", value) for key, values in chosen.extra.items() for value in values)
     found = [*(each for each in named if each[1]), *(("Group", group) for group in chosen.groups), *extra]
     if not all(value and value.isprintable() for _, value in found):
-        raise CommandError("a name to act as is empty, or has characters that are not printable", code=MISUSED)
+        raise UsageError("a name to act as is empty, or has characters that are not printable")
     return [(f"Impersonate-{name}", value.encode()) for name, value in found]
 
 
 def checked(token: str, where: str) -> str:
     """The token, if it is valid in a request header. Raises CommandError without any part of the token."""
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise CommandError(
-            f"{where} is not a token: it is empty, or contains spaces or characters that are not printable ASCII", code=2
-        )
+        raise UsageError(f"{where} is not a token: it is empty, or contains spaces or characters that are not printable ASCII")
     return token
 
 
@@ -193,7 +189,7 @@ def run_plugin(found: Kubeconfig, plugin: ExecUser, *, prompts: bool = True) -> 
     is_relative = os.sep in plugin.command and not Path(plugin.command).is_absolute()
     path = shutil.which(str(Path(found.source).absolute().parent / plugin.command) if is_relative else plugin.command)
     if path is None:
-        raise CommandError(f"{called} cannot be found: {hint or 'install it, or put it on the PATH'}", code=2)
+        raise UsageError(f"{called} cannot be found: {hint or 'install it, or put it on the PATH'}")
     timeout = PLUGIN_TIMEOUT if prompts else COMPLETION_TIMEOUT
     try:
         done = subprocess.run(  # noqa: S603 - the program that the user's kubeconfig names
@@ -209,7 +205,7 @@ def run_plugin(found: Kubeconfig, plugin: ExecUser, *, prompts: bool = True) -> 
         raise CommandError(f"{called} did not finish within {timeout:g} s") from None
     except (OSError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else "") or "invalid arguments or environment"
-        raise CommandError(f"{called} cannot be run ({why})", code=2) from None
+        raise UsageError(f"{called} cannot be run ({why})") from None
     if done.returncode != 0:
         raise CommandError(f"{called} failed with exit code {done.returncode}: {hint or 'its messages are above'}")
     try:

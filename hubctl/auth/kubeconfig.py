@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from hubctl.errors import MISUSED, CommandError, usage_errors
+from hubctl.errors import CommandError, UsageError, usage_errors
 from hubctl.files import as_yaml, private_file
 from machinery.runtime.directory import PRIVATE_DIRECTORY, default_data_dir
 
@@ -52,10 +52,9 @@ class KubeconfigFiles:
         for path in (admin_kubeconfig(), *files.paths):
             if path.exists():
                 return cls((path,), is_default=True)
-        raise CommandError(
+        raise UsageError(
             f"no kubeconfig at {admin_kubeconfig()}, where a hub on this machine writes it, or at {files.source}. "
-            "Give --kubeconfig FILE or set HUBCTL_KUBECONFIG",
-            code=MISUSED,
+            "Give --kubeconfig FILE or set HUBCTL_KUBECONFIG"
         )
 
     @classmethod
@@ -85,7 +84,7 @@ class KubeconfigFiles:
 
         if context and context not in self.contexts:
             known = ", ".join(self.contexts) or "none"
-            raise CommandError(f'kubeconfig {self.source} has no context "{context}": it has {known}', code=2)
+            raise UsageError(f'kubeconfig {self.source} has no context "{context}": it has {known}')
         with usage_errors():
             if len(self.present) == 1:
                 return read_kubeconfig(self.present[0], context=context)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
-from hubctl.errors import CommandError
+from hubctl.errors import CommandError, UsageError
 from machinery.client.proxy import https_proxy_for
 
 REQUEST_TIMEOUT = 15.0
@@ -46,7 +46,7 @@ class OidcIssuer:
         try:
             self._context = ssl.create_default_context(cafile=ca_file)
         except (OSError, ssl.SSLError):
-            raise CommandError(f"--oidc-ca {ca_file} cannot be read: expected CAs in PEM", code=2) from None
+            raise UsageError(f"--oidc-ca {ca_file} cannot be read: expected CAs in PEM") from None
         self._configuration: Mapping[str, Any] = {}
 
     def by_client_credentials(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class OidcIssuer:
 
     def _request(self, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
         if not url.startswith("https://"):
-            raise CommandError(f"the issuer {url} is not an https:// URL", code=2)
+            raise UsageError(f"the issuer {url} is not an https:// URL")
         request = urllib.request.Request(url, body, {"Accept": "application/json", **(headers or {})})  # noqa: S310 - https alone
         proxy = https_proxy_for(url, os.environ)
         handlers = (urllib.request.ProxyHandler({"https": proxy} if proxy else {}), _NoRedirects())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hubctl.errors import CommandError
+from hubctl.errors import CommandError, UsageError
 from hubctl.files import private_file
 from hubctl.options import with_options
 from machinery.product import NAME
@@ -149,9 +149,9 @@ def source_of(chosen: Mapping[str, Any], *, is_stored: bool = False) -> TokenSou
     """The token source of the options. Raises CommandError unless there is exactly one."""
     file, issuer = chosen["token_file"], chosen["oidc_issuer"]
     if sum((bool(file), bool(issuer), is_stored)) != 1:
-        raise CommandError("choose one source of the token: --token-file, --token-stdin or --oidc-issuer", code=2)
+        raise UsageError("choose one source of the token: --token-file, --token-stdin or --oidc-issuer")
     if issuer and not chosen["oidc_client_id"]:
-        raise CommandError("--oidc-issuer needs --oidc-client-id", code=2)
+        raise UsageError("--oidc-issuer needs --oidc-client-id")
     if not issuer:
         return TokenSource(file=_absolute(file), is_stored=is_stored)
     return TokenSource(

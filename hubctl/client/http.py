@@ -17,7 +17,7 @@ import click
 from hubctl.auth.identity import RequestCredentials, identity_of, impersonation_headers
 from hubctl.client.errors import ErrorTranslator, document_of
 from hubctl.client.transport import HubHTTPSConnection, proxy_of
-from hubctl.errors import CommandError, RejectedCredentialError
+from hubctl.errors import CommandError, RejectedCredentialError, UsageError
 from machinery.client.kubeconfig import Credential, Kubeconfig
 from machinery.errors import InvalidError
 from machinery.product import GROUP_SUFFIX, suffixed
@@ -274,7 +274,7 @@ class ApiClient:
             try:
                 context = client_context(self._kubeconfig.cluster.certificate_authority, chain, key)
             except InvalidError as error:
-                raise CommandError(f"kubeconfig {self._kubeconfig.source}: {error.message}", code=2) from None
+                raise UsageError(f"kubeconfig {self._kubeconfig.source}: {error.message}") from None
             self._tls = credential, context
         return self._tls[1]
 

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hubctl.client.http import JSON, ApiClient
-from hubctl.errors import CommandError, closest
+from hubctl.errors import CommandError, UsageError, closest
 from machinery.product import GROUP_SUFFIX
 
 CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
@@ -157,7 +157,7 @@ class Catalogue:
             return replace(known, group_version=self._client.served_version(known.group_version))
         found = next((served.resource for served in self.served if served.answers_to(word.lower())), None)
         if found is None:
-            raise CommandError(f'there is no kind "{word}"{self._meant(word)}', code=2)
+            raise UsageError(f'there is no kind "{word}"{self._meant(word)}')
         return found
 
     def of_kind(self, api_version: str, kind: str) -> ResourceKind:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hubctl.auth.token_sources import CERTIFICATE, LoginCache, TokenSource
 from hubctl.client.http import ApiClient
-from hubctl.errors import CommandError
+from hubctl.errors import CommandError, UsageError
 from machinery.client.exec_credential import ExecCluster, ExecCredential, ExecUser
 from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig
 from machinery.meta.timestamps import parse_time
@@ -28,7 +28,7 @@ def checked_authenticator(text: str) -> str:
     """The text `jwt/NAME`, `webhook/NAME` or `serviceaccount`. Raises CommandError with the valid forms."""
     word, slash, name = text.partition("/")
     if word not in KINDS or bool(name) != (word != "serviceaccount") or bool(slash) != bool(name):
-        raise CommandError(f'"{text}" is not an authenticator: write jwt/NAME, webhook/NAME or serviceaccount', code=2)
+        raise UsageError(f'"{text}" is not an authenticator: write jwt/NAME, webhook/NAME or serviceaccount')
     return text
 
 

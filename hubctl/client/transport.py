@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from hubctl.errors import MISUSED, CommandError
+from hubctl.errors import UsageError
 from machinery.client.kubeconfig import ClusterEntry
 from machinery.client.proxy import FORM, HTTPS_PORT, https_proxy_for, parse_proxy, shown_proxy
 
@@ -36,7 +36,7 @@ def proxy_of(entry: ClusterEntry, source: str, environment: Mapping[str, str]) -
         return None
     parts = parse_proxy(url, ("http",))
     if parts is None:
-        raise CommandError(f"{where}: hubctl does not support this proxy: write {FORM}", code=MISUSED)
+        raise UsageError(f"{where}: hubctl does not support this proxy: write {FORM}")
     return HttpProxy(parts, where)
 
 

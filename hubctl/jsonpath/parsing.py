@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hubctl.errors import CommandError
+from hubctl.errors import CommandError, UsageError
 from hubctl.jsonpath import evaluation
 
 SKIPPED = " @$"
@@ -31,7 +31,7 @@ def parse_path(text: str) -> evaluation.Path:
     """Parse one expression, with or without braces and first dot: `metadata.name`, `{.metadata.name}`. Raises CommandError."""
     found = RELAXED.fullmatch(text)
     if found is None:
-        raise CommandError(f'"{text}" is not a path: write it as .metadata.name or {{.metadata.name}}', code=2)
+        raise UsageError(f'"{text}" is not a path: write it as .metadata.name or {{.metadata.name}}')
     inner = found[1] or found[2]
     return parse_action(inner if inner.startswith("[") else f".{inner}")
 
@@ -196,4 +196,4 @@ def _entries(inside: str, text: str) -> evaluation.Step:
 
 
 def _wrong(text: str, why: str) -> CommandError:
-    return CommandError(f"the jsonpath {text!r} cannot be read: {why}", code=2)
+    return UsageError(f"the jsonpath {text!r} cannot be read: {why}")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hubctl.errors import CommandError
+from hubctl.errors import UsageError
 from hubctl.jsonpath import Path, find, parse_path, text_of
 
 FORMULA = re.compile(r"[\t\r\n]|\s*[=+@\uff1d\uff0b\uff20\uff0d]|\s*-(?!(?:\d+\.?\d*|\.\d+)\Z)")
@@ -40,7 +40,7 @@ def columns_of(spec: str) -> tuple[CustomColumn, ...]:
     pairs = [part.partition(":")[::2] for part in spec.split(",")]
     wrong = [title for title, path in pairs if not (title and path)]
     if wrong:
-        raise CommandError(f'"{wrong[0]}" is not a column: write TITLE:.path, as in NAME:.metadata.name', code=2)
+        raise UsageError(f'"{wrong[0]}" is not a column: write TITLE:.path, as in NAME:.metadata.name')
     return tuple(CustomColumn(title, parse_path(path)) for title, path in pairs)
 
 
@@ -49,5 +49,5 @@ def columns_in(text: str) -> tuple[CustomColumn, ...]:
     lines: Sequence[str] = [*text.splitlines(), "", ""]
     titles, paths = lines[0].split(), lines[1].split()
     if not titles or len(titles) != len(paths):
-        raise CommandError("a file of columns has a line of titles and below it a line with a path for each", code=2)
+        raise UsageError("a file of columns has a line of titles and below it a line with a path for each")
     return tuple(CustomColumn(title, parse_path(path)) for title, path in zip(titles, paths, strict=True))

@@ -17,7 +17,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS, CREDENTIALS, REQUESTS
 from hubctl.commands.access.approval import decisions_of, put_decision, requests_of
-from hubctl.errors import MISUSED, CommandError
+from hubctl.errors import CommandError, UsageError
 from hubctl.options import CHANGE, with_options
 from hubctl.output.tables import printable
 from machinery.durations import format_duration, human_duration
@@ -67,7 +67,7 @@ def accept(
       hubctl accept edge1 --agent bcdfg
     """
     if agent is not None and (rebuilt or len(names) != 1):
-        raise CommandError("give --agent with one NAME, and without --rebuilt", code=MISUSED)
+        raise UsageError("give --agent with one NAME, and without --rebuilt")
 
     def act(one: ObjectReference) -> str:
         lines = []

@@ -9,7 +9,7 @@ import click
 from hubctl.client.connection import chosen_client, connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import AUTHORITIES, post_action
-from hubctl.errors import CommandError
+from hubctl.errors import CommandError, UsageError
 from hubctl.options import DURATION, text_option
 from hubctl.output.printers import show_all
 
@@ -90,7 +90,7 @@ def rotate(client: ApiClient, *, wait: bool, compromised: bool, name: str, withi
         _retire_compromised(client, one, round(within.total_seconds()), confirmed=yes)
     else:
         if name:
-            raise CommandError("--ca needs --compromised", code=2)
+            raise UsageError("--ca needs --compromised")
         _post(client, one, "rotate")
         click.echo(f"the rotation of the CA {one} has started: see `hubctl ca status`")
     if wait:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from hubctl.auth.kubeconfig import Document, KubeconfigFiles, context_names, edit_kubeconfig, option_of
-from hubctl.errors import CommandError
+from hubctl.errors import CommandError, UsageError
 from hubctl.output.formats import OutputFormat, output_option
 from hubctl.output.tables import print_lines, table
 
@@ -142,10 +142,10 @@ def set_context(files: KubeconfigFiles, name: str | None, *, current: bool, **ch
       hubctl config set-context --current --user ann
     """
     if bool(name) == current:
-        raise CommandError("give a NAME or --current", code=2)
+        raise UsageError("give a NAME or --current")
     chosen = name or files.current
     if not chosen:
-        raise CommandError("no context is the current one", code=2)
+        raise UsageError("no context is the current one")
     is_new = chosen not in files.contexts
 
     def changed(entry: Document) -> Document:
@@ -174,7 +174,7 @@ def rename_context(files: KubeconfigFiles, name: str, new: str) -> None:
     """
     _check_known(files, name)
     if new in files.contexts:
-        raise CommandError(f'there is a context "{new}" already', code=2)
+        raise UsageError(f'there is a context "{new}" already')
     is_current = files.current == name
     _edit_contexts(
         files, name, lambda contexts: [{**each, "name": new} if each.get("name") == name else each for each in contexts]
@@ -228,7 +228,7 @@ def view(files: KubeconfigFiles, output: OutputFormat, *, minify: bool, raw: boo
         parts = {part: [entry for entry in document[part] if entry["name"] == only] for part, only in wanted.items()}
         document = {**document, **parts, "current-context": name}
     if output.is_table and output.given:
-        raise CommandError("a kubeconfig cannot be shown as a table: use -o yaml, json or jsonpath=...", code=2)
+        raise UsageError("a kubeconfig cannot be shown as a table: use -o yaml, json or jsonpath=...")
     form = output if output.given else OutputFormat("yaml", given=True)
     options = PrintOptions(ResourceKind((), "v1", "configs", "Config", "kubeconfig"), form)
     if not raw:

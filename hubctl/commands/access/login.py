@@ -31,7 +31,7 @@ from hubctl.auth.token_sources import (
     source_options,
 )
 from hubctl.client.token_exchange import LoginKey, checked_authenticator, exchange_token, load_credential, plugin_of
-from hubctl.errors import MISUSED, CommandError, usage_errors
+from hubctl.errors import CommandError, UsageError, usage_errors
 from hubctl.files import output_file, single_user
 from hubctl.options import with_options
 from machinery.client.exec_credential import EXEC_INFO, ExecCluster, ExecUser, read_exec_info, written_credential
@@ -86,14 +86,13 @@ def credential(authenticator: str, group_suffix: str, **chosen: Any) -> None:
             provideClusterInfo: true
     """
     if bool(chosen["server"]) != bool(chosen["certificate_authority"]):
-        raise CommandError("--server and --certificate-authority belong together", code=2)
+        raise UsageError("--server and --certificate-authority belong together")
     if chosen["server"]:
         cluster = ExecCluster(chosen["server"], authority_in(chosen["certificate_authority"]))
     elif not os.environ.get(EXEC_INFO):
-        raise CommandError(
+        raise UsageError(
             f"kubectl calls this plug-in with the cluster in {EXEC_INFO}: run `hubctl login` to write a kubeconfig, or give "
-            "--server and --certificate-authority",
-            code=2,
+            "--server and --certificate-authority"
         )
     else:
         with usage_errors():
@@ -113,7 +112,7 @@ def authority_in(path: str) -> bytes:
     try:
         return Path(path).expanduser().read_bytes()
     except OSError as error:
-        raise CommandError(f"--certificate-authority {path} cannot be read: {error.strerror or error}", code=2) from None
+        raise UsageError(f"--certificate-authority {path} cannot be read: {error.strerror or error}") from None
 
 
 @click.command("login")
@@ -164,9 +163,7 @@ def login(context: click.Context, /, authenticator: str, output: str | None, **c
     path, overwrite = files.for_new_entries, chosen["overwrite"]
     if own_file is None:
         if path.resolve() == admin_kubeconfig().resolve():
-            raise CommandError(
-                f"a hub overwrites {path} when it starts: give another --kubeconfig FILE, or -o FILE", code=MISUSED
-            )
+            raise UsageError(f"a hub overwrites {path} when it starts: give another --kubeconfig FILE, or -o FILE")
         cluster = {"clusters": _entries(entry, plugin, "")["clusters"]}
         _with_entries(files.merged if has_content(path) else {}, cluster, path, overwrite=overwrite)
     cache = known.cache(*source.flags())
@@ -221,7 +218,7 @@ def _with_entries(document: Document, new: Mapping[str, Document], path: Path, *
             is_same = present == entry[kind]
         if not is_same and not overwrite:
             ways = "choose another name for the hub with --name, or replace the entry with --overwrite"
-            raise CommandError(f'{path} already has another {kind} "{entry["name"]}": {ways}', code=MISUSED)
+            raise UsageError(f'{path} already has another {kind} "{entry["name"]}": {ways}')
         if not is_same:
             document = {**document, section: [entry if each is found else each for each in entries]}
     return document
@@ -262,7 +259,7 @@ def login_of(found: Kubeconfig) -> tuple[LoginKey, TokenSource]:
     """Parse the login in a kubeconfig of `hubctl login`. Raises CommandError."""
     arguments = found.plugin.arguments if found.plugin is not None else ()
     if "credential" not in arguments:
-        raise CommandError(f'context "{found.context}" of kubeconfig {found.source} is not of `hubctl login`', code=2)
+        raise UsageError(f'context "{found.context}" of kubeconfig {found.source} is not of `hubctl login`')
     chosen = credential.make_context("credential", [*arguments[arguments.index("credential") + 1 :]]).params
     known = LoginKey(exec_cluster(found.cluster), checked_authenticator(chosen["authenticator"]), chosen["group_suffix"])
     return known, source_of(chosen, is_stored=chosen["token_kept"])
@@ -274,9 +271,9 @@ def _cluster(context: click.Context, server: str | None, authority: str | None) 
         files = KubeconfigFiles.chosen(option_of(context, "kubeconfig"))
         return files.read(option_of(context, "context_name")).cluster
     if not server.startswith("https://"):
-        raise CommandError(f'--server "{server}" is not an address: write https://HOST:PORT', code=2)
+        raise UsageError(f'--server "{server}" is not an address: write https://HOST:PORT')
     if not authority:
-        raise CommandError("--server needs --certificate-authority: the CA by which the hub is verified", code=2)
+        raise UsageError("--server needs --certificate-authority: the CA by which the hub is verified")
     return ClusterEntry(urlsplit(server).hostname or NAME, server.rstrip("/"), authority_in(authority))
 
 

@@ -14,7 +14,7 @@ from hubctl.arguments.targets import ObjectReference
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS, CREDENTIALS, REVOCATIONS
-from hubctl.errors import CommandError
+from hubctl.errors import CommandError, UsageError
 from hubctl.options import CHANGE, DRY_RUN, text_option, with_options
 from hubctl.output.formats import CRL_FORMATS
 from hubctl.output.tables import print_lines
@@ -107,9 +107,7 @@ def serial(client: ApiClient, serial: str, **chosen: Any) -> None:
     """
     plain = serial.replace(":", "").lower().removeprefix("0x").lstrip("0")
     if not plain or set(plain) - set("0123456789abcdef"):
-        raise CommandError(
-            f'"{serial}" is not a serial number: write it in hex, as `openssl x509 -noout -serial` prints it', code=2
-        )
+        raise UsageError(f'"{serial}" is not a serial number: write it in hex, as `openssl x509 -noout -serial` prints it')
     click.echo(_revoke(client, {"serial": plain}, chosen))
 
 
@@ -161,13 +159,13 @@ def show_lists(client: ApiClient, name: str | None, form: str | None) -> None:
     """Print the lists of all CAs, or of the CA whose id begins with `name`. Raises CommandError."""
     form = form or "text"
     if form not in CRL_FORMATS:
-        raise CommandError(f"the formats of a revocation list are {', '.join(CRL_FORMATS)}", code=2)
+        raise UsageError(f"the formats of a revocation list are {', '.join(CRL_FORMATS)}")
     lists = {str(entry["authority"]).rpartition("/")[2]: entry for entry in json.loads(client.raw(INDEX))["lists"]}
     found = [one for one in lists if one.startswith(name or "")]
     if not found:
         raise CommandError(f'the hub has no CA "{name}": {", ".join(lists)}')
     if form == "der" and len(found) > 1:
-        raise CommandError(f"-o der prints one list; choose the CA: {', '.join(found)}", code=2)
+        raise UsageError(f"-o der prints one list; choose the CA: {', '.join(found)}")
     for one in found:
         if form == "text":
             print_lines(_lines(lists[one], client.raw(lists[one]["der"])))

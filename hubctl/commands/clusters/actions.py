@@ -17,7 +17,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.pages import items
 from hubctl.client.resources import CLUSTERS, FLEET, REPLICAS, post_action
-from hubctl.errors import TIMED_OUT, CommandError, closest
+from hubctl.errors import TIMED_OUT, CommandError, UsageError, closest
 from hubctl.options import CHANGE, DURATION, EVERYTHING, FIELDS, FILES, SELECTOR, text_option, with_options
 from machinery.durations import format_duration
 
@@ -56,7 +56,7 @@ def move_cluster(client: ApiClient, names: tuple[str, ...], to: str, *, cancel: 
       hubctl move cluster edge1 --cancel
     """
     if bool(to) is cancel:
-        raise CommandError("give --to HUB, or --cancel", code=2)
+        raise UsageError("give --to HUB, or --cancel")
     spec = {"cancel": True} if cancel else {"to": to}
 
     def act(one: ObjectReference) -> str:

@@ -10,7 +10,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CREDENTIALS
 from hubctl.commands.clusters.credential_options import check_endpoints, credential_spec, grpc_address, https_address
-from hubctl.errors import CommandError
+from hubctl.errors import CommandError, UsageError
 from hubctl.files import OVERWRITE, output_file, single_user
 from hubctl.options import text_option, with_options
 from machinery.product import NAME
@@ -102,11 +102,9 @@ def bootstrap_kubeconfig(client: ApiClient, output: str, **chosen: Any) -> None:
     """
     spec = credential_spec(chosen)
     if not (spec.get("clusterName") or spec.get("clusterNames") or spec.get("clusterSet")):
-        raise CommandError(
-            "specify the clusters that may join: --cluster NAME, --cluster-pattern GLOB or --cluster-set SET", code=2
-        )
+        raise UsageError("specify the clusters that may join: --cluster NAME, --cluster-pattern GLOB or --cluster-set SET")
     if spec.get("clusterName") and chosen["patterns"]:
-        raise CommandError("give --cluster or --cluster-pattern, not both", code=2)
+        raise UsageError("give --cluster or --cluster-pattern, not both")
     endpoints = endpoints_of(chosen)
     with output_file(output, is_bootstrap, overwrite=chosen["overwrite"]) as file:
         content, until = create_kubeconfig(client, spec, endpoints, allow_loopback=chosen["allow_loopback"])

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from hubctl.errors import CommandError, usage_errors
+from hubctl.errors import CommandError, UsageError, usage_errors
 from hubctl.files import read_text
 from hubctl.options import read_key_values
 from machinery.durations import parse_duration
@@ -93,7 +93,7 @@ def credential_spec(chosen: Mapping[str, Any]) -> dict[str, Any]:
         cluster = cluster_name(chosen["cluster"]) if chosen["cluster"] else ""
     uses = chosen.get("uses", "1")
     if uses != "unlimited" and (not uses.isdecimal() or not 0 < int(uses) < 2**31):
-        raise CommandError(f'--uses "{uses}" is not a number: give 1 or more, or unlimited', code=2)
+        raise UsageError(f'--uses "{uses}" is not a number: give 1 or more, or unlimited')
     attestation = {
         "issuer": chosen.get("attest_issuer"),
         "keys": read_text(chosen["attest_keys"]) if chosen.get("attest_keys") else "",
@@ -102,7 +102,7 @@ def credential_spec(chosen: Mapping[str, Any]) -> dict[str, Any]:
         "subject": chosen.get("attest_subject"),
     }
     if any(attestation.values()) and not attestation["issuer"]:
-        raise CommandError("the other --attest options need --attest-issuer URL", code=2)
+        raise UsageError("the other --attest options need --attest-issuer URL")
     spec = {
         "token": chosen.get("token"),
         "clusterName": cluster,
@@ -125,7 +125,7 @@ def https_address(server: str | None) -> str:
     except ValueError:
         good = False
     if not good or parts.username or parts.query or parts.fragment:
-        raise CommandError(f'--server "{server}" is not an address: write https://HOST:PORT', code=2)
+        raise UsageError(f'--server "{server}" is not an address: write https://HOST:PORT')
     return server.rstrip("/")
 
 
@@ -135,7 +135,7 @@ def grpc_address(address: str | None) -> str:
     with suppress(ValueError):
         if all(split_host(address)):
             return address
-    raise CommandError(f'--grpc-server "{address}" is not an address: write HOST:PORT', code=2)
+    raise UsageError(f'--grpc-server "{address}" is not an address: write HOST:PORT')
 
 
 def _lifetime_seconds(text: str) -> int | None:
@@ -145,7 +145,7 @@ def _lifetime_seconds(text: str) -> int | None:
     try:
         lifetime = parse_duration(text)
     except ValueError as error:
-        raise CommandError(f"--expires {error}", code=2) from None
+        raise UsageError(f"--expires {error}") from None
     if lifetime < timedelta(seconds=1):
-        raise CommandError(f'--expires "{text}" is too short: give at least 1s', code=2)
+        raise UsageError(f'--expires "{text}" is too short: give at least 1s')
     return round(lifetime.total_seconds())

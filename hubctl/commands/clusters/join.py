@@ -14,7 +14,7 @@ from hubctl.client.http import ApiClient
 from hubctl.commands.clusters.create import ENDPOINTS, create_kubeconfig, endpoints_of
 from hubctl.commands.clusters.credential_options import credential_spec
 from hubctl.commands.objects.apply import apply_manifests
-from hubctl.errors import CommandError
+from hubctl.errors import CommandError, UsageError
 from hubctl.files import OVERWRITE, output_file
 from hubctl.options import text_option
 from machinery.product import version
@@ -62,7 +62,7 @@ def join(client: ApiClient, cluster: str, at: str | None, apply_context: str | N
     Then: hubctl accept edge1, unless a rule decides.
     """
     if at is not None and chosen["output"] is not None:
-        raise CommandError("give --apply or --output, not both", code=2)
+        raise UsageError("give --apply or --output, not both")
     # Fail for an unreachable cluster before a credential is created for it.
     target = _reachable_cluster(at, apply_context) if at is not None else None
     to_file = chosen["output"] not in (None, STANDARD_OUTPUT)

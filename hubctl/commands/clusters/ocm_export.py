@@ -8,7 +8,7 @@ from hubctl.arguments.completion import names_of
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.commands.clusters.ocm_inventory import read_inventory, with_namespaces
-from hubctl.errors import MISUSED, CommandError
+from hubctl.errors import UsageError
 from hubctl.files import OVERWRITE, as_yaml, output_file
 from hubctl.options import SELECTOR, with_options
 
@@ -34,7 +34,7 @@ def export(client: ApiClient, names: tuple[str, ...], output: str | None, *, to_
       hubctl export --to-ocm -l region=eu | kubectl --kubeconfig ocm.kubeconfig apply -f -
     """
     if not to_ocm:
-        raise CommandError("give --to-ocm, the only form there is", code=MISUSED)
+        raise UsageError("give --to-ocm, the only form there is")
     found = with_namespaces(read_inventory(client, names, chosen["selector"]))
     texts = [as_yaml(each.manifest, apart=True) for each in found]
     if output is None:

@@ -8,7 +8,7 @@ from hubctl.arguments.targets import Manifest
 from hubctl.client.http import ApiClient
 from hubctl.client.pages import items
 from hubctl.client.resources import ADDONS, BINDINGS, CLUSTER_LABEL, CLUSTERS, NAMESPACES, SETS, Catalogue, ResourceKind
-from hubctl.errors import MISUSED, CommandError
+from hubctl.errors import CommandError, UsageError
 from machinery.product import GROUP_SUFFIX
 
 ADDONS_BEFORE = replace(ADDONS, group_version=ADDONS.group_version.replace("v1beta1", "v1alpha1"))
@@ -88,7 +88,7 @@ def read_inventory(client: ApiClient, names: Sequence[str], selector: str) -> li
     every = (CLUSTERS, SETS, BINDINGS, ADDONS, ADDONS_BEFORE)
     known = [kind for kind in every if (client.served_version(kind.group_version), kind.plural) in served]
     if CLUSTERS not in known:
-        raise CommandError("its server does not serve ManagedClusters: is it the kubeconfig of a hub?", code=MISUSED)
+        raise UsageError("its server does not serve ManagedClusters: is it the kubeconfig of a hub?")
     kinds = [kind for kind in known[1:] if kind != ADDONS_BEFORE or ADDONS not in known]
     listed = [InventoryItem(CLUSTERS, each) for each in items(client, CLUSTERS.path, {"labelSelector": selector})]
     clusters = [each for each in listed if not names or each.name in names]

@@ -10,7 +10,7 @@ from hubctl.arguments.targets import Manifest, located, read_manifests, read_sou
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import Catalogue
-from hubctl.errors import CommandError
+from hubctl.errors import CommandError, UsageError
 from hubctl.options import DRY_RUN, text_option
 
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -52,7 +52,7 @@ def apply(client: ApiClient, files: tuple[str, ...], *, recursive: bool, namespa
     """
     manifests = [each for source in read_sources(files, recursive=recursive) for each in read_manifests(*source)]
     if not manifests:
-        raise CommandError("there is no object in it", code=2)
+        raise UsageError("there is no object in it")
     apply_manifests(client, manifests, namespace, manager=chosen["field_manager"], force=chosen["force_conflicts"])
 
 

@@ -13,7 +13,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import ADDONS, CLUSTERS
 from hubctl.commands.objects.wait import DELETED, time_left, wait_for
-from hubctl.errors import CommandError
+from hubctl.errors import CommandError, UsageError
 from hubctl.options import CHANGE, NAMESPACE, with_options
 
 FORCE_DELETION = "hub.open-cluster-management.io/force-deletion"
@@ -53,7 +53,7 @@ def delete(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     if chosen["files"]:  # as one removes what one has applied
         selection = replace(selection, objects=selection.objects[::-1])
     if chosen["force"] and any(one.resource.plural != CLUSTERS.plural for one in selection.objects):
-        raise CommandError("--force is only for clusters", code=2)
+        raise UsageError("--force is only for clusters")
     run_batch(selection, lambda one: _delete(client, one, chosen), chosen, "delete", is_destructive=True)
     if chosen["wait"] and not chosen["dry_run"]:
         left = time_left(chosen["timeout"])

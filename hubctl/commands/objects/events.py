@@ -11,7 +11,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.pages import join_pages, pages
 from hubctl.client.resources import AUDIT, Catalogue
-from hubctl.errors import CommandError
+from hubctl.errors import UsageError
 from hubctl.options import text_option
 from hubctl.output.formats import OutputFormat, output_option
 from hubctl.output.printers import Printer, PrintOptions, print_document, printer_of
@@ -46,7 +46,7 @@ def events(
       hubctl events --for cluster/edge1 -w
     """
     if everywhere and namespace:
-        raise CommandError("give -n or -A, not both", code=2)
+        raise UsageError("give -n or -A, not both")
     query = {"fieldSelector": _selector(client, about, types)}
     path = PATH.format(f"namespaces/{quote(namespace, safe='')}/" if namespace else "")
     answer = join_pages(pages(client, path, query))
@@ -65,11 +65,11 @@ def _selector(client: ApiClient, about: str, types: str) -> str:
     if about:
         word, slash, name = about.partition("/")
         if not slash or not name:
-            raise CommandError(f'--for "{about}" is not an object: write KIND/NAME, as in cluster/edge1', code=2)
+            raise UsageError(f'--for "{about}" is not an object: write KIND/NAME, as in cluster/edge1')
         terms += [f"involvedObject.kind={Catalogue(client).named(word).kind}", f"involvedObject.name={name}"]
     chosen = [each.strip().capitalize() for each in types.split(",") if each.strip()]
     if not {"Normal", "Warning"}.issuperset(chosen):
-        raise CommandError(f'--types "{types}": an Event is Normal or Warning', code=2)
+        raise UsageError(f'--types "{types}": an Event is Normal or Warning')
     terms += [f"type={chosen[0]}"] if len(set(chosen)) == 1 else []
     return ",".join(terms)
 
@@ -160,7 +160,7 @@ def _audit_selector(chosen: dict[str, str]) -> str:
     times = {name: _instant(name, chosen.pop(name)) for name in ("since", "until")}
     for name, value in chosen.items():
         if "," in value or "=" in value:
-            raise CommandError(f'--{name}: "{value}" cannot contain a comma or an equals sign', code=2)
+            raise UsageError(f'--{name}: "{value}" cannot contain a comma or an equals sign')
     return ",".join(f"{name}={value}" for name, value in (*chosen.items(), *times.items()) if value)
 
 
@@ -178,5 +178,5 @@ def _instant(name: str, text: str) -> str:
             instant = datetime.fromisoformat(text).astimezone(UTC)
         except ValueError:
             why = "is neither a duration such as 2h nor a time in ISO 8601"
-            raise CommandError(f'--{name}: "{text}" {why}', code=2) from None
+            raise UsageError(f'--{name}: "{text}" {why}') from None
     return format_micro_time(instant)

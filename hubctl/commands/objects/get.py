@@ -13,7 +13,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import TABLE, ApiClient
 from hubctl.client.pages import join_pages, pages
 from hubctl.client.resources import CLUSTERS, Catalogue
-from hubctl.errors import CommandError
+from hubctl.errors import UsageError
 from hubctl.options import moment, text_option, with_options
 from hubctl.output.formats import CRL_FORMATS, OutputFormat, output_option
 from hubctl.output.printers import Printer, PrintOptions, items_of, printer_of
@@ -121,13 +121,13 @@ def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     form: OutputFormat = chosen["output"]
     if words[0].lower() in CRL_WORDS:
         if chosen["watch"] or chosen["watch_only"]:
-            raise CommandError(f"{words[0]} cannot be watched: leave out -w", code=2)
+            raise UsageError(f"{words[0]} cannot be watched: leave out -w")
         from hubctl.commands.access.revocation import show_lists  # noqa: PLC0415 - start-up time
 
         show_lists(client, words[1] if len(words) > 1 else None, form.name if form.given else None)
         return
     if form.name in CRL_FORMATS:
-        raise CommandError(f"-o {form.name} is for revocation lists: hubctl get crl", code=2)
+        raise UsageError(f"-o {form.name} is for revocation lists: hubctl get crl")
     GetCommand(client, chosen).run(read_targets(Catalogue(client), words))
 
 
@@ -148,13 +148,13 @@ class GetCommand:
         self._form: OutputFormat = chosen["output"]
         self._watches = chosen["watch"] or chosen["watch_only"]
         if chosen["all_namespaces"] and chosen["namespace"]:
-            raise CommandError("give -n or -A, not both", code=2)
+            raise UsageError("give -n or -A, not both")
         if self._watches and chosen["limit"]:
-            raise CommandError("--limit cannot be used with -w", code=2)
+            raise UsageError("--limit cannot be used with -w")
         if self._watches and chosen["at"]:
-            raise CommandError("--at cannot be used with -w", code=2)
+            raise UsageError("--at cannot be used with -w")
         if chosen["events"] and not self._watches:
-            raise CommandError("--output-watch-events needs -w or --watch-only", code=2)
+            raise UsageError("--output-watch-events needs -w or --watch-only")
         self._query = {**TargetScope.of(chosen).query, "at": moment(chosen["at"])}
 
     def run(self, targets: list[Target]) -> None:
@@ -165,9 +165,9 @@ class GetCommand:
         for target in targets:
             TargetScope.of(self._chosen).check(target)
             if target.names and self._chosen["sort_by"]:
-                raise CommandError("give names, or --sort-by, not both", code=2)
+                raise UsageError("give names, or --sort-by, not both")
         if len(targets) > 1 and self._watches:
-            raise CommandError("only one kind can be watched", code=2)
+            raise UsageError("only one kind can be watched")
         if len(targets) > 1:
             self._show_kinds(targets)
         elif self._watches:
@@ -191,11 +191,11 @@ class GetCommand:
         """Print a row per group, or a single number."""
         chosen, resource, form = self._chosen, targets[0].resource, self._form
         if chosen["count"] and (chosen["group_by"] or chosen["sum"]):
-            raise CommandError("--count cannot be used with --group-by or --sum, which count too", code=2)
+            raise UsageError("--count cannot be used with --group-by or --sum, which count too")
         if len(targets) != 1 or targets[0].names or self._watches:
-            raise CommandError("--group-by, --sum and --count need a single kind, without names and -w", code=2)
+            raise UsageError("--group-by, --sum and --count need a single kind, without names and -w")
         if not chosen["group_by"] and (chosen["sort_by"] or chosen["limit"]):
-            raise CommandError("here --sort-by and --limit sort groups: they need --group-by", code=2)
+            raise UsageError("here --sort-by and --limit sort groups: they need --group-by")
         groups = {"groupBy": chosen["group_by"] or ALL, "sum": chosen["sum"], "sortBy": chosen["sort_by"]}
         path, limit = resource.within(chosen["namespace"]), str(chosen["limit"] or "")
         answer = self._client.get(path, accept=TABLE, **self._query, **groups, limit=limit)
@@ -211,7 +211,7 @@ class GetCommand:
             rows = [{**row, "cells": [NONE if cell is None else cell for cell in row["cells"]]} for row in rows]
         elif form.name not in ("json", "yaml"):
             why = "cannot show counts: use json, yaml or csv"
-            raise CommandError(f"-o {form.name} {why}", code=2)
+            raise UsageError(f"-o {form.name} {why}")
         printer_of(PrintOptions(replace(resource, namespaced=False), form)).first({**answer, "rows": rows})
 
     def _show_kinds(self, targets: list[Target]) -> None:
@@ -264,9 +264,9 @@ class GetCommand:
         """Print the objects, then every change. The hub sends changes unsorted."""
         printer = printer_of(self._print_options(target))
         if not target.resource.watchable:
-            raise CommandError(f"{target.resource.words[0]} cannot be watched: leave out -w", code=2)
+            raise UsageError(f"{target.resource.words[0]} cannot be watched: leave out -w")
         if len(target.names) > 1:
-            raise CommandError("only one name, or all objects, can be watched", code=2)
+            raise UsageError("only one name, or all objects, can be watched")
         from hubctl.output.watch import SessionFollower, follow  # noqa: PLC0415 - start-up time
 
         path = target.resource.within(self._chosen["namespace"])

@@ -14,7 +14,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.pages import items
 from hubctl.client.resources import Catalogue, ResourceKind
-from hubctl.errors import CommandError
+from hubctl.errors import CommandError, UsageError
 from hubctl.options import moment, text_option
 from hubctl.output.printers import Printer, print_document
 from hubctl.output.tables import Layout, print_lines, printable, table
@@ -62,17 +62,17 @@ def history(client: ApiClient, words: Sequence[str], namespace: str, **chosen: A
       hubctl history rule trusted -o yaml
     """
     if len(words) > 2:  # noqa: PLR2004 - a kind and a name
-        raise CommandError("give one name, or a kind and one name: hubctl history edge1", code=2)
+        raise UsageError("give one name, or a kind and one name: hubctl history edge1")
     kind, name = ("cluster", words[0]) if len(words) == 1 else words
     bounds = {name: moment(chosen[name]) for name in ("since", "until")}
     resource = Catalogue(client).named(kind)
     TargetScope(namespace).check(Target(resource, (name,)))
     if chosen["watch"] and chosen["output"] in ("json", "yaml"):
-        raise CommandError("-w shows a table: leave out -o, or give -o wide", code=2)
+        raise UsageError("-w shows a table: leave out -o, or give -o wide")
     if chosen["watch"] and not resource.watchable:
-        raise CommandError(f"{resource.words[0]} cannot be watched: leave out -w", code=2)
+        raise UsageError(f"{resource.words[0]} cannot be watched: leave out -w")
     if chosen["watch"] and bounds["until"]:
-        raise CommandError("a watch has no end: leave out -w, or --until", code=2)
+        raise UsageError("a watch has no end: leave out -w, or --until")
     path = f"{resource.of(name, namespace)}/history"
     answer = _changes(client, path, {**bounds, "limit": str(chosen["limit"])})
     if chosen["output"] in ("json", "yaml"):

@@ -13,7 +13,7 @@ from hubctl.arguments.targets import ObjectReference
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS
-from hubctl.errors import CommandError, closest
+from hubctl.errors import CommandError, UsageError, closest
 from hubctl.options import CHANGE, NAMESPACE, with_options
 from hubctl.output.tables import print_lines
 
@@ -66,7 +66,7 @@ def split(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     first = next((index for index, word in enumerate(words) if _is_pair(word)), len(words))
     later = [word for word in words[first:] if not _is_pair(word)]
     if later:
-        raise CommandError(f'"{later[0]}" is neither KEY=VALUE nor KEY-, unlike the words before it', code=2)
+        raise UsageError(f'"{later[0]}" is neither KEY=VALUE nor KEY-, unlike the words before it')
     return tuple(words[:first]), tuple(words[first:])
 
 
@@ -79,10 +79,10 @@ def read_changes(pairs: Sequence[str]) -> dict[str, str | None]:
         if not equals:
             removed.append(pair.removesuffix("-"))
         elif values.setdefault(key, value) != value:
-            raise CommandError(f'"{key}" cannot be set to two values', code=2)
+            raise UsageError(f'"{key}" cannot be set to two values')
     both = sorted(set(values) & set(removed))
     if both:
-        raise CommandError(f'"{both[0]}" cannot be both set and removed', code=2)
+        raise UsageError(f'"{both[0]}" cannot be both set and removed')
     return {**values, **dict.fromkeys(removed)}
 
 
@@ -94,7 +94,7 @@ def _change(client: ApiClient, words: tuple[str, ...], part: str, chosen: dict[s
     targets, pairs = split(words)
     changes = read_changes(pairs)
     if not pairs and not chosen["lists"]:
-        raise CommandError(f"specify the change: KEY=VALUE or KEY-, or --list to show the {part}", code=2)
+        raise UsageError(f"specify the change: KEY=VALUE or KEY-, or --list to show the {part}")
     word = DONE[part] if any(value is not None for value in changes.values()) else f"un{DONE[part]}"
 
     def change(document: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -160,7 +160,7 @@ def taint(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     first = next((index for index, word in enumerate(words) if ":" in word or _is_pair(word)), len(words))
     names, specs = words[:first], words[first:]
     if not specs:
-        raise CommandError("specify a taint: KEY=VALUE:EFFECT or KEY:EFFECT, or with a trailing - to remove it", code=2)
+        raise UsageError("specify a taint: KEY=VALUE:EFFECT or KEY:EFFECT, or with a trailing - to remove it")
     added, removed = read_taints(specs)
     named = names[1:] if names and names[0].lower() in CLUSTERS.words else names
     word = "tainted" if added else "untainted"
@@ -186,18 +186,18 @@ def read_taints(specs: Sequence[str]) -> tuple[list[Taint], list[Taint]]:
         pair, colon, effect = spec.removesuffix("-").partition(":")
         key, _, value = pair.partition("=")
         if not key or "=" in value or ":" in effect or (value and not colon):
-            raise CommandError(f'"{spec}" is not a taint: write KEY=VALUE:EFFECT, KEY:EFFECT, KEY:EFFECT- or KEY-', code=2)
+            raise UsageError(f'"{spec}" is not a taint: write KEY=VALUE:EFFECT, KEY:EFFECT, KEY:EFFECT- or KEY-')
         if colon and effect not in EFFECTS:
             meant = closest(effect, EFFECTS) or f": there are {', '.join(EFFECTS)}"
-            raise CommandError(f'there is no effect "{effect}"{meant}', code=2)
+            raise UsageError(f'there is no effect "{effect}"{meant}')
         if not is_removal and not effect:
-            raise CommandError(f'the taint "{spec}" lacks its effect: {", ".join(EFFECTS)}', code=2)
+            raise UsageError(f'the taint "{spec}" lacks its effect: {", ".join(EFFECTS)}')
         (removed if is_removal else added).append(Taint(key, effect, value))
     pairs = [(each.key, each.effect) for each in added]
     if len(pairs) != len(set(pairs)):
-        raise CommandError("a taint with the same key and effect is given twice", code=2)
+        raise UsageError("a taint with the same key and effect is given twice")
     if any(one.is_like(other.document) for one in removed for other in added):
-        raise CommandError("a taint cannot be both set and removed", code=2)
+        raise UsageError("a taint cannot be both set and removed")
     return added, removed
 
 

@@ -15,7 +15,7 @@ from hubctl.arguments.selection import SELECTION, select_objects
 from hubctl.arguments.targets import ObjectReference
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
-from hubctl.errors import MISUSED, TIMED_OUT, CommandError, ConnectionLostError
+from hubctl.errors import TIMED_OUT, CommandError, ConnectionLostError, UsageError
 from hubctl.options import NAMESPACE, with_options
 from hubctl.output.formats import OutputFormat, output_option
 from machinery.durations import parse_duration
@@ -74,7 +74,7 @@ def path_is(text: str) -> WaitCondition:
     def met(document: Mapping[str, Any] | None) -> bool:
         found = find(path, _existing(document))
         if len(found) > 1:
-            raise CommandError(f"{shown} finds {len(found)} values; wait needs a single one", code=MISUSED)
+            raise UsageError(f"{shown} finds {len(found)} values; wait needs a single one")
         return bool(found) and (value is None or text_of(found[0]).strip() == value.strip())
 
     return WaitCondition(f"has {shown}" + ("" if value is None else f"={value}"), met)
@@ -156,9 +156,7 @@ def read_wanted(text: str) -> WaitCondition:
         return CREATED
     if word.lower() == "jsonpath" and rest:
         return path_is(rest)
-    raise CommandError(
-        f"--for {text}: write condition=TYPE, condition=TYPE=STATUS, delete, create or jsonpath='{{PATH}}'=VALUE", code=MISUSED
-    )
+    raise UsageError(f"--for {text}: write condition=TYPE, condition=TYPE=STATUS, delete, create or jsonpath='{{PATH}}'=VALUE")
 
 
 def time_left(text: str) -> TimeLeft:
@@ -166,7 +164,7 @@ def time_left(text: str) -> TimeLeft:
     try:
         duration = timedelta() if text == "0" else parse_duration(text)
     except ValueError as error:
-        raise CommandError(f"--timeout: {error}", code=MISUSED) from None
+        raise UsageError(f"--timeout: {error}") from None
     ends = time.monotonic() + duration.total_seconds()
     return lambda: ends - time.monotonic()
 
