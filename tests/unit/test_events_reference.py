@@ -72,6 +72,8 @@ def _place(call: ast.Call, file: str) -> int | None:
     function = ast.unparse(call.func)
     if function in ("EventRecord", "AgentEvent"):
         return PLACES[function]
+    if file == "hub/controllers/observers/transition_recorder.py" and function in ("record", "self._record"):
+        return 0 if function == "record" else PLACES["EventRecord"]
     announced = function.endswith("announcements.record") or (
         file == "spoke/failover/standby.py" and function == "self._record_event"
     )

@@ -7,6 +7,7 @@ reports and objects that exist at the start are not recorded.
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from sys import intern
 from typing import Any
 
@@ -49,7 +50,12 @@ class TransitionRecorder:
         self._record_event = record_event
         self._clusters: dict[Key, _Cluster] = {}
         self._requests: dict[Key, RequestPhase] = {}
-        self._unavailable_addons: set[Key] = set()
+        self._unavailable_addons: dict[Key, None] = {}
+        self._known: dict[Kind, dict[Key, Any]] = {
+            MANAGED_CLUSTERS: self._clusters,
+            REQUESTS: self._requests,
+            ADDONS: self._unavailable_addons,
+        }
         self._unlisted: set[tuple[Kind, Key]] = set()
         """Objects known before a relisting and not listed since. They count as deleted when the first change follows."""
         self.phases: Counter[str] = Counter()
@@ -62,8 +68,7 @@ class TransitionRecorder:
 
     def relisting(self) -> None:
         """Prepare for a new list of all objects. Known states stay; objects that are not listed are then forgotten."""
-        known = ((MANAGED_CLUSTERS, self._clusters), (REQUESTS, self._requests), (ADDONS, self._unavailable_addons))
-        self._unlisted = {(kind, key) for kind, keys in known for key in keys}
+        self._unlisted = {(kind, key) for kind, keys in self._known.items() for key in keys}
 
     def listed(self, kind: Kind, key: Key, document: Document) -> None:
         """Process an existing object; the actor of its last change is unknown."""
@@ -77,14 +82,14 @@ class TransitionRecorder:
 
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None:
         """Process a change by `actor`. `document` is the object after the change, or the deleted object."""
-        for unlisted in self._unlisted:  # their deletion was not observed; actor and time are unknown
-            self._forget(*unlisted)
+        for of, unlisted in self._unlisted:  # their deletion was not observed; actor and time are unknown
+            self._known[of].pop(unlisted, None)
         self._unlisted.clear()
         if change is ChangeType.DELETED:
-            self._forget(kind, key)
+            self._known.get(kind, {}).pop(key, None)
             if kind == MANAGED_CLUSTERS:
                 log.info("cluster deleted", cluster=key.name, by=actor)
-                self._record_event(EventRecord(key.name, document, "Deleted", f"deleted by {actor}"))
+                self._record(key.name, document, "Deleted", f"deleted by {actor}")
         elif kind == MANAGED_CLUSTERS:
             self._cluster(key, document, by=actor)
         elif kind == REQUESTS:
@@ -93,14 +98,6 @@ class TransitionRecorder:
             self._addon(key, document)
         elif kind == REVOCATIONS and change is ChangeType.ADDED:
             self._revocation(key, document)
-
-    def _forget(self, kind: Kind, key: Key) -> None:
-        if kind == MANAGED_CLUSTERS:
-            self._clusters.pop(key, None)
-        elif kind == REQUESTS:
-            self._requests.pop(key, None)
-        elif kind == ADDONS:
-            self._unavailable_addons.discard(key)
 
     def _cluster(self, key: Key, document: Document, *, by: str = "", is_initial: bool = False) -> None:
         available, duplicate = cluster_rules.availability(document), _condition(document, cluster_rules.DUPLICATED)
@@ -120,40 +117,36 @@ class TransitionRecorder:
         before, self._clusters[key] = self._clusters.get(key), now
         if is_initial or now == before:
             return
-        cluster_log = log.bind(cluster=key.name, **_by(by))
+        cluster_log, record = log.bind(cluster=key.name, **_by(by)), partial(self._record, key.name, document)
         if before is None:
             following = {} if now.accepted else {"next": f"hubctl accept {key.name}"}
             cluster_log.info("cluster registered", accepted=now.accepted, **following)
             wait = "" if now.accepted else f": it waits for `hubctl accept {key.name}`"
-            self._record_event(EventRecord(key.name, document, "Registered", f"registered{_with(by)}{wait}"))
+            record("Registered", f"registered{_with(by)}{wait}")
             before = _Cluster(accepted=now.accepted)
         if now.accepted != before.accepted:
             verdict = "accepted" if now.accepted else "denied"
             cluster_log.info(f"cluster {verdict}")
-            self._record_event(EventRecord(key.name, document, verdict.capitalize(), f"{verdict}{_with(by)}"))
+            record(verdict.capitalize(), f"{verdict}{_with(by)}")
         if before.cluster_set not in ("", now.cluster_set):  # every cluster begins by getting a set
             cluster_log.info("cluster moved", cluster_set=now.cluster_set, before=before.cluster_set)
-            moved = f"moved from cluster set {before.cluster_set} to {now.cluster_set or 'none'}{_with(by)}"
-            self._record_event(EventRecord(key.name, document, "ClusterSetChanged", moved))
+            record(
+                "ClusterSetChanged", f"moved from cluster set {before.cluster_set} to {now.cluster_set or 'none'}{_with(by)}"
+            )
         if now.deleting and not before.deleting:
             cluster_log.info("cluster is being deleted", waits_for=list(doc.finalizers(document)))
-            waits = ", ".join(doc.finalizers(document))
-            self._record_event(
-                EventRecord(key.name, document, "DeletionBegun", f"is being deleted{_with(by)}: it waits for {waits}")
-            )
+            record("DeletionBegun", f"is being deleted{_with(by)}: it waits for {', '.join(doc.finalizers(document))}")
         if available and now.available != before.available:
             self.availability[available.status] += 1
             fields = {"available": available.status, "reason": available.reason, "detail": available.message}
             log.info("cluster availability changed", cluster=key.name, **fields)
-            is_normal = available.status == TRUE or has_parted(available)
-            self._record_event(EventRecord(key.name, document, available.reason, available.message, _type(is_normal)))
+            record(available.reason, available.message, well=available.status == TRUE or has_parted(available))
         for reason, message in _ordered(now, before, available):
             cluster_log.info("order for a cluster", reason=reason, detail=message)
-            self._record_event(EventRecord(key.name, document, reason, f"{message}{_with(by)}"))
+            record(reason, f"{message}{_with(by)}")
         if duplicated and duplicated != before.duplicated:
             cluster_log.warning("cluster is registered twice", detail=duplicated)
-            self._record_event(EventRecord(key.name, document, "Duplicated", duplicated, WARNING))
-
+            record("Duplicated", duplicated, well=False)
         self._of_the_agent(key, document, now, before)
 
     def _of_the_agent(self, key: Key, document: Document, now: _Cluster, before: _Cluster) -> None:
@@ -162,11 +155,11 @@ class TransitionRecorder:
                 "Kubernetes version of a cluster changed", cluster=key.name, version=now.kubernetes, before=before.kubernetes
             )
             changed = f"Kubernetes {now.kubernetes}; it was {before.kubernetes}"
-            self._record_event(EventRecord(key.name, document, "KubernetesVersionChanged", changed))
+            self._record(key.name, document, "KubernetesVersionChanged", changed)
         clock = _condition(document, conditions.CLOCK_SYNCED)
         if clock is not None and now.clock != before.clock and FALSE in (now.clock, before.clock):
             log.info("clock synchronization of a cluster changed", cluster=key.name, synced=now.clock)
-            self._record_event(EventRecord(key.name, document, clock.reason, clock.message, _type(now.clock == TRUE)))
+            self._record(key.name, document, clock.reason, clock.message, well=now.clock == TRUE)
 
     def _addon(self, key: Key, document: Document, *, is_initial: bool = False) -> None:
         """Record a change of health, except a change to Unknown, because the silent cluster already has an alarm."""
@@ -176,15 +169,15 @@ class TransitionRecorder:
         is_unavailable = available.status == FALSE
         if is_unavailable is (key in self._unavailable_addons):
             return
-        (self._unavailable_addons.add if is_unavailable else self._unavailable_addons.discard)(key)
+        if is_unavailable:
+            self._unavailable_addons[key] = None
+        else:
+            del self._unavailable_addons[key]
         if not is_initial:
             reason = "AddOnUnavailable" if is_unavailable else "AddOnAvailable"
             log.info("add-on availability changed", cluster=key.namespace, addon=key.name, available=available.status)
-            self._record_event(
-                EventRecord(
-                    key.namespace, document, reason, f"{available.reason}: {available.message}", _type(not is_unavailable)
-                )
-            )
+            message = f"{available.reason}: {available.message}"
+            self._record(key.namespace, document, reason, message, well=not is_unavailable)
 
     def _revocation(self, key: Key, document: Document) -> None:
         status, message = doc.mapping(document, "status"), revocation_rules.describe(document)
@@ -193,7 +186,10 @@ class TransitionRecorder:
         about: Document = document
         if cluster and (uid := status.get("clusterUID")):
             about = doc.typed({"metadata": {"name": cluster, "uid": uid}}, cluster_rules.API_VERSION, "ManagedCluster")
-        self._record_event(EventRecord(cluster, about, "Revoked", message, WARNING))
+        self._record(cluster, about, "Revoked", message, well=False)
+
+    def _record(self, cluster: str, about: Document, reason: str, message: str, *, well: bool = True) -> None:
+        self._record_event(EventRecord(cluster, about, reason, message, NORMAL if well else WARNING))
 
     def _request(self, key: Key, document: Document, *, by: str = "", is_initial: bool = False) -> None:
         phase = request_rules.phase(document)
@@ -213,9 +209,7 @@ class TransitionRecorder:
             if phase is not RequestPhase.APPROVED:  # only the end of a request is an Event, because thousands may join at once
                 why = f": {state.message}" if fields and state.message else ""
                 message = f"certificate request {phase.lower()}{_with(by)}{why}"
-                self._record_event(
-                    EventRecord(cluster, document, f"Certificate{phase}", message, _type(phase is not RequestPhase.FAILED))
-                )
+                self._record(cluster, document, f"Certificate{phase}", message, well=phase is not RequestPhase.FAILED)
 
 
 def _ordered(now: _Cluster, before: _Cluster, available: Condition | None) -> Iterator[tuple[str, str]]:
@@ -236,10 +230,6 @@ def _condition(document: Document, kind: str) -> Condition | None:
 
 def _with(actor: str) -> str:
     return f" by {actor}" if actor else ""
-
-
-def _type(well: bool) -> str:  # noqa: FBT001 - the question
-    return NORMAL if well else WARNING
 
 
 def _by(actor: str) -> dict[str, Any]:
