@@ -18,7 +18,7 @@ from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS, CREDENTIALS, REQUESTS
 from hubctl.commands.access.approval import decisions_of, put_decision, requests_of
 from hubctl.errors import CommandError, UsageError
-from hubctl.options import CHANGE, with_options
+from hubctl.options import CHANGE, text_option, with_options
 from hubctl.output.tables import printable
 from machinery.durations import format_duration, human_duration
 from machinery.errors import MusterError
@@ -95,7 +95,7 @@ def accept(
 @click.command()
 @click.argument("names", nargs=-1, metavar="NAME...", shell_complete=names_of("clusters"))
 @with_options(*SELECTION)
-@click.option("--reason", default="", metavar="TEXT", help="Shown to the agent and in the condition of the cluster.")
+@text_option("--reason", "TEXT", "Shown to the agent and in the condition of the cluster.")
 @with_options(*CHANGE)
 @connected
 def deny(client: ApiClient, names: tuple[str, ...], *, reason: str, **chosen: Any) -> None:
