@@ -3,12 +3,11 @@
 import asyncio
 import json
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import pytest
@@ -16,13 +15,17 @@ from grpc import aio
 
 from hub.api.certificatesigningrequests import USAGES
 from hub.extensions.ocm_grpc import cloudevents
+from hub.extensions.ocm_grpc.api import ApiCaller
 from hub.extensions.ocm_grpc.cloudevents import EVENTS, GRPC_SIGNER, OLD_ADDONS, SERVICE, TOKENS, DataType
+from hub.extensions.ocm_grpc.subscriptions import Subscription
 from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
 from hub.registry.managedclusteraddons import service as addons
 from machinery import pki
 from machinery.client import kubeconfig
 from machinery.errors import InvalidError
 from machinery.identity import CLUSTER_LABEL, ClusterName
+from machinery.meta.objects import Key
+from machinery.runtime.clock import SystemClock
 from tests.fakes.inprocess_hub import ANY_PORT
 from tests.fakes.rpc_stage import csr
 from tests.fakes.stage import until
@@ -30,6 +33,7 @@ from tests.integration.https_door.conftest import (
     LIFETIMES,
     HubUnderTest,
     admin_of,
+    hub_with,
 )
 
 NAME, AGENT = "edge1", "agent1"
@@ -46,12 +50,10 @@ UNKNOWN, TOO_LARGE = "unknown", grpc.StatusCode.RESOURCE_EXHAUSTED
 UNAVAILABLE, STRANGER = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED
 
 
-@dataclass
-class Seen:
+class Seen(NamedTuple):
     action: str
     uid: str
-    document: Any
-    """None: a deletion."""
+    document: Any  # None: a deletion
 
 
 @dataclass
@@ -143,8 +145,7 @@ def encoded(*, type: str, cluster: str | None = NAME, data: bytes = b"{}", text:
 
 
 def pair_of(path: Path) -> tuple[bytes, bytes]:
-    credential = kubeconfig.read_kubeconfig(path).require_credential()
-    assert isinstance(credential, kubeconfig.Credential)
+    credential: Any = kubeconfig.read_kubeconfig(path).require_credential()
     return credential.chain, credential.key
 
 
@@ -168,17 +169,19 @@ def has_condition(seen: Seen, kind: str) -> bool:
     return any((each["type"], each["status"]) == (kind, "True") for each in conditions)
 
 
-@asynccontextmanager
-async def hub_at(folder: Path, **settings: Any) -> AsyncIterator[HubUnderTest]:
-    hub = HubUnderTest(folder, ocm_grpc_listen=ANY_PORT, **settings)
-    await hub.start()
-    yield hub
-    await hub.stop()
+async def until_permitted(publish: Callable[[], Awaitable[None]]) -> None:
+    """Publishes until the hub has read its newest objects and roles."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                return await publish()
+            except aio.AioRpcError:
+                continue
 
 
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncIterator[HubUnderTest]:
-    async with hub_at(tmp_path) as running:
+    async with hub_with(tmp_path, ocm_grpc_listen=ANY_PORT) as running:
         yield running
 
 
@@ -191,7 +194,7 @@ async def joined(hub: HubUnderTest, *, accepted: bool = True) -> Agent:
 
 
 async def test_an_agent_joins_by_token_and_rotates_its_certificate(tmp_path: Path) -> None:
-    async with hub_at(tmp_path, leads=True) as hub:
+    async with hub_with(tmp_path, ocm_grpc_listen=ANY_PORT, leads=True) as hub:
         terms = CredentialTerms(ClusterName(NAME), None, LIFETIMES.bootstrap)
         _credential, token = await hub.store.run(create_token, terms, "test")
         joining, key = Agent(hub, token=token), pki.generate_key()
@@ -221,8 +224,7 @@ async def test_an_agent_joins_by_token_and_rotates_its_certificate(tmp_path: Pat
 
 
 async def test_a_certificate_request_that_is_signed_at_once_is_sent_after_the_answer(tmp_path: Path) -> None:
-    """With a rule that accepts and approves, and a bootstrap certificate in place of a token."""
-    async with hub_at(tmp_path, leads=True, auto_approve=("*",)) as hub:
+    async with hub_with(tmp_path, ocm_grpc_listen=ANY_PORT, leads=True, auto_approve=("*",)) as hub:
         path = tmp_path / "bootstrap"
         await hub.output(f"hubctl create bootstrap-kubeconfig --cluster {NAME} --allow-loopback -o {path}")
         agent, key = Agent(hub, pair_of(path)), pki.generate_key()
@@ -239,25 +241,22 @@ async def test_an_agent_beats_and_reports(hub: HubUnderTest) -> None:
     agent = await joined(hub)
     streams = {each: await agent.subscribe(each) for each in STEADY}
     await until(lambda: not any(pool.snapshot()["taken"] for pool in hub.access.limits.pools.values()))  # streams hold none
-    lease = outdated = (await streams[LEASES].event()).document
+    lease, former = (await streams[LEASES].event()).document, []
     for _ in range(2):
+        former.append(lease)
         await agent.publish(LEASES, UPDATE, beat(lease))
-        versions = {outdated["metadata"]["resourceVersion"], lease["metadata"]["resourceVersion"]}
-        while (newer := await streams[LEASES].event()).document["metadata"]["resourceVersion"] in versions:
-            pass
-        outdated, lease = lease, newer.document
-    assert await agent.error(LEASES, UPDATE, beat(outdated)) == "Conflict"
+        lease = (await streams[LEASES].until(lambda seen: seen.document not in former)).document
+    assert await agent.error(LEASES, UPDATE, beat(former[1])) == "Conflict"
     assert (await streams[LEASES].event()).document == lease, "an agent with an outdated Lease gets the current one"
 
     conditions = [{"type": f"ManagedCluster{each}", **TRUE} for each in ("Joined", "ConditionAvailable")]
     status = {"conditions": conditions, "version": {"kubernetes": "v1.36.0"}, "capacity": {"cpu": "4"}}
-    while True:  # the beat may have changed the cluster meanwhile
-        shown = await streams[CLUSTERS].event()
-        try:
-            await agent.publish(CLUSTERS, STATUS, {**shown.document, "status": {**shown.document.get("status", {}), **status}})
-            break
-        except aio.AioRpcError:
-            continue
+
+    async def report() -> None:
+        shown = (await streams[CLUSTERS].event()).document
+        await agent.publish(CLUSTERS, STATUS, {**shown, "status": {**shown.get("status", {}), **status}})
+
+    await until_permitted(report)  # the beat may have changed the cluster meanwhile
     echo = await streams[CLUSTERS].until(lambda seen: has_condition(seen, "ManagedClusterConditionAvailable"))
     assert {name: echo.document["status"][name] for name in ("version", "capacity")}.items() <= status.items()
     moment = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}.000000Z"
@@ -310,16 +309,39 @@ async def test_an_add_on_is_followed_in_both_versions_and_forgotten_with_its_del
     made, made_old = await new.event(), await old.event()
     assert (made.action, made.document["apiVersion"]) == (CREATE, "addon.open-cluster-management.io/v1beta1")
     assert made_old.document["status"]["registrations"][0]["signerName"] == "kubernetes.io/kube-apiserver-client"
-    status = {**made.document["status"], "conditions": [{"type": "Available", **TRUE}]}
-    await agent.publish(ADDONS, STATUS, {**made.document, "status": status})
+    by_token = [{"type": "kubeClient", "kubeClient": {"driver": "token"}}]
+    status = {"registrations": by_token, "conditions": [{"type": "Available", **TRUE}]}
+    await agent.publish(ADDONS, STATUS, {**made.document, "status": {**made.document["status"], **status}})
     assert has_condition(await new.event(), "Available")
-    token = {"metadata": {"name": "work-agent", "namespace": NAME, "uid": "asked"}, "spec": {"audiences": None}}
+    await hub.store.run(addons.update_token, Key(NAME, "work"), "test")
+    await new.until(lambda seen: has_condition(seen, "TokenInfrastructureReady"))
+    tokens = await agent.subscribe(TOKENS)
+    spec = {"audiences": None, "expirationSeconds": 3600, "boundObjectRef": None}
+    own, other = [
+        {"metadata": {"name": name, "namespace": NAME, "uid": "asked"}, "spec": spec} for name in ("work-agent", "it")
+    ]
+    await until_permitted(lambda: agent.publish(TOKENS, CREATE, own))
+    given = (await tokens.event()).document
+    assert (given["metadata"]["uid"], given["status"]["token"].count(".")) == ("asked", 2)
     with pytest.raises(aio.AioRpcError, match="access denied"):
-        await agent.publish(TOKENS, CREATE, token)
+        await agent.publish(TOKENS, CREATE, other)
     assert (await admin.ask("DELETE", f"{ADDON_PATH}/work"))[0] == 200
     assert (await new.until(lambda seen: seen.document is None)).uid == made.uid
     again = await agent.subscribe(ADDONS, held={made.uid: 1, "never-was": 7})
     assert {(await again.event()).uid, (await again.event()).uid} == {made.uid, "never-was"}
+
+
+async def test_a_stream_sends_no_older_version_and_heartbeats_only_while_idle(hub: HubUnderTest) -> None:
+    caller = ApiCaller(hub.operators.door.server, asyncio.Transport(), {}, lambda: None)
+    subscription = Subscription(caller, LEASES, ClusterName(NAME), SystemClock())
+    for version in (7, 5, 9):
+        subscription.push(UPDATE, {"metadata": {"uid": "a", "resourceVersion": str(version)}})
+    for _ in range(2):
+        subscription.beat(b"beat")
+    sent = [cloudevents.CloudEvent.FromString(await subscription.next()) for _ in range(2)]
+    assert [event.attributes["ce-resourceversion"].ce_string for event in sent] == ["7", "9"]
+    subscription.beat(b"beat")
+    assert await subscription.next() == b"beat"
 
 
 async def test_an_agent_that_does_not_read_loses_its_stream_and_delays_no_other(hub: HubUnderTest) -> None:
@@ -330,12 +352,7 @@ async def test_an_agent_that_does_not_read_loses_its_stream_and_delays_no_other(
         annotations = {"annotations": {"filler": "x" * 200_000, "number": str(number)}}
         assert (await admin.patch(f"{ADDON_PATH}/work", {"metadata": annotations}))[0] == 200
         await other.until(lambda seen: seen.document["metadata"].get("annotations", {}).get("number") == str(number))  # noqa: B023
-    read = 0
-    with pytest.raises(aio.AioRpcError) as ended:
-        while True:
-            await slow.event()
-            read += 1
-    assert (ended.value.code(), read < 70) == (UNAVAILABLE, True)
+    assert await slow.end() is UNAVAILABLE
 
 
 async def test_hostile_input_is_refused_with_a_status(hub: HubUnderTest) -> None:
@@ -346,39 +363,36 @@ async def test_hostile_input_is_refused_with_a_status(hub: HubUnderTest) -> None
     await hub.join("edge2")
     await hub.accept("edge2")
     request, resync = f"{REQUESTS.name}.{CREATE}", f"{LEASES.name}.{RESYNC}"
-    rows: dict[str, dict[str, Any]] = {
-        "no type": {"type": ""},
-        "unknown data type": {"type": "core.v1.secrets.spec.create_request"},
-        "unknown action": {"type": f"{LEASES.name}.spec.delete_request"},
-        "action of the hub": {"type": f"{LEASES.name}.status.resync_request"},
-        "version": {"version": "0.3"},
-        "no cluster": {"cluster": None},
-        "path as cluster": {"cluster": "../edge2"},
-        "another cluster": {"data": others, "cluster": "edge2"},
-        "another cluster in the object": {"data": others},
-        "path as name": {"data": own.replace(b"cluster-lease", b"cluster-lease/x")},
-        "text": {"text": own.decode()},
-        "no JSON": {"data": b"{"},
-        "no object": {"data": b"[]"},
-        "deep": {"data": b'{"a":' * 200 + b"1" + b"}" * 200},
-        "attributes": {"attributes": {f"ce-a{number}": "x" for number in range(99)}},
-        "content type": {"attributes": {"contenttype": "text/xml"}},
-        "resync of numbers": {"type": resync, "data": b'{"resourceVersions":[1]}'},
-        "resync of many": {"type": resync, "data": b'{"resourceVersions":[%s]}' % b",".join([b"{}"] * 10_001)},
-        "unlabelled request": {"type": request, "data": b'{"metadata":{"name":"a"}}'},
-        "foreign cluster": {"type": f"{CLUSTERS.name}.{CREATE}", "data": b'{"metadata":{"name":"edge2"}}'},
-        "too large": {"data": b" " * 3_200_000},
-    }
-    messages = {name: encoded(**{"type": lease, "data": own, **row}) for name, row in rows.items()}
-    messages |= {"no message": b"\xff", "no event": b""}
-    expected = {"another cluster": DENIED, "too large": TOO_LARGE}
-    wrong: dict[object, BaseException] = {}
+    types = (
+        "",
+        "core.v1.secrets.spec.create_request",
+        f"{LEASES.name}.spec.delete_request",
+        f"{LEASES.name}.status.resync_request",
+    )
+    bodies = (others, own.replace(b"cluster-lease", b"cluster-lease/x"), b"{", b"[]", b'{"a":' * 200 + b"1" + b"}" * 200)
+    lists = (b"[1]", b"{}", b"[%s]" % b",".join([b"{}"] * 10_001))
+    attributes = ({f"ce-a{number}": "x" for number in range(99)}, {"contenttype": "text/xml"})
+    rows: list[dict[str, Any]] = [
+        *({"type": each} for each in types),
+        *({"data": each} for each in bodies),
+        *({"cluster": each} for each in (None, "", "../edge2")),
+        *({"type": resync, "data": b'{"resourceVersions":%s}' % each} for each in lists),
+        *({"attributes": each} for each in attributes),
+        {"version": "0.3"},
+        {"text": own.decode()},
+        {"type": request, "data": b'{"metadata":{"name":"unlabelled"}}'},
+        {"type": f"{CLUSTERS.name}.{CREATE}", "data": b'{"metadata":{"name":"edge2"}}'},
+    ]
+    messages = [(encoded(**{"type": lease, "data": own, **row}), INVALID, row) for row in rows]
+    foreign = encoded(type=lease, data=others, cluster="edge2")
+    messages += [(b"\xff", INVALID, {}), (b"", INVALID, {}), (foreign, DENIED, {})]
+    wrong: list[object] = []
     await agent.subscribe(CLUSTERS)  # permitted, so that large messages are read
-    for name, raw in messages.items():
+    for raw, expected, row in (*messages, (encoded(type=lease, data=b" " * 3_200_000), TOO_LARGE, {})):
         with pytest.raises(aio.AioRpcError) as refused:
             await agent.send(raw)
-        if refused.value.code() is not expected.get(name, INVALID):
-            wrong[name] = refused.value
+        if refused.value.code() is not expected:
+            wrong += [row, refused.value]
     pair, posing = pair_of(await hub.agent(NAME)), {"impersonate-user": "admin", "impersonate-group": "system:masters"}
     for who, data_type, cluster, code in (
         (agent, EVENTS, NAME, INVALID),
@@ -393,25 +407,22 @@ async def test_hostile_input_is_refused_with_a_status(hub: HubUnderTest) -> None
         with pytest.raises(aio.AioRpcError) as refused:
             await who.subscribe(data_type, cluster)
         if refused.value.code() is not code:
-            wrong[data_type.name, cluster] = refused.value
+            wrong += [data_type.name, cluster, refused.value]
     assert not wrong
     for stranger in (Agent(hub), Agent(hub, token=UNKNOWN)):  # closed before the message is complete
         with pytest.raises(aio.AioRpcError) as cut:
             await stranger.send(encoded(type=lease, data=b" " * 400_000))
         assert cut.value.code() is UNAVAILABLE
-    report = hub.hub.core.context.inspection.report()
-    inner = report.partition("inner port: ")[2].partition("\n")[0]
+    inner = hub.hub.core.context.inspection.report().partition("inner port: ")[2].partition("\n")[0]
     async with aio.insecure_channel(f"127.0.0.1:{inner}") as local:
         with pytest.raises(aio.AioRpcError) as refused:
             publish: Any = local.unary_unary(f"/{SERVICE}/Publish")
-            await publish(messages["another cluster"])
+            await publish(foreign)
     assert refused.value.code() is STRANGER
 
 
-async def test_the_door_is_closed_by_default_and_serves_no_other_api_groups(tmp_path: Path) -> None:
-    closed = HubUnderTest(tmp_path / "closed")
-    await closed.start()
-    assert "ocm grpc" not in closed.hub.core.context.inspection.report()
-    await closed.stop()
+async def test_the_door_is_off_by_default_and_serves_no_other_api_groups(tmp_path: Path) -> None:
+    async with hub_with(tmp_path / "off") as off:
+        assert "ocm grpc" not in off.hub.core.context.inspection.report()
     with pytest.raises(InvalidError, match="ocm_grpc_listen needs api_group_suffix"):
         await HubUnderTest(tmp_path / "other", ocm_grpc_listen=ANY_PORT, api_group_suffix="hub.example.org").start()
