@@ -94,12 +94,9 @@ class EventService:
             with _held(followers if event.data_type is REQUESTS else ()):
                 answer = await self._request(caller, event)
             if answer.is_error:
-                error = answer.error()
-                if isinstance(error, UnauthorizedError):
-                    relay.end(error.message)  # the agent connects again, with its newest certificate
                 for each in followers if event.data_type is LEASES else ():
                     each.resync(())  # its Lease may be outdated
-                raise error
+                raise answer.error()
             relay.permitted = True
             if event.data_type in (LEASES, TOKENS):
                 result = answer.document()
@@ -156,11 +153,15 @@ class EventService:
     async def _call(self, method: str, context: Context) -> AsyncIterator[Relay]:
         """Yield the relay of the call, count the call, and turn errors of the block into the call's status."""
         failure: BaseException | None = None
+        relay: Relay | None = None
         try:
             with self._gate.entered():
-                yield self._relays.of(context.peer())
+                relay = self._relays.of(context.peer())
+                yield relay
         except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
             failure = error
+            if isinstance(error, UnauthorizedError) and relay is not None:
+                relay.end(error.message)  # the agent connects again, with its newest certificate
             await _abort(context, error)
         except BaseException as error:
             failure = error
