@@ -177,7 +177,7 @@ def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection
 
 
 def bootstraps_of(settings: SpokeSettings, secrets: Secrets) -> Bootstraps:
-    """The hubs in the order of preference, those in files first."""
+    """Return the hubs, the preferred hub first; hubs in files precede hubs in Secrets."""
     reach = reach_of(settings)
     files = [BootstrapFile(path, reach) for path in settings.bootstrap_kubeconfig]
     return Bootstraps([*files, *(BootstrapSecret(secrets, name, reach) for name in settings.bootstrap_kubeconfig_secret)])
@@ -207,6 +207,6 @@ def addon_secrets_of(
 
 
 async def client_of(kubeconfig: Path | None, stack: AsyncExitStack) -> KubeClient:
-    """A client that stays open as long as `stack`; without a kubeconfig, for its own cluster. Raises InvalidError."""
+    """Return a client that stays open as long as `stack`; without a kubeconfig, for this pod's cluster. Raises InvalidError."""
     client = KubeClient.in_cluster() if kubeconfig is None else await KubeClient.from_file(kubeconfig)
     return await stack.enter_async_context(client)

@@ -21,7 +21,7 @@ from spoke.ports.hub import Dial
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Backoff after failures: doubled from `first` to `longest`, each reduced randomly by up to `jitter`."""
+    """Backoff after failures: pauses double from `first` to `longest`, and are randomly reduced by up to `jitter`."""
 
     first: timedelta
     longest: timedelta
@@ -33,30 +33,30 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Delays between retries. Full jitter where a whole fleet would retry at once, half where the hub has refused."""
+    """Delays between retries. Full jitter if a whole fleet may retry at the same time, half after a refusal of the hub."""
 
     retry: Pause = Pause(timedelta(milliseconds=500), timedelta(seconds=30))
     denied: Pause = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
     refused: Pause = Pause(timedelta(seconds=5), timedelta(minutes=1), jitter=0.5)
     unwelcome: Pause = Pause(timedelta(seconds=5), timedelta(seconds=15), jitter=0.5)
-    """Between sessions that the hub refuses; an operator who denied the cluster may accept it again."""
+    """Between sessions that the hub refuses. An operator who denied the cluster may accept it again."""
     lost: Pause = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
-    """At a standby hub, between attempts that can succeed only if our clock is wrong or the hub changes its decision."""
+    """At a standby hub, between attempts that can succeed only if this clock is wrong or the hub changes its decision."""
     epoch: Pause = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
     """Between two increases of the epoch, when an increase does not help for long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hubs:
-    """Change between hubs; without effect if the agent has only one."""
+    """Options for the change between hubs, without effect if the agent has only one hub."""
 
     policy: HubSelectionPolicy = field(default_factory=HubSelectionPolicy)
     timeout: timedelta = timedelta(milliseconds=1200)
-    """How long a lost owner is retried before the agent changes hub: a random time from a third of this to the whole."""
+    """Time for which a lost owner is retried before the agent changes hub: a random time from a third of this to the whole."""
     steady: timedelta = timedelta(seconds=30)
     """A session that lasted this long resets earlier failures of its hub."""
     first: timedelta = timedelta(seconds=10)
-    """How long a new agent waits for its preferred hub while another would do."""
+    """Time for which a new agent waits for its preferred hub while another hub is usable."""
     rest: Pause = Pause(timedelta(seconds=1), timedelta(minutes=1), jitter=0.5)
     """Pause after a failure at a hub, before the next attempt there."""
 

@@ -1,12 +1,12 @@
-"""Leader election between processes of one agent: the holder of the agent's Lease works.
+"""Leader election between processes of one agent: only the process that holds the agent's Lease works.
 
-In a pod, the candidate has the pod's name: a restarted container takes over its predecessor's Lease at once, because one pod
-never runs twice. Outside of pods, several processes may run on one machine, so each gets a unique name; a Lease held by a dead
-process of the same machine is free.
+In a pod, the candidate has the pod's name: a restarted container immediately takes over the Lease of the previous container,
+because one pod never runs twice. Outside of pods, several processes may run on one machine, so each gets a unique name; a Lease
+of an ended process of the same machine is free.
 
-Each term creates an agent that can write secrets and dial hubs only while it holds the Lease (one exception below). Loss of the
-Lease ends that agent, its session and its writes; the process becomes a candidate again. The process ends when stopped, and
-when its first agent has no usable bootstrap kubeconfig.
+Each term creates an agent that can write secrets and dial hubs only while it holds the Lease (with one exception, see below).
+Loss of the Lease ends this agent, its session and its writes; the process becomes a candidate again. The process ends when it
+is stopped, or when its first agent has no usable bootstrap kubeconfig.
 
 An unreachable API server of its own does not end the agent's session, because the hub needs that report: while no other holder
 is seen, an open session that its hub knows continues without the Lease. Meanwhile nothing is written, and the only session that
@@ -100,7 +100,7 @@ def _advice() -> Iterator[None]:
 
 
 def is_gone(incarnation: str, proc: Path = PROC) -> bool:
-    """Whether the incarnation is a dead process of this machine since its last boot. False: it lives, or this is unknown."""
+    """Whether the incarnation is an ended process of this machine since its last boot. False: it runs, or this is unknown."""
     mark, _, rest = incarnation.partition(" ")
     marks, _, process = rest.partition(" ")
     number, _, _ = process.partition(" ")
@@ -110,7 +110,7 @@ def is_gone(incarnation: str, proc: Path = PROC) -> bool:
 
 
 def _marks(proc: Path) -> str:
-    """This boot of this machine and our PID namespace; empty when unknown."""
+    """Return ids of this machine's boot and of this process's PID namespace; empty: unknown."""
     with suppress(OSError):
         boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{(proc / 'self/ns/pid').readlink()}"
@@ -118,7 +118,7 @@ def _marks(proc: Path) -> str:
 
 
 def _born(proc: Path, number: int) -> str:
-    """Start time of the process with this number in kernel ticks; empty when none runs."""
+    """Return the start time of the process with this number in kernel ticks; empty: no such process runs."""
     with suppress(OSError):
         fields = (proc / str(number) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
         return "" if fields[_STATE] in _GONE else fields[_START]
@@ -144,7 +144,7 @@ class TermFence:
         return HeldSecrets(inner, self)
 
     def dial(self, inner: Dial) -> Dial:
-        """`inner`, usable only while this term lasts."""
+        """Wrap `inner`, so that it is usable only while this term lasts."""
 
         def guarded(address: HubAddress, identity: ClientIdentity) -> HubClient:
             self.require_dialling()
@@ -181,7 +181,7 @@ class HeldSecrets(Secrets):
 
 
 Watching = Callable[[Callable[[], object]], AbstractAsyncContextManager[object]]
-"""For the length of a block, calls its argument when the lock is released: earlier than the next poll would see it."""
+"""For the length of a block, calls its argument when the lock is released, before the next poll."""
 
 
 class ElectedAgent:
@@ -260,9 +260,9 @@ class ElectedAgent:
             await self._working.wait()
 
     def _waits(self) -> ProbeResult | None:
-        """The probe result while this process does not work; None: it works, and its agent answers.
+        """Return the probe result while this process does not work; None: it works, and its agent answers.
 
-        A process that waits is ready: a rolling update waits for its readiness before it ends the working one.
+        A waiting process is ready, because a rolling update waits for its readiness before it ends the working process.
         """
         if self._working.is_set():
             return None

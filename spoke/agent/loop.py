@@ -1,8 +1,8 @@
 """The agent's loop: observe, decide, act. Each round starts from the stored state.
 
-A round chooses a hub, registers there if needed, makes it the owner, and holds sessions with it; `spoke.domain.next_step` has
-the decisions. The loop ends only by cancellation, or with InvalidError when the bootstrap kubeconfigs are unusable in the very
-first round. A hub that is unreachable, silent or refusing does not end it.
+A round chooses a hub, registers there if needed, makes it the owner, and runs sessions with it; `spoke.domain.next_step` has
+the decisions. The loop ends only by cancellation, or with InvalidError if the bootstrap kubeconfigs are unusable in the very
+first round. A hub that is unreachable, silent or refuses the agent does not end the loop.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def background_task(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Run `work` for the length of the block; log a defect in it and restart it, so that it does not end the agent."""
+    """Run `work` for the length of the block. Log a defect in `work` and restart it, so that it does not end the agent."""
 
     async def guarded() -> None:
         pauses = Backoff(timedelta(seconds=1), timedelta(minutes=1))
@@ -98,7 +98,7 @@ class SpokeAgent:
         self._waits_for_first = True
         self._looked_once = False
         self._seen = Observation(BootstrapListing())
-        """What the present round has observed; empty before."""
+        """The observation of the present round; empty before."""
         self._supervisor: SessionSupervisor | None = None
         pauses = options.pauses
         self._retry, self._denied, self._overtaken = (
@@ -138,7 +138,7 @@ class SpokeAgent:
         self._bootstrap.wake_up()
 
     async def _act(self, action: Action) -> NextStep:
-        """Perform an action and return the next step; after a failure everything is observed again.
+        """Perform an action and return the next step. After a failure the next step is a new observation.
 
         Raises InvalidError for unusable bootstrap kubeconfigs in the very first round.
         """
@@ -188,7 +188,7 @@ class SpokeAgent:
     def _record_failure(self, error: MusterError, delay: timedelta, state: HubState, following: str) -> NextStep:
         """Record the failure of the hub, and return the next step.
 
-        With several hubs the failed one rests and the next round chooses at once; a single one is tried again after `delay`.
+        With several hubs the failed hub rests and the next round chooses now. A single hub is tried again after `delay`.
         """
         hub = self._hub
         is_revoked = hub is not None and self._observer.judges[hub].is_revoked
@@ -201,7 +201,7 @@ class SpokeAgent:
 
     @property
     def _hub(self) -> HubId | None:
-        """The hub that the agent deals with; None while it observes."""
+        """The hub that the agent handles; None: the agent observes."""
         if self._supervisor is not None:
             return self._supervisor.hub
         return self._seen.hub
@@ -216,7 +216,7 @@ class SpokeAgent:
         return NextStep(decide(self._observer.state_of(self._seen)))
 
     async def _register(self, seen: Observation) -> NextStep:
-        """Obtain a certificate, unless the list changes meanwhile or the hub's time was learned just now."""
+        """Obtain a certificate, unless the list changes meanwhile or the hub's time is new."""
         hub, finding, route = seen.hub, seen.finding, seen.route
         if hub is None or seen.identity is None or finding is None or route is None:
             raise AssertionError
@@ -236,7 +236,7 @@ class SpokeAgent:
         return NextStep(decide(self._observer.state_of(seen)))
 
     def _leaves_registration(self) -> bool:
-        """Whether to stop registering: for a new list, or for another usable hub unless the preferred one may still answer."""
+        """Whether to stop registering: for a new list, or for another usable hub unless the preferred hub may still answer."""
         if self._bootstrap.replaced:
             return True
         owner = self.progress.hubs_status.owner

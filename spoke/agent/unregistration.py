@@ -1,8 +1,8 @@
 """Keeps the agent of a cluster that has left its hubs inactive: the agent's side of `spoke leave`.
 
-The owner's secret carries the mark with fingerprints of the bootstrap credentials at that time. Every process of the agent sees
-it, ends its session, releases its Lease, and waits until a bootstrap kubeconfig that was not on the list appears, the secret is
-deleted, or an agent starts with --rejoin.
+The owner's secret contains the mark with fingerprints of the bootstrap credentials at that time. Every process of the agent
+reads the mark, ends its session, releases its Lease, and waits until a new bootstrap kubeconfig appears, the secret is deleted,
+or an agent starts with --rejoin.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class LeftMark:
 
 
 def mark_in(contents: Contents) -> LeftMark | None:
-    """The mark in a secret. An unreadable one has no time and no known credentials, so that any credential lifts it."""
+    """Return the mark in a secret. An unreadable mark has no time and no known credentials: any credential removes it."""
     if LEFT not in contents:
         return None
     with suppress(ValueError, TypeError, KeyError):
@@ -58,7 +58,7 @@ def mark_in(contents: Contents) -> LeftMark | None:
 
 
 def fingerprints(bootstraps: Bootstraps) -> frozenset[str]:
-    """A fingerprint for each present bootstrap credential; it does not reveal the credential."""
+    """Return a fingerprint for each present bootstrap credential. A fingerprint does not reveal the credential."""
     hubs = bootstraps.read().hubs
     return frozenset(hashlib.sha256(hub.hub_id.encode() + _credential(hub.connection)).hexdigest()[:32] for hub in hubs)
 
@@ -146,7 +146,7 @@ class ResidentAgent:
             self.progress.role = Role
 
     async def _follow(self) -> None:
-        """Keep the mark equal to the secret's, however often the watch fails."""
+        """Keep the mark equal to the mark in the secret, also after failures of the watch."""
         while True:
             try:
                 changes = cast("AsyncGenerator[SecretSnapshot, None]", self.secrets.changes(OWNER_SECRET))
@@ -163,7 +163,7 @@ class ResidentAgent:
 
 
 async def forget_departure(secrets: Secrets) -> None:
-    """Remove the mark, and the secret if it holds nothing else."""
+    """Remove the mark, and the secret if it has no other content."""
     slot = Slot(secrets, OWNER_SECRET)
     contents = await slot.read()
     mark = mark_in(contents)

@@ -164,7 +164,7 @@ class BootstrapListing:
     hubs: tuple[Bootstrap, ...] = ()
     errors: tuple[InvalidError, ...] = ()
     whole: bool = True
-    """Every source was read or does not exist; then a hub that is not on the list is meant to be absent."""
+    """Every source was read or does not exist, so a hub that is not on the list was removed on purpose."""
 
     def get(self, hub_id: HubId) -> Bootstrap | None:
         return next((hub for hub in self.hubs if hub.hub_id == hub_id), None)
@@ -194,7 +194,7 @@ class Bootstraps:
         return tuple(source.signature() for source in self.sources)
 
     async def load(self) -> None:
-        """Load all sources; to be awaited before the first `read`."""
+        """Load all sources. Await this before the first `read`."""
         for source in self.sources:
             await source.load()
 
@@ -233,6 +233,6 @@ class Bootstraps:
 
 
 def _distinct(sources: Sequence[BootstrapSource]) -> tuple[str, ...]:
-    """Their names; the origin instead where two sources share a name."""
+    """Return the names of sources; the origin instead if two sources have one name."""
     taken = Counter(source.name for source in sources)
     return tuple(source.name if taken[source.name] == 1 else source.source for source in sources)

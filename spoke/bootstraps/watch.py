@@ -55,7 +55,7 @@ class BootstrapWatch:
         return self.listing
 
     def check(self) -> None:
-        """Compare the list with the one read last; called periodically."""
+        """Compare the list with the list of the last read. Called periodically."""
         if self._bootstraps.signature() != self._signature:
             self._changed.set()
 

@@ -1,7 +1,7 @@
 """`spoke doctor`: checks the path from this cluster to its hub step by step and prints advice for the first failure.
 
-It only reads: it opens no session, requests no certificate and writes nothing, so it can run beside a running agent.
-The agent's own view comes last.
+The command only reads: it opens no session, requests no certificate and writes nothing, so it can run while the agent runs. The
+agent's own state is checked last.
 """
 
 import asyncio
@@ -107,7 +107,7 @@ class Doctor:
         return passed("permissions", "the agent has all that it needs")
 
     async def _hubs(self) -> AsyncGenerator[DoctorStep, None]:
-        """Check each hub of the list under its name and with its own credential, whether or not the one before has failed."""
+        """Check each hub of the list under its name and with its own credential, also after a failure of the previous hub."""
         await self.bootstrap.load()
         listing = self.bootstrap.read()
         try:
@@ -139,7 +139,7 @@ class Doctor:
     async def _hub(
         self, bootstrap: HubConnection | None, trouble: str, contents: Contents | None
     ) -> AsyncGenerator[DoctorStep, None]:
-        """Check the credentials for one hub and the way there. `contents` None: the stored credential is unreadable.
+        """Check the credentials for one hub and the connection to it. `contents` None: the stored credential is unreadable.
 
         `trouble` is the reason why `bootstrap` is None.
         """

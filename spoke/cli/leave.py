@@ -1,10 +1,9 @@
 """`spoke leave`: unregisters this cluster at all its hubs and deletes the agent's credentials. Safe to call again.
 
-The order lets the next call repair any interruption: set the mark that keeps the agent away; take the agent's Lease when its
-session has ended; call Leave at every hub with the credential that it issued; delete credentials, those of add-ons first, and
-slots of hubs that could not be reached only with `force`. The mark stays.
-`spoke rejoin` does the same without contacting hubs and without add-ons; at its end it removes the mark, and the agent
-registers again under its names.
+The order lets the next call repair any interruption: set the mark that keeps the agent inactive; take the agent's Lease when
+its session has ended; call Leave at every hub with the hub's credential; delete credentials, first those of add-ons; delete
+slots of unreachable hubs only with `force`. The mark stays. `spoke rejoin` does the same without contacting hubs and without
+add-ons; at its end it removes the mark, and the agent registers again under its names.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ from spoke.ports.hub import Dial
 
 POLL = timedelta(milliseconds=250)
 LEASE_DURATION = timedelta(seconds=15)
-"""The Lease is not renewed: the mark keeps every process of the agent away, and the Lease is deleted at the end."""
+"""The Lease is not renewed: the mark keeps every process of the agent inactive, and the Lease is deleted at the end."""
 
 
 @dataclass(slots=True)
@@ -79,7 +78,7 @@ class Leave:
     cluster_name: str = ""
     force: bool = False
     rejoin: bool = False
-    """Register again instead of leaving: hubs and add-ons stay as they are."""
+    """Register again instead of leaving. Hubs and add-ons stay as they are."""
     within: timedelta = timedelta(seconds=30)
     """Time for the agent to stop, and for each hub to answer."""
     _hubs: dict[HubId, _Hub] = field(default_factory=dict, init=False)

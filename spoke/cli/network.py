@@ -30,7 +30,7 @@ class Network(Protocol):
     async def connect(self, host: str, port: int) -> None: ...
 
     async def ask(self, address: str, path: str) -> tuple[int, str]:
-        """Send a GET over plain HTTP; return status and body."""
+        """Send a GET over plain HTTP. Return status and body."""
 
 
 class SystemNetwork(Network):

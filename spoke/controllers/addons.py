@@ -1,4 +1,4 @@
-"""Add-ons of this cluster: whether each is available, according to its Lease, and its credentials for the hub.
+"""Add-ons of this cluster: their availability according to their Leases, and their credentials for the hub.
 
 Rules for credentials (OCM): the secret is `<addon>-hub-kubeconfig` or `<addon>-<signer>-client-cert` in the add-on's install
 namespace; a changed registration gets a new credential; the secret of a removed registration is deleted; an add-on that is
@@ -83,7 +83,7 @@ class _Running:
     place: Place
     kubeconfig: bytes
     left: Mapping[Place, Slot] = field(default_factory=dict)
-    """Secrets in earlier places, deleted when the new one is stored."""
+    """Secrets in earlier places, which are deleted when the new secret is stored."""
 
 
 AddOnCredentials = dict[tuple[AddOnName, str], _Running]
@@ -107,7 +107,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
         self._refused: dict[tuple[AddOnName, str], str] = {}
 
     def set_addons(self, addons: Iterable[AddOn], renewal: RequestedRenewal | None = None) -> None:
-        """Set the add-ons that the hub has for this cluster. `renewal`: the hub wants certificates renewed early."""
+        """Set the add-ons that the hub has for this cluster. `renewal`: the hub requests an early renewal of certificates."""
         self._addons = {addon.name: addon for addon in addons}
         if renewal is None or self._asked is None or self._asked.renewal.addons_before != renewal.addons_before:
             self._asked = RenewalRequest(renewal, self.hub_clock.now()) if renewal is not None else None
@@ -191,7 +191,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
         return self.credentials[known]
 
     async def _keep(self, addon: AddOn, running: _Running) -> timedelta:
-        """Look after one credential once; return the time until the next."""
+        """Reconcile one credential once. Return the time until the next call."""
         try:
             result = await running.credential.reconcile(self.client, addon, self.hub_clock, self._asked)
         except RefusedError as refused:
@@ -236,7 +236,7 @@ def _fingerprint(addon: AddOn, entry: AddOnRegistration, shared: AddOnContext) -
 
 @lru_cache(maxsize=16)
 def _without_authority(kubeconfig: bytes) -> bytes:
-    """The kubeconfig without the hub's CAs, whose change keeps the credential. An unreadable one is returned unchanged."""
+    """Return the kubeconfig without the hub's CAs, whose change keeps the credential. Return unreadable content unchanged."""
     try:
         return with_authority(kubeconfig, b"")
     except InvalidError:

@@ -1,7 +1,7 @@
 """Renews the agent's certificate: a new key, a request under the present identity, one update of the secret.
 
 The time is drawn once per certificate (`spoke.domain.schedule`). The session continues meanwhile. The agent then changes to the
-new certificate, and keeps the old one until the new one has carried a beat.
+new certificate, and keeps the old certificate until a beat over the new certificate is acknowledged.
 """
 
 import asyncio

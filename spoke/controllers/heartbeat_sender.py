@@ -1,8 +1,8 @@
 """Sends beats at the hub's interval while the hub accepts this cluster.
 
-All agents of a hub send beats at the same instants (`spoke.domain.schedule`), so that a hub acknowledges many at once.
-Beats do not wait for one another. A beat without acknowledgement in time means that the hub is silent, whatever TCP and
-keepalive report; the session is then lost.
+All agents of a hub send beats at the same instants (`spoke.domain.schedule`), so that a hub acknowledges many beats together.
+Beats do not wait for each other. If a beat is not acknowledged in time, the hub is silent, regardless of TCP and keepalive, and
+the session is lost.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class HeartbeatSender:
-    """Beats on one session. `verdict` is read for every beat, `acknowledged` is called for every acknowledged one."""
+    """Sends the beats of one session. Reads `verdict` for every beat, and calls `acknowledged` for every acknowledged beat."""
 
     def __init__(
         self,

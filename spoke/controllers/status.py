@@ -1,8 +1,8 @@
 """The agent's part of its ManagedCluster: the watch of its API server, the status report, and its annotations and URLs.
 
-The report has joined, available, resources and version, claims, managed namespaces, in OCM's order. A failed step ends it
-there; the hub keeps the rest as it was. Nothing is reported before the hub accepts the cluster, and an unchanged report only at
-a resync.
+The report has joined, available, resources and version, claims, managed namespaces, in OCM's order. After a failed step the
+report ends, and the hub keeps the other values. Nothing is reported before the hub accepts the cluster, and an unchanged report
+only at a resync.
 
 Annotations and URLs are reported once per session, because they come from settings, which change only with a restart. OCM's
 agent does so only at registration. A hub writes nothing if it knows them already.
@@ -64,7 +64,7 @@ class AvailabilityWatch:
 
     @property
     def verdict(self) -> bool | None:
-        """True: it answers. False: it has failed for longer than the threshold. None: unknown."""
+        """True: the API server answers. False: it has failed for longer than the threshold. None: unknown."""
         return self.current.verdict
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
@@ -80,7 +80,7 @@ class AvailabilityWatch:
             await asyncio.sleep(max(0.0, period.total_seconds() - (self._clock.monotonic() - began)))
 
     async def probe(self) -> tuple[Availability, bool]:
-        """Run one probe; return the state, and whether the API server has just answered."""
+        """Run one probe. Return the state, and whether the API server has just answered."""
         began = self._clock.monotonic()
         health = await self._cluster.health()
         if began < self._newest:
@@ -156,7 +156,7 @@ class StatusReconciler(Reconciler[str]):
             await cancel_and_wait(reading, failing)
 
     async def _read(self) -> ClusterContents | Exception:
-        """Nodes, version and claims, or the error that prevents reading them. Never raises."""
+        """Return nodes, version and claims, or the error that prevents reading them. Never raises."""
         try:
             async with asyncio.TaskGroup() as group:
                 nodes = group.create_task(self.cluster.nodes())

@@ -1,1 +1,1 @@
-"""Values and pure rules of the agent; no I/O, no clock, no framework."""
+"""Values and pure rules of the agent, without I/O, clock or framework."""

@@ -1,4 +1,4 @@
-"""Add-ons of this cluster as the hub describes them, the condition from their leases, and when their tokens are replaced.
+"""Add-ons of this cluster as the hub describes them, the condition from their leases, and the replacement of their tokens.
 
 Source of both rules: OCM. An agent renews a lease of its own name; after five times sixty seconds without a renewal the
 add-on is unavailable. A token is replaced when a fifth of its lifetime is left.
@@ -38,7 +38,7 @@ class AddOnRegistration:
 
     @property
     def for_hub(self) -> bool:
-        """Whether it is for the hub's own API; then the secret holds a kubeconfig."""
+        """Whether the registration is for the hub's own API. Then the secret contains a kubeconfig."""
         return self.signer_name == KUBE_SIGNER
 
 
@@ -51,7 +51,7 @@ class AddOn:
     registrations: tuple[AddOnRegistration, ...] = ()
     deleting: bool = False
     account_uid: str = ""
-    """The UID of its ServiceAccount on the hub, once that is ready."""
+    """The UID of the add-on's ServiceAccount on the hub, when that account is ready."""
 
     @property
     def namespace(self) -> str:
@@ -59,7 +59,7 @@ class AddOn:
 
     @property
     def hosted(self) -> bool:
-        """Whether its agent, lease and secrets are in the management cluster."""
+        """Whether the add-on's agent, lease and secrets are in the management cluster."""
         return bool(self.hosting_cluster_name)
 
 
@@ -71,7 +71,7 @@ def uid_in(message: str) -> str:
 
 
 def secret_name(addon: AddOnName, registration: AddOnRegistration) -> str:
-    """The secret of a registration's certificate, with OCM's names."""
+    """Return the name of the secret for a registration's certificate, as in OCM."""
     if registration.for_hub:
         return f"{addon}-hub-kubeconfig"
     return f"{addon}-{registration.signer_name.replace('/', '-')}-client-cert"
@@ -90,11 +90,11 @@ def lease_condition(addon: AddOn, renewed_at: datetime | None, now: datetime, gr
 
 TOKEN_REFRESHED = "TokenRefreshed"  # noqa: S105 - a condition
 TOKEN_REMAINING = 0.2
-"""The share of its lifetime left when a token is replaced."""
+"""The remaining share of the lifetime at which a token is replaced."""
 
 
 def token_due(claims: Mapping[str, Any] | None, account_uid: str) -> datetime | None:
-    """When the token with these claims is replaced. None: at once, because it is no token of this account with a lifetime."""
+    """Return when to replace the token with these claims; None: now, because it is no token of this account with a lifetime."""
     begin, end = (claims or {}).get("iat"), (claims or {}).get("exp")
     private = (claims or {}).get("kubernetes.io")
     account = private.get("serviceaccount") if isinstance(private, Mapping) else None

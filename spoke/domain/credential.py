@@ -1,8 +1,8 @@
 """Decides whether the stored hub kubeconfig is usable for a session: the first flaw in the order of OCM's checks, or none.
 
-Beyond OCM's checks: a certificate must have begun (not before), must match the key, and its hub must be the one in the
-bootstrap kubeconfig. `now` is the hub's time, so that an agent with a wrong clock does not discard a valid credential. A
-credential with a flaw is never repaired in place: the agent registers again and logs the flaw.
+In addition to OCM's checks, a certificate must already be valid (not before), must match the key, and its hub must be the hub
+of the bootstrap kubeconfig. `now` is the hub's time, so that an agent with a wrong clock does not discard a valid credential. A
+credential with a flaw is never repaired: the agent registers again and logs the flaw.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,16 +43,16 @@ class Flaw(Enum):
     OTHER_HUB = "other hub"
     OTHER_SUBJECT = "other subject"
     OUTLIVED = "outlived"
-    """Signed by an outgoing CA of the hub: usable for recovery only."""
+    """Signed by an outgoing CA of the hub: usable only for recovery."""
     UNRECORDED = "unrecorded"
-    """Issued after the backup from which the hub was restored: usable for recovery only, as with OUTLIVED."""
+    """Issued after the backup from which the hub was restored: usable only for recovery, like OUTLIVED."""
     WRONG_KEY = "wrong key"
     NOT_YET_VALID = "not yet valid"
     EXPIRED = "expired"
     REJECTED = "rejected"
-    """The hub rejects it for another reason."""
+    """The hub rejects the credential for another reason."""
     REVOKED = "revoked"
-    """The hub has revoked it permanently; the agent does not use it again."""
+    """The hub has revoked the credential permanently. The agent does not use it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +62,16 @@ class CredentialFinding:
     flaw: Flaw
     message: str
     serial: SerialNumber | None = None
-    """Serial of the certificate, if the flaw applies to that one only."""
+    """Serial of the certificate, if the flaw applies only to this certificate."""
 
     def applies_to(self, stored: "StoredCredential") -> bool:
-        """Whether it still applies to `stored`: a revocation is permanent."""
+        """Whether the finding still applies to `stored`. A revocation is permanent."""
         same = bool(stored.chain) and stored.chain is not None and stored.chain[0].serial == self.serial
         return self.flaw is Flaw.REVOKED and same
 
     @property
     def about_time(self) -> bool:
-        """Whether it depends on the clock; then it counts only in the hub's time."""
+        """Whether the finding depends on the clock. Then it counts only in the hub's time."""
         return self.flaw in (Flaw.EXPIRED, Flaw.NOT_YET_VALID)
 
 
@@ -88,7 +88,7 @@ class HubEntry:
     grpc_ca: bytes = b""
     proxy_url: str = field(default="", repr=False)
     known: bytes = field(default=b"", repr=False, compare=False)
-    """PEM of the CAs known now, if they differ from the bootstrap kubeconfig's at registration."""
+    """Present CAs (PEM), if they differ from the CAs of the bootstrap kubeconfig at registration."""
 
     def difference(self, other: "HubEntry") -> str:
         """Description of the first field that differs; empty when both are the same hub."""
@@ -103,14 +103,14 @@ class HubEntry:
         return next((name for name, (mine, theirs) in fields.items() if mine != theirs), "")
 
     def _authorities_of(self, other: "HubEntry") -> tuple[bytes, bytes]:
-        """The CAs of `other`; our own if all of those are already known for this hub."""
+        """Return the CAs of `other`, or this entry's CAs if all of them are already known for this hub."""
         theirs = (other.ca, other.grpc_ca)
         named = blocks(b"\n".join(theirs))
         return (self.ca, self.grpc_ca) if named and named <= blocks(self.known) else theirs
 
 
 def blocks(pem: bytes) -> frozenset[bytes]:
-    """The certificates of a PEM file, independent of its line breaks."""
+    """Return the certificates of a PEM file, independent of its line breaks."""
     return frozenset(b"".join(rest.partition(END)[0].split()) for rest in pem.split(BEGIN)[1:] if END in rest)
 
 
@@ -157,7 +157,7 @@ def judge(stored: StoredCredential, hub: HubEntry | None, names: AgentNames, now
 
 
 def damage(stored: StoredCredential) -> CredentialFinding | None:
-    """A flaw that makes the stored credential useless at any hub and time; None when it is complete."""
+    """Return a flaw that makes the stored credential useless at any hub and time; None: it is complete."""
     return _completeness(stored) or _pairing(tuple(stored.chain or ()), stored.public_key)
 
 
@@ -206,7 +206,7 @@ def _pairing(chain: Sequence[CertificateView], public_key: bytes | None) -> Cred
 
 
 def validity(chain: Sequence[CertificateView], now: datetime) -> CredentialFinding | None:
-    """A flaw if any certificate of the chain is not yet valid or has expired at `now` (hub time)."""
+    """Return a flaw if a certificate of the chain is not yet valid or has expired at `now` (hub time)."""
     for certificate in chain:
         if now > certificate.not_after:
             return CredentialFinding(

@@ -12,7 +12,7 @@ Rules of the choice:
 6. Else the first hub where a credential can be obtained. A hub without one is no choice while the owner has one, until the
    owner has been lost for `give_up_after`; and never while the agent registers ahead of need.
 
-For a resting hub the caller waits for the end of its rest. Every decision carries a reason for operators.
+For a resting hub the caller waits for the end of its rest. Every decision contains a reason for operators.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,9 +25,9 @@ from machinery.identity import HubId
 
 EPOCH_UNIT = timedelta(milliseconds=1)
 CREDIBLE = timedelta(hours=1)
-"""How far a hub's claimed epoch may be ahead of this machine's clock."""
+"""Largest lead of an epoch that a hub claims, over this machine's clock."""
 ACCEPTED_AHEAD = timedelta(hours=24)
-"""How far an epoch may be ahead of the hub's own clock for the hub to accept it (`hub.registry.owners`)."""
+"""Largest lead of an epoch over the hub's clock with which the hub accepts it (`hub.registry.owners`)."""
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -43,7 +43,7 @@ class HubState(Enum):
     UNREACHABLE = "unreachable"
     """The agent has a credential; the hub did not answer the last call."""
     REVOKED = "revoked"
-    """The hub has revoked the credential; it accepts only a bootstrap credential made after that."""
+    """The hub has revoked the credential, and accepts only a bootstrap credential made after the revocation."""
     LOST = "lost"
     """The agent has no credential and cannot obtain one: its bootstrap credential has ended."""
 
@@ -69,9 +69,9 @@ class Unaccepted(Enum):
 class HubSelectionPolicy:
     unaccepted: Unaccepted = Unaccepted.SKIP
     fail_back_after: timedelta | None = None
-    """How long a preferred hub must have been ready before the agent returns to it; None: never."""
+    """Time for which a preferred hub must have been ready before the agent returns to this hub; None: never."""
     give_up_after: timedelta = timedelta(minutes=10)
-    """How long the owner may be lost before the agent registers elsewhere, if it does not register ahead of need."""
+    """Time after the loss of the owner after which an agent without standby registrations registers at another hub."""
     registers_ahead: bool = True
 
 
@@ -91,7 +91,7 @@ class HubCandidate:
 
 
 class ChoiceReason(Enum):
-    """Why a hub was chosen; the reason of the Event about it."""
+    """Why a hub was chosen. The Event about the choice has this reason."""
 
     KEPT = "HubKept"
     CHOSEN = "HubChosen"
@@ -106,7 +106,7 @@ class HubDecision:
     why: ChoiceReason
     message: str
     not_before: datetime | None = None
-    """The end of the hub's rest; None: at once."""
+    """The end of the hub's rest; None: no rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def choose(
     *,
     lost_since: datetime | None = None,
 ) -> HubDecision | None:
-    """Choose the hub for the session; None when the list is empty. `owner` holds it now, or held it until `lost_since`."""
+    """Choose the hub for the session; None: the list is empty. `owner` has the session, or had it until `lost_since`."""
     held = next((each for each in candidates if each.hub.hub_id == owner), None)
     if held is not None and is_good(held, now, policy):
         return _back(candidates, held, now, policy) or HubDecision(
@@ -157,7 +157,7 @@ def choose(
 
 
 def is_good(candidate: HubCandidate, now: datetime, policy: HubSelectionPolicy) -> bool:
-    """Whether a session there would work, as far as is known."""
+    """Whether a session with this hub would probably work."""
     return _rank(candidate, now, policy) is _Rank.GOOD
 
 
@@ -167,7 +167,7 @@ def is_better(candidates: Iterable[HubCandidate], owner: HubId | None, now: date
 
 
 def refuse_move(candidates: Sequence[HubCandidate], target: HubId, now: datetime) -> str:
-    """Why the agent does not move to `target` as asked; empty: it does."""
+    """Return why the agent refuses a move to `target`; empty: it moves."""
     ready = ", ".join(each.hub.name for each in candidates if each.hub.state is HubState.READY) or "none"
     wanted = next((each for each in candidates if each.hub.hub_id == target), None)
     if wanted is None:
@@ -180,11 +180,11 @@ def refuse_move(candidates: Sequence[HubCandidate], target: HubId, now: datetime
 
 
 def next_epoch(kept: int, reported: int, hub_time: datetime, now: datetime) -> int:
-    """The epoch of the next owner: above the stored one and above all credible claims of hubs.
+    """Return the epoch of the next owner: above the stored epoch and above all credible claims of hubs.
 
-    Because of `hub_time`, a secret restored from a backup does not reuse an epoch that another hub has seen. `now` is this
-    machine's clock: neither a claim nor a hub's time can produce an epoch that other hubs refuse. A stored epoch that hubs
-    would refuse is replaced.
+    Because of `hub_time`, an agent with a restored secret does not reuse an epoch that another hub has stored. Because of
+    `now`, this machine's clock, neither a claim nor a hub's time can produce an epoch that other hubs refuse. A stored epoch
+    that hubs would refuse is replaced.
     """
     seen = (kept if is_accepted_epoch(kept, now) else 0, reported if is_credible(reported, now) else 0)
     return max(*(each + 1 for each in seen), min(_epoch_at(hub_time), _epoch_at(now + CREDIBLE)))
@@ -215,7 +215,7 @@ def _epoch_at(moment: datetime) -> int:
 def _back(
     candidates: Sequence[HubCandidate], held: HubCandidate, now: datetime, policy: HubSelectionPolicy
 ) -> HubDecision | None:
-    """The decision to fail back to a hub before the owner in the list, when it is due."""
+    """Return the decision to fail back to a hub before the owner in the list, if a fail-back is due."""
     if policy.fail_back_after is None:
         return None
     for each in takewhile(lambda each: each is not held, candidates):

@@ -1,8 +1,8 @@
 """Rules for the cluster name and the agent id.
 
-An option wins, then the name in a certificate of an earlier run, then the name that the bootstrap kubeconfig is bound to, then
-the name in a pending request, then a fresh name. The caller draws fresh names and must store them before the first request, so
-that the hub sees the same cluster after a restart before the approval.
+The first of these names is used: the option, the name in a certificate of an earlier run, the name to which the bootstrap
+kubeconfig is bound, the name in a pending request, a new name. The caller draws new names and must store them before the first
+request, so that an agent that restarts before the approval uses the same cluster name.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class AgentNames:
 
 @dataclass(frozen=True, slots=True)
 class AgentIdentity:
-    """This agent at its hubs: its names, and the UID of its cluster's kube-system namespace."""
+    """The identity of this agent at its hubs: its names, and the UID of its cluster's kube-system namespace."""
 
     names: AgentNames
     cluster_uid: str
@@ -46,7 +46,7 @@ class AgentIdentity:
 
 
 def choose_names(*, options: tuple[str, str], stored: tuple[str, str], fresh: tuple[str, str]) -> AgentNames:
-    """Cluster name and agent id, each from the first source that is not empty. Raises InvalidError with the rule."""
+    """Return cluster name and agent id, each from the first source that is not empty. Raises InvalidError with the rule."""
     cluster, agent = (next(text for text in candidates if text) for candidates in zip(options, stored, fresh, strict=True))
     return AgentNames(cluster_name(cluster), agent_id(agent))
 

@@ -28,7 +28,7 @@ class SessionLoss(Enum):
 
 
 BRIEF = (SessionLoss.UNREACHABLE, SessionLoss.SILENT, SessionLoss.DRAINED)
-"""Losses that may be over in a moment: restarts and drains of replicas end soon."""
+"""Losses that may end soon, such as restarts and drains of replicas."""
 
 _BY_CAUSE = {
     DenialCause.CLUSTER_DENIED: SessionLoss.REFUSED,
@@ -42,7 +42,7 @@ _BY_CAUSE = {
 
 
 def loss_of(cause: DenialCause | None, otherwise: SessionLoss) -> SessionLoss:
-    """The reason for the hub's denial cause if there is one; else `otherwise`, from the status."""
+    """Return the reason for the hub's denial cause, if there is one; else `otherwise`, from the status."""
     return _BY_CAUSE.get(cause, otherwise) if cause is not None else otherwise
 
 
@@ -60,7 +60,7 @@ class Action(Enum):
     RAISE_EPOCH = auto()
     """Write another epoch for the same owner."""
     KEEP = auto()
-    """The owner's secret is as it should be."""
+    """The owner's secret needs no change."""
     CONNECT = auto()
     """Open a session with the owner."""
     SERVE = auto()
@@ -71,9 +71,9 @@ class Action(Enum):
 class NextStep:
     action: Action
     delay: timedelta = timedelta()
-    """Pause before it; a changed list of hubs ends it."""
+    """Pause before this step. A changed list of hubs ends the pause."""
     finding: CredentialFinding | None = None
-    """Why the hub's credential is not to be used any more."""
+    """Why the agent must not use the hub's credential any more."""
 
 
 OBSERVE = NextStep(Action.OBSERVE)
@@ -88,13 +88,13 @@ class AgentState:
     is_flawed: bool = False
     """The hub's stored credential is missing or cannot be used."""
     can_register: bool = False
-    """There is a credential with which to ask the hub for a certificate."""
+    """There is a credential with which the agent can request a certificate from the hub."""
     is_new: bool = False
     """The credential has just been obtained."""
     owner: HubId | None = None
     """According to the owner's secret; None: none yet."""
     needs_epoch: bool = False
-    """The owner has no epoch but needs one, or one that hubs refuse."""
+    """The owner needs another epoch: it has none, or one that hubs refuse."""
 
 
 _DECISIONS: tuple[tuple[Callable[[AgentState], bool], Action], ...] = (

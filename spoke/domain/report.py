@@ -1,9 +1,9 @@
 """The agent's reports: the rules for the cluster's status, managed namespaces, and Events for operators.
 
 Managed namespaces are those that the hub's cluster sets want on this cluster. Source: OCM's registration agent. A wanted
-namespace has the hub's label with "true"; one that is no longer wanted has "false" and is never deleted, because its contents
-are not ours. The label's key identifies the hub. OCM derives it from the hub's URL, so that a hub with two URLs counts as two;
-here it is derived from the hub's id if there is one.
+namespace has the hub's label with "true"; a namespace that is no longer wanted has "false" and is never deleted, because its
+content belongs to others. The label's key identifies the hub. OCM derives the key from the hub's URL, so that a hub with two
+URLs counts as two; here it is derived from the hub's id, if there is one.
 
 Availability (OCM): an API server counts as failed only after 20 s without a success, measured from the start of the first
 failed probe; until then the verdict stays. The number of probes within the threshold does not matter.
@@ -51,7 +51,7 @@ def hub_label(hub_id: HubId, server: str) -> str:
 
 
 def unwanted_namespaces(labelled: Iterable[str], wanted: Iterable[ManagedNamespace], *, deleting: bool) -> tuple[str, ...]:
-    """Names labelled as wanted that are no longer wanted, sorted. `deleting`: the cluster leaves the hub, so none is wanted."""
+    """Return the sorted names labelled as wanted that are no longer wanted: all names if the cluster leaves (`deleting`)."""
     kept = set() if deleting else {each.name for each in wanted}
     return tuple(sorted(set(labelled) - kept))
 
@@ -78,12 +78,12 @@ class AgentEvent:
 
 
 def news_of(condition: Condition, addon: str = "") -> AgentEvent:
-    """The Event about a condition; a Warning unless the condition is True."""
+    """Return the Event about a condition, which is a Warning unless the condition is True."""
     return AgentEvent(condition.reason, condition.message, NORMAL if condition.status == TRUE else WARNING, addon)
 
 
 def left_out(claims: int, maximum: int) -> AgentEvent:
-    """The Event about custom cluster claims that are not reported."""
+    """Return the Event about custom cluster claims that are not reported."""
     message = f"{claims} custom cluster claims are left out: at most {maximum} are reported (--max-custom-cluster-claims)"
     return AgentEvent("CustomClusterClaimsTruncated", message, WARNING)
 
@@ -128,7 +128,7 @@ class ClusterReport:
     node_count: int = 0
     endpoints: tuple[ExternalEndpoint, ...] = ()
     namespaces: tuple[NamespaceReport, ...] = ()
-    """Results for the namespaces that the hub wants; others stay as they are."""
+    """Results for the namespaces that the hub wants. Other namespaces stay as they are."""
 
 
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
@@ -142,7 +142,7 @@ class Format(Enum):
 
 
 def parse_quantity(text: str) -> tuple[Decimal, Format]:
-    """The exact value and its format. Raises ValueError for an invalid quantity."""
+    """Return the exact value and its format. Raises ValueError for an invalid quantity."""
     match = _SHAPE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a Kubernetes quantity")
@@ -158,7 +158,7 @@ def parse_quantity(text: str) -> tuple[Decimal, Format]:
 
 
 def format_quantity(value: Decimal, form: Format) -> str:
-    """The canonical text: the largest suffix without a fraction. Fractions of a nano are rounded up."""
+    """Return the canonical text, with the largest suffix without a fraction. Fractions of a nano are rounded up."""
     if form is Format.BINARY and value == value.to_integral_value():
         whole = int(value)
         for suffix, factor in reversed(_BINARY.items()):
@@ -173,7 +173,7 @@ def format_quantity(value: Decimal, form: Format) -> str:
 
 
 def add(first: str, second: str) -> str:
-    """The sum, in the format of `first` unless `first` is zero."""
+    """Return the sum, in the format of `first` unless `first` is zero."""
     (left, form), (right, other) = parse_quantity(first), parse_quantity(second)
     return format_quantity(left + right, form if left else other)
 
@@ -251,12 +251,12 @@ class ClusterClaimRules:
 
 
 def merged_claims(sources: Sequence[Sequence[ReportedClaim]]) -> tuple[ReportedClaim, ...]:
-    """For equal names, the claim of the last source: properties win over claims."""
+    """Merge claims. For equal names, the claim of the last source counts: properties override claims."""
     return tuple({claim.name: claim for source in sources for claim in source}.values())
 
 
 def exposed_claims(claims: Sequence[ReportedClaim], rules: ClusterClaimRules) -> tuple[ReportedClaim, ...]:
-    """The claims to report: reserved, then the allowed number of custom ones, each sorted by name."""
+    """Return the claims to report: reserved claims, then the allowed number of custom claims, each sorted by name."""
     ordered = sorted(claims, key=lambda claim: claim.name)
     reserved = [claim for claim in ordered if rules.is_reserved(claim.name)]
     custom = [claim for claim in ordered if not rules.is_reserved(claim.name)]
@@ -264,5 +264,5 @@ def exposed_claims(claims: Sequence[ReportedClaim], rules: ClusterClaimRules) ->
 
 
 def truncated_claims(claims: Sequence[ReportedClaim], rules: ClusterClaimRules) -> int:
-    """How many custom claims `exposed_claims` leaves out."""
+    """Return how many custom claims `exposed_claims` omits."""
     return len(claims) - len(exposed_claims(claims, rules))

@@ -1,7 +1,7 @@
 """Choice of the registration driver and proxy for a hub; pure rules.
 
-Driver: a kubeconfig with our extension names a gRPC endpoint and gets `grpc`; one without gets `csr`, which does everything
-over the Kubernetes API at its server, as OCM's agent does. An option overrides this if the kubeconfig suits the driver.
+Driver: a kubeconfig with Muster's extension names a gRPC endpoint and gets `grpc`. Any other kubeconfig gets `csr`, which uses
+only the Kubernetes API at its server, like OCM's agent. An option overrides this if the kubeconfig suits the driver.
 
 Proxy: the agent's option, else the kubeconfig's `proxy-url`, else HTTPS_PROXY unless NO_PROXY names the hub. An explicit proxy
 applies to every hub, also to one on this machine.
@@ -19,7 +19,7 @@ AUTO = "auto"
 
 
 class Driver(StrEnum):
-    """How the agent communicates with a hub."""
+    """The way in which the agent communicates with a hub."""
 
     GRPC = "grpc"
     CSR = "csr"
@@ -27,14 +27,14 @@ class Driver(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Settings for all hubs. `environment` is the process's."""
+    """Settings for all hubs. `environment` is that of the process."""
 
     driver: str = AUTO
     proxy_url: str = field(default="", repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def driver_for(self, *, source: str, endpoint: bool, certificate: bool) -> Driver:
-        """The driver for the kubeconfig `source`, given whether it has a gRPC endpoint and a client certificate.
+        """Return the driver for the kubeconfig `source`, given whether it has a gRPC endpoint and a client certificate.
 
         Raises InvalidError for a contradiction, with what to do.
         """

@@ -23,7 +23,7 @@ MAX_MESSAGE = 1024
 
 
 class KubeEvents(Announcer):
-    """Each is a separate Event: decisions are rare and differ."""
+    """Records each decision as a separate Event, because decisions are rare and differ."""
 
     def __init__(self, client: KubeClient, namespace: str, clock: Clock) -> None:
         self._client = client
@@ -60,7 +60,7 @@ class Announcements:
         self._some = asyncio.Event()
 
     def record(self, reason: str, message: str, *, warning: bool = False) -> None:
-        """Queue an Event and return at once; the oldest is dropped when too many wait."""
+        """Queue an Event without waiting. If too many wait, drop the oldest Event."""
         if self._announcer is not None:
             self._waiting.append((reason, message, warning))
             self._some.set()

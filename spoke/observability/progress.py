@@ -16,7 +16,7 @@ from spoke.domain.hubs import HubsStatus
 from spoke.ports.hub import HubLostError
 
 STUCK = timedelta(minutes=5)
-"""Steps of a controller have time-outs far below this."""
+"""Time after which a step counts as stuck. Steps of a controller have much shorter time-outs."""
 
 DECISIONS = 20
 
@@ -32,7 +32,7 @@ _SHOWN: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     WAITING_FOR_ACCEPTANCE: ("waiting for acceptance", "at the hub, accept the cluster", ("hubctl accept {}",)),
     REPORTING: ("connected", "at the hub, look at the cluster", ("hubctl describe cluster {}",)),
 }
-"""Steps that a console shows: the state of the agent, what to do next, and the commands for that."""
+"""Steps that a console shows: the state of the agent, the next action, and its commands."""
 
 log = structlog.get_logger(__name__)
 
@@ -81,7 +81,7 @@ class Counts:
 
 
 class AgentProgress:
-    """Written by the agent and its controllers, read by the health endpoints. Liveness does not depend on the hub."""
+    """The agent and its controllers write this state; the health endpoints read it. Liveness does not depend on the hub."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -97,11 +97,11 @@ class AgentProgress:
         self.on_step: Callable[[AgentProgress], object] = lambda _progress: None
         """Called with each step."""
         self.hub = ""
-        """Address of the hub that the agent deals with."""
+        """Address of the hub that the agent handles."""
         self.cluster = ""
         """Name of the cluster at that hub."""
         self.failure = ""
-        """Why the present step fails; empty when nothing has failed."""
+        """Why the present step fails; empty: nothing has failed."""
         self._path: set[str] = set()
         self._failed_path: frozenset[str] = frozenset()
         self._lease = timedelta(seconds=60)
@@ -169,7 +169,7 @@ class AgentProgress:
         return self._clock.now()
 
     def lease(self, duration: timedelta) -> None:
-        """Set how long an acknowledged beat counts."""
+        """Set the time for which an acknowledged beat counts."""
         self._lease = duration
 
     @contextmanager
@@ -184,11 +184,11 @@ class AgentProgress:
 
     @property
     def has_session(self) -> bool:
-        """Whether a session is open that its hub would end for a newer one."""
+        """Whether a session is open that its hub would end for a newer session."""
         return self._sessions > 0
 
     def waits(self, answer: Callable[[], ProbeResult | None]) -> None:
-        """Let `answer` decide readiness first; it returns None when this process works."""
+        """Let `answer` decide readiness first. `answer` returns None if this process works."""
         self._waits = answer
 
     @contextmanager
@@ -226,7 +226,7 @@ class AgentProgress:
 
 
 class StateAnnouncer:
-    """Shows a person at a console the hub, the cluster, its state and the next commands, whenever one of them changes."""
+    """Prints the hub, the cluster, its state and the next commands on a console, whenever one of them changes."""
 
     def __init__(self) -> None:
         self._shown: tuple[str, ...] = ()

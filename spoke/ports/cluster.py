@@ -38,7 +38,7 @@ class Cluster(Protocol):
         """The renewTime of a Lease; None: no such lease."""
 
     def changes(self) -> AsyncIterator[str]:
-        """Yield what changed (`nodes`, `claims`), coalesced; reconnects by itself."""
+        """Yield the changed part (`nodes`, `claims`), coalesced. Reconnects automatically."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class SecretSnapshot:
 
 
 class RefusedSecretError(ForbiddenError):
-    """The agent may not use this secret: not its own, or with a namespace or name that is not allowed."""
+    """The agent may not use this secret, because it is not the agent's own, or its namespace or name is not allowed."""
 
 
 class Secrets(Protocol):
@@ -77,12 +77,12 @@ class Secrets(Protocol):
         return ()
 
     def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
-        """Yield the secret now and after every change; reconnects by itself."""
+        """Yield the secret now and after every change. Reconnects automatically."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SecretPlace:
-    """Location of a secret. `hosted`: in the management cluster; else in the managed one, which may be the same."""
+    """Location of a secret. `hosted`: in the management cluster; else in the managed cluster, which may be the same."""
 
     namespace: str
     name: str
@@ -102,14 +102,14 @@ class Remains(Protocol):
         """Delete it; a missing one is no error."""
 
     async def forget_lease(self) -> None:
-        """Delete the agent's Lease; a missing one is no error."""
+        """Delete the agent's Lease. A missing Lease is no error."""
 
 
 class Attest(Protocol):
     """Proves this cluster's identity to a hub."""
 
     async def token(self, audience: str) -> str:
-        """A token of the managed cluster's own issuer, for one hub. Raises MusterError with what to do."""
+        """Return a token of the managed cluster's own issuer, for one hub. The MusterError contains what to do."""
 
 
 class CredentialDirectory(Protocol):

@@ -33,12 +33,12 @@ class HubLostError(UnavailableError):
         self.loss = loss
 
     def fresh_copy(self) -> "HubLostError":
-        """A copy, to be raised elsewhere."""
+        """Return a copy that another function can raise."""
         return HubLostError(self.message, self.loss, retry_after=self.retry_after)
 
 
 class SessionEpochError(HubLostError):
-    """The hub knows a higher `epoch` of this cluster than the session's."""
+    """The hub has stored a higher `epoch` of this cluster than the session's epoch."""
 
     def __init__(self, message: str, epoch: int) -> None:
         super().__init__(message, SessionLoss.STALE)
@@ -85,7 +85,7 @@ class ClientIdentity:
     key: bytes = field(default=b"", repr=False)
     token: BearerToken | None = None
     recovers: bool = False
-    """It is a recovery certificate, with which a hub only issues another certificate."""
+    """Whether this is a recovery certificate, with which a hub only issues another certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class SessionHello:
 
     cluster_uid: str
     epoch: int = 0
-    """Increases with each change of owner; a hub refuses sessions with a lower epoch than it knows. 0: none is stored."""
+    """Increases with each change of owner. A hub refuses sessions with a lower epoch than it has stored. 0: none is stored."""
     hubs: tuple[ListedHub, ...] = ()
     trusted: tuple[str, ...] = ()
     """The CAs with which the agent verifies the hub: hex SHA-256 of the DER of each."""
@@ -172,13 +172,13 @@ class StandbyAnswer:
     accepted: bool
     """Whether the hub would accept a session now."""
     epoch: int
-    """The highest epoch that the hub knows for this cluster."""
+    """The highest epoch that the hub has stored for this cluster."""
     time: datetime
     trust_bundle: bytes
     again_after: timedelta | None = None
-    """When the hub wants the next call; None: not stated."""
+    """Time until the hub wants the next call; None: not stated."""
     renew_within: timedelta | None = None
-    """If present, the certificate is to be renewed early, at a random moment within this time."""
+    """If present, the agent must renew the certificate early, at a random moment within this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,20 +194,20 @@ class HubSession(Protocol):
 
     @property
     def beat_interval(self) -> timedelta:
-        """The interval that the hub last asked for."""
+        """The interval that the hub last requested."""
 
     @property
     def hub_time_offset(self) -> timedelta:
-        """How far the hub's clock is ahead of the agent's, measured at Welcome."""
+        """Lead of the hub's clock over the agent's clock, measured at Welcome."""
 
     async def beat(self, *, available: bool | None) -> None:
-        """Send a beat; return when the hub has accepted it. With ACKNOWLEDGED_BEATS it is then durable."""
+        """Send a beat. Return when the hub has accepted it. With ACKNOWLEDGED_BEATS the beat is then durable."""
 
     async def report(self, report: ClusterReport) -> int:
-        """Send a status report; return the revision at which it is durable. Raises the hub's refusal."""
+        """Send a status report. Return the revision at which it is durable. Raises the hub's refusal."""
 
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
-        """Send an add-on's conditions; return the revision at which they are durable.
+        """Send an add-on's conditions. Return the revision at which they are durable.
 
         `driver` (`csr` or `token`) is recorded as the way in which the add-on authenticates at the hub.
         """
@@ -216,7 +216,7 @@ class HubSession(Protocol):
         """Send an event for operators to the hub. Delivery is not guaranteed; a hub keeps a limited number."""
 
     def desired(self) -> AsyncGenerator[Desired, None]:
-        """Yield the state that the hub wants: the present one at once, then every change."""
+        """Yield the state that the hub wants: the present state now, then every change."""
 
     async def ended(self) -> Exception:
         """Return the reason when the session ends."""
@@ -249,7 +249,7 @@ class HubClient(Protocol):
     async def info(self) -> HubInfo: ...
 
     def bring(self, attestation: str) -> None:
-        """Attach an attestation token to the following calls. No effect when the hub accepts none."""
+        """Attach an attestation token to the following calls. No effect if the hub accepts no such token."""
         del attestation
 
     async def ensure_cluster(
@@ -285,19 +285,19 @@ class HubClient(Protocol):
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandbyAnswer:
-        """Report that `owner` holds the session, and with which CAs (`trusted`, as in SessionHello) this hub is verified.
+        """Report that `owner` has the session, and which CAs (`trusted`, as in SessionHello) verify this hub.
 
         Raises MethodNotAllowedError when the hub does not implement it.
         """
 
     async def leave(self, agent: AgentIdentity) -> bool:
-        """Leave the hub for good; return whether it knew the cluster. Raises MethodNotAllowedError when unsupported."""
+        """Leave the hub permanently. Return whether the hub had the cluster. Raises MethodNotAllowedError if unsupported."""
 
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
         """Read whether the hub has accepted the cluster of this credential. Changes nothing."""
 
     async def withdraw(self, agent: AgentIdentity) -> bool:
-        """Withdraw what this bootstrap credential registered. False: the ManagedCluster stays, because an operator accepted it.
+        """Withdraw the cluster that this bootstrap credential registered. False: it stays, because an operator accepted it.
 
         Raises MethodNotAllowedError or ForbiddenError when the hub does not allow it.
         """

@@ -1,1 +1,1 @@
-"""Registration with a hub, and the flow that obtains certificates."""
+"""Registration at a hub, and the flow that obtains certificates."""

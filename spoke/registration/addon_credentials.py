@@ -1,6 +1,6 @@
 """Credentials of add-ons: a certificate (for the hub or another signer), or a token of the add-on's ServiceAccount on the hub.
 
-Each is kept in one secret, which is replaced as a whole: the old credential stays until the new one is stored.
+Each credential is in one secret, which is replaced as a whole: the old credential stays until the new one is stored.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from spoke.ports.hub import AddOnToken, HubClient
 from spoke.registration.csr_flow import CSRFlow, WantedCertificate, rotated_condition, rotation_failed_condition
 
 DECISION_TIMEOUT = timedelta(seconds=30)
-"""How long one call of `reconcile` waits for a decision. The request stays; the next call resumes it."""
+"""Time for which one call of `reconcile` waits for a decision. The request stays, and the next call resumes it."""
 RETRY = timedelta(seconds=5)
 
 
@@ -47,7 +47,7 @@ class AddOnContext:
 
 @dataclass(frozen=True, slots=True)
 class RenewalRequest:
-    """A renewal that the hub asks for, and the hub time at which the request arrived."""
+    """A renewal that the hub requests, and the hub time at which the request arrived."""
 
     renewal: RequestedRenewal
     received_at: datetime
@@ -55,7 +55,7 @@ class RenewalRequest:
 
 @dataclass(frozen=True, slots=True)
 class AddOnCheckResult:
-    """Result of one `reconcile`: the time until the next, and a condition to report on the add-on."""
+    """Result of one `reconcile`: the time until the next call, and a condition to report on the add-on."""
 
     next_in: timedelta
     condition: Condition | None = None
@@ -64,7 +64,7 @@ class AddOnCheckResult:
 
 
 class RefusedError(MusterError):
-    """A credential could not be obtained; `condition` is the one to report on the add-on."""
+    """A credential could not be obtained. `condition` is the condition to report on the add-on."""
 
     reason = "ServiceUnavailable"
 
@@ -82,11 +82,11 @@ class AddOnCredential(Protocol):
     ) -> AddOnCheckResult:
         """Obtain the credential if necessary. Raises RefusedError. `clock` shows the hub's time.
 
-        `asked`: the hub asks for certificates that it has signed to be renewed early.
+        `asked`: the hub requests an early renewal of certificates that it has signed.
         """
 
     async def trust_hub_by(self, kubeconfig: bytes) -> None:
-        """Replace the kubeconfig of the hub in the secret, if it holds one; change nothing else."""
+        """Replace the kubeconfig of the hub in the secret, if there is one. Change nothing else."""
 
     async def forget(self) -> None:
         """Delete the state of a credential that is still being obtained."""
@@ -156,7 +156,7 @@ class CertificateCredential(AddOnCredential):
         return await self.target.change(lambda present: {**present, KUBECONFIG: ours})
 
     def _good_for(self, contents: Contents, clock: Clock, asked: RenewalRequest | None) -> timedelta:
-        """How long the stored certificate needs no replacement; zero when it is due."""
+        """Return the time for which the stored certificate needs no replacement; zero: it is due."""
         if TOKEN_FILE in contents or any(contents.get(key) != value for key, value in self._extra.items() if key != HUB_ID):
             return timedelta()
         if contents.get(HUB_ID, self._extra.get(HUB_ID)) != self._extra.get(HUB_ID):

@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """A request that is stored until its certificate is. `name`: the hub's name for it, once it is submitted."""
+    """A request that is stored until its certificate is stored. `name`: the hub's name for the submitted request."""
 
     names: AgentNames
     key: bytes = field(repr=False)
@@ -55,7 +55,7 @@ class PendingRequest:
     name: str = ""
 
     def contents(self) -> dict[str, bytes]:
-        """Its keys in a secret."""
+        """Return the request's keys and values in a secret."""
         contents = {**names_contents(self.names), PENDING_KEY: self.key, PENDING_REQUEST: self.request}
         return {**contents, REQUEST_NAME: self.name.encode()} if self.name else contents
 
@@ -65,7 +65,7 @@ def names_contents(names: AgentNames) -> dict[str, bytes]:
 
 
 def read_pending(contents: Contents) -> PendingRequest | None:
-    """The pending request of a secret; None when there is none or it is incomplete."""
+    """Return the pending request of a secret; None: there is none, or it is incomplete."""
     key, request = (contents.get(part, b"") for part in (PENDING_KEY, PENDING_REQUEST))
     if not key or not request:
         return None
@@ -80,7 +80,7 @@ def read_pending(contents: Contents) -> PendingRequest | None:
 
 
 def pends_for(contents: Contents, public_key: bytes) -> bool:
-    """Whether the pending request produced the certificate over `public_key`; it is then used up."""
+    """Whether the pending request produced the certificate with `public_key`. Then the request is used up."""
     pending = read_pending(contents)
     return pending is not None and public_key_of(pending.key) == public_key
 
@@ -119,7 +119,7 @@ class CSRFlow:
         hub: HubEntry | None = None,
         known_by: Callable[[Contents], Mapping[str, bytes]] | None = None,
     ) -> None:
-        """`known_by` computes, from the stored content, the trust to store for the hub; None: no trust is stored."""
+        """`known_by` computes the CAs to store for the hub from the stored content; None: no CAs are stored."""
         self.wanted = wanted
         self.hub = hub
         self.issued: Contents = {}
@@ -141,7 +141,7 @@ class CSRFlow:
         return self._pending is not None or bool(self.issued)
 
     def resume(self, contents: Contents) -> None:
-        """Continue where an earlier run stopped, according to the pending secret, if that has our names and subject."""
+        """Continue an earlier run from the pending secret, if the secret has the agent's names and subject."""
         pending, wanted = read_pending(contents), self.wanted
         if pending is None or pending.names != wanted.agent.names or parse_request(pending.request).subject != wanted.subject:
             return
@@ -149,7 +149,7 @@ class CSRFlow:
         log.info("request.resumed", request=pending.name, submitted=self._submitted)
 
     async def run(self, client: HubClient, *, on_step: Callable[[str], object] = lambda _: None) -> CertificateFacts:
-        """Run all remaining steps. The first error ends the run; a later call continues there. One run is one trace.
+        """Run all remaining steps. The first error ends the run; a later call continues at that step. One run is one trace.
 
         `on_step` is called with the description of each step. Raises RequestDeniedError, after which a run makes a new request;
         UnavailableError when the hub issues a useless certificate twice.
@@ -188,7 +188,7 @@ class CSRFlow:
         return parse_certificate(self.issued[CERTIFICATE])
 
     async def _submit(self, client: HubClient, on_step: Callable[[str], object]) -> PendingRequest:
-        """The request, submitted and stored with the hub's name for it."""
+        """Submit the request and store it with the hub's name for it. Return the request."""
         wanted = self.wanted
         if self._pending is None:
             on_step("making a key and a certificate signing request")
@@ -251,7 +251,7 @@ async def _ensure_cluster(client: HubClient, wanted: WantedCertificate) -> None:
 
 
 def _defect(decided: CSRState, key: bytes) -> str:
-    """Why the issued certificate is unusable with this key; empty: it is usable."""
+    """Return why the issued certificate is unusable with this key; empty: it is usable."""
     try:
         leaf = parse_certificate(decided.certificate)
     except InvalidError as error:

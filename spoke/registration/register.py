@@ -34,7 +34,7 @@ from spoke.ports.hub import HubClient
 from spoke.registration.csr_flow import CSRFlow, WantedCertificate, names_contents, pends_for
 
 RECOVERABLE = (Flaw.EXPIRED, Flaw.OUTLIVED, Flaw.UNRECORDED)
-"""The recovery certificate stored with a credential with one of these flaws may still be usable."""
+"""Flaws of a credential whose stored recovery certificate may still be usable."""
 
 log = structlog.get_logger(__name__)
 
@@ -62,9 +62,9 @@ class Naming:
 
 
 class Registration:
-    """Keeps the progress of a registration between attempts, above all a certificate that is not stored yet.
+    """Keeps the progress of a registration between attempts, mainly a certificate that is not stored yet.
 
-    If both credentials are usable, it alternates between them. The certificate is stored in the hub's slot alone.
+    If both credentials are usable, attempts alternate between them. The certificate is stored only in the hub's slot.
     """
 
     def __init__(self, options: AgentOptions, ports: AgentPorts, *, hub_clock: OffsetClock, progress: AgentProgress) -> None:
@@ -88,9 +88,9 @@ class Registration:
     async def obtain(
         self, route: HubConnection, agent: AgentIdentity, contents: Contents, finding: CredentialFinding
     ) -> Contents | None:
-        """Obtain and store a certificate; return the slot's content. `finding` is the flaw of the certificate in `contents`.
+        """Obtain and store a certificate. Return the slot's content. `finding` is the flaw of the certificate in `contents`.
 
-        None: the flaw depends on the clock, and the hub's time has just been learned; everything is to be observed again.
+        Returns None if the flaw depends on the clock and the hub's time is new. Then the caller must observe again.
         """
         recovers = route.identity.recovers
         why_not = recovery_obstacle(contents, self._options.reach) if finding.flaw in RECOVERABLE and not recovers else ""
@@ -129,9 +129,9 @@ class Registration:
         return flow.credential
 
     def _prepare(self, route: HubConnection, agent: AgentIdentity, slot: Slot, kept: Contents) -> CSRFlow:
-        """The present flow, if it is for this hub and these names; else one resumed from `kept`, or a new one.
+        """Return the present flow if it is for this hub and these names; else a flow resumed from `kept`, or a new flow.
 
-        A present one that already has its certificate is continued on either route.
+        A present flow that already has its certificate continues on either route.
         """
         present, ensure_cluster = self._flow, not route.identity.recovers
         if (
@@ -156,7 +156,7 @@ class Registration:
         return self._flow
 
     async def _meet(self, client: HubClient, bootstrap: HubConnection) -> bool:
-        """Learn the hub's time, check its id, and attach the attestation token that it requires.
+        """Read the hub's time, check its id, and attach the attestation token that the hub requires.
 
         Return whether the time was unknown before.
         """
@@ -176,7 +176,7 @@ class Registration:
         return by_our_clock
 
     def _explain(self, route: HubConnection, error: MusterError) -> MusterError:
-        """The error to raise, with advice if the credential is or may be the cause: TLS does not report that."""
+        """Return the error to raise, with advice if the credential may be the cause, which TLS does not report."""
         if route.identity.recovers:
             if not isinstance(error, UnauthorizedError | ForbiddenError | NotFoundError | AlreadyExistsError):
                 return error
@@ -203,9 +203,9 @@ def renewal(
     owner: Slot | None = None,
     mirror: CredentialDirectory | None = None,
 ) -> CSRFlow:
-    """The next certificate, obtained with the present one. `slot` is the hub's.
+    """Return the flow that obtains the next certificate with the present certificate. `slot` is the hub's slot.
 
-    With `owner`, the secret of the hub that the agent reports to, the certificate is stored in that, too, and mirrored.
+    With `owner`, the secret of the hub to which the agent reports, the certificate is also stored there and mirrored.
     """
     wanted = WantedCertificate(agent, agent.names.subject, duration)
     return _own_flow(wanted, connection, slot, OwnedSlot(slot, owner, connection.hub_id) if owner else None, mirror)
@@ -218,10 +218,10 @@ def _own_flow(
     target: Slot | None = None,
     mirror: CredentialDirectory | None = None,
 ) -> CSRFlow:
-    """The flow for a certificate of the agent itself: the first one or a renewal."""
+    """Return the flow for a certificate of the agent itself: the first certificate or a renewal."""
 
     def known_by(present: Contents) -> Mapping[str, bytes]:
-        """A registration trusts the CAs of its bootstrap kubeconfig; a renewal keeps the stored ones."""
+        """A registration stores the CAs of its bootstrap kubeconfig; a renewal keeps the stored CAs."""
         return connection.trust if wanted.ensure_cluster else trust_in(present, connection)
 
     extra, hub = names_contents(wanted.agent.names), connection.hub

@@ -88,11 +88,11 @@ class OwnerSecret:
         self._epoch_pauses = agent.options.pauses.epoch.backoff(agent.ports.random)
 
     def attend(self, busy: HubId) -> None:
-        """Notify standby registration of the owner and of the hub that the agent itself deals with."""
+        """Notify standby registration of the owner and of the hub that the agent itself handles."""
         self._agent.hubs.attend(self._agent.bootstrap.listing, self.owner, busy, self._identity)
 
     async def give(self, known: Owner, hub: HubId) -> Owner:
-        """Make `hub` the owner in the secret, with the credential of its slot; `owner` is not changed. Raises HubLostError."""
+        """Make `hub` the owner in the secret, with the credential of its slot. Does not change `owner`. Raises HubLostError."""
         try:
             credential = credential_of(await hub_slot(self._agent.ports.secrets, hub).read())
         except MusterError as error:
@@ -109,7 +109,7 @@ class OwnerSecret:
         return owner
 
     async def take_back(self, hub: HubId) -> None:
-        """Make `hub` the owner again if the secret names another; no hub is dialled before that.
+        """Make `hub` the owner again if the secret names another hub. No hub is dialled before this.
 
         Raises OwnerConflictError, and errors of reading and writing.
         """
@@ -138,7 +138,7 @@ class OwnerSecret:
             raise HubLostError(f"the epoch could not be raised: {error.message}") from error
 
     def reset_failures(self) -> None:
-        """Reset the backoff: a session has lasted, so the increase has helped."""
+        """Reset the backoff of epoch increases, because a session has lasted."""
         self._epoch_pauses.reset()
 
     async def _raise_epoch(self, reported: int, source: str, busy: HubId) -> None:

@@ -27,10 +27,10 @@ log = structlog.get_logger(__name__)
 
 
 EVENT_QUEUE = 20
-"""Largest number of waiting events; the oldest is dropped."""
+"""Largest number of waiting events. If there are more, the oldest is dropped."""
 EVENT_BURST = 5
 EVENT_PERIOD = 10.0
-"""Seconds between two events after the first ones: less than a hub allows."""
+"""Seconds between two events after the first events. The rate is below the limit of a hub."""
 
 
 class SessionEvents:
@@ -44,7 +44,7 @@ class SessionEvents:
         self._wake = asyncio.Event()
 
     def add(self, event: AgentEvent) -> None:
-        """Queue an event, unless it repeats the last one with its reason and add-on."""
+        """Queue an event, unless it repeats the last event with the same reason and add-on."""
         about = (event.reason, event.addon)
         if self._last.get(about) != event.message:
             self._last[about] = event.message
@@ -74,7 +74,7 @@ class SessionEvents:
 K = TypeVar("K")
 
 STEP_GRACE = timedelta(seconds=1)
-"""How long a controller's step may continue after the session has ended."""
+"""Time for which a controller's step may continue after the session has ended."""
 REGISTRATION_RESYNC = timedelta(minutes=10)
 Resyncs = Mapping[str, tuple[timedelta, Callable[[], None]]]
 """Period and function of each periodic resync, by name."""

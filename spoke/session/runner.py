@@ -1,8 +1,8 @@
 """One session with a hub: its controllers and streams in one group of tasks, which ends as a whole.
 
-It ends when the hub is lost (HubLostError), or when a successor takes over: a new connection, with a new certificate or because
-the hub drains, that has carried a beat. While a handover runs, the loss of this session is ignored, because the hub ends it
-when the successor begins.
+A session ends when the hub is lost (HubLostError), or when a successor takes over. A successor is a new connection, with a new
+certificate or because the hub drains, over which a beat was acknowledged. While a handover runs, the loss of this session is
+ignored, because the hub ends the session when the successor begins.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from spoke.session.reports import AddOnReports, ClusterReports, watched
 from spoke.session.trust_bundle_sync import TrustBundleSync
 
 SOONEST_LEAVE = timedelta(milliseconds=500)
-"""A hub of one replica asks the successor to leave as well; this delay bounds the rate of that loop."""
+"""A hub of one replica also asks the successor to leave. This delay bounds the rate of the resulting loop."""
 
 HUB_LIST_PERIOD = timedelta(seconds=1)
 """Changes of the list within this time are sent together."""
@@ -42,11 +42,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """How the successor's session is opened."""
+    """The steps that open the successor's session."""
 
     begin: Callable[[], Awaitable[ActiveSession]]
     once: bool = False
-    """Not retried."""
+    """Whether the handover is tried only once."""
     undo: Callable[[HubLostError], Awaitable[None]] | None = None
     """Reverts `begin` when the session does not take over, whether it was opened or not."""
 
@@ -61,10 +61,10 @@ class HubEvents(Protocol):
         """Called with whether the hub accepts the cluster."""
 
     def move_requested(self, target: HubId, why: str) -> None:
-        """Called when the hub asks the agent to move to another hub."""
+        """Called when the hub requests a move to another hub."""
 
     def trust_hub_by(self, authorities: bytes) -> None:
-        """Verify the hub with these CAs in all further connections."""
+        """Use these CAs to verify the hub in all further connections."""
 
 
 class SessionRun:
@@ -123,7 +123,7 @@ class SessionRun:
             self._next_handover = handover
 
     async def run(self) -> ActiveSession:
-        """Run until the session is over; return its successor, if one took over. Raises HubLostError."""
+        """Run until the session ends. Return the successor if it took over. Raises HubLostError."""
         stop_listening = self._agent.watch.listen(self._verdict_changed)
         wakes = self._schedule()
         handover = asyncio.create_task(self._run_handovers(), name="session/handover")
@@ -146,7 +146,7 @@ class SessionRun:
         raise next((leaf for error in failed for leaf in _leaves(error) if isinstance(leaf, MusterError)), failed[0])
 
     def _work(self) -> Iterable[tuple[str, Coroutine[Any, Any, None]]]:
-        """Name and coroutine of each task of the session. None of them ends by itself, except with an error."""
+        """Return name and coroutine of each task of the session. No task ends by itself, except with an error."""
         features = self._active.client.features
         yield "end", self._end()
         yield "desired", self._follow_hub()
@@ -223,7 +223,7 @@ class SessionRun:
             await asyncio.sleep(HUB_LIST_PERIOD.total_seconds())
 
     async def _run_handovers(self) -> ActiveSession:
-        """Open the successor that `hand_over` asks for; return it once it has carried a beat."""
+        """Open the successor that `hand_over` requests. Return it after its first beat."""
         backoff = self._agent.options.pauses.retry.backoff(self._agent.ports.random)
         while True:
             await self._handover_wanted.wait()

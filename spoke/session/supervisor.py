@@ -1,9 +1,9 @@
 """Supervises the sessions with the owner: one after another, until the agent changes to another hub.
 
-After a loss the agent first retries the same hub for a short random time, because restarts and drains of replicas end soon.
-When the hub refuses, or the credential is unusable, it does not wait: everything is observed again.
-A move from a working hub is a handover: the session at the next hub opens with a raised epoch and carries a beat, before the
-old hub gets the farewell and its session closes.
+After a loss the agent first retries the same hub for a short random time, because restarts and drains of replicas end soon. If
+the hub refuses, or the credential is unusable, the agent does not wait, but observes its state again. A move from a working hub
+is a handover: the session at the next hub opens with a higher epoch and has an acknowledged beat before the old hub gets the
+farewell and its session closes.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from spoke.session.context import ActiveSession, AgentContext, OwnerSecret, open
 from spoke.session.runner import Handover, HubEvents, SessionRun
 
 SHORTEST_DIAL = 0.25
-"""Seconds that a dial may take even if less is left of the reconnect timeout."""
+"""Seconds that a dial may take even if less time of the reconnect timeout is left."""
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +75,7 @@ class SessionSupervisor(HubEvents):
         return NextStep(Action.SERVE) if self._active is not None else OBSERVE
 
     async def serve(self) -> NextStep:
-        """Run the open session until it is lost, another takes over, or this hub is off the list."""
+        """Run the open session until it is lost, another session takes over, or this hub is off the list."""
         active, self._active = self._active, None
         if active is None:
             raise AssertionError
@@ -99,7 +99,7 @@ class SessionSupervisor(HubEvents):
             await active.close()
 
     async def _dial(self) -> ActiveSession:
-        """Open a session to the owner. While another hub is usable, it takes no longer than what is left of the timeout."""
+        """Open a session to the owner. If another hub is usable, this takes no longer than the rest of the timeout."""
         await self._owner_secret.take_back(self.hub)
         left = self._timeout.left
         try:
@@ -126,7 +126,7 @@ class SessionSupervisor(HubEvents):
             await active.close()
 
     async def _adopt(self, active: ActiveSession) -> None:
-        """Make the session that took over current; it has a new certificate or another hub."""
+        """Make the session that took over current. It has a new certificate or another hub."""
         moved = active.connection.hub_id != self.hub
         self._previous = None if moved else self._connection
         self._connection = active.connection
@@ -137,7 +137,7 @@ class SessionSupervisor(HubEvents):
         self._rotation = await self._renewal({})
 
     async def _renewal(self, kept: Contents) -> CSRFlow:
-        """The renewal of the present certificate, resumed if a request is pending in `kept`, the hub's slot."""
+        """Return the renewal of the present certificate, resumed if a request is pending in `kept`, the hub's slot."""
         ports, duration = self._agent.ports, self._agent.options.duration
         slot, owner = hub_slot(ports.secrets, self.hub), Slot(ports.secrets, OWNER_SECRET)
         flow = renewal(self._connection, self._identity, duration, slot, owner=owner, mirror=ports.directory)
@@ -205,7 +205,7 @@ class SessionSupervisor(HubEvents):
         return False
 
     def _elsewhere(self) -> HubDecision | None:
-        """The decision for another hub; None: this one is the choice."""
+        """Return the decision for another hub; None: this hub is the choice."""
         hubs = self._agent.hubs
         decision = hubs.decide() if hubs.several else None
         if decision is not None and decision.hub_id == self.hub:
@@ -228,7 +228,7 @@ class SessionSupervisor(HubEvents):
         return active
 
     async def _put_back(self, decision: HubDecision, error: HubLostError) -> None:
-        """After a failed handover, make this hub the owner again; retry until that is written."""
+        """After a failed handover, make this hub the owner again. Retry until this is written."""
         agent = self._agent
         agent.hubs.fail(decision.hub_id, error.message)
         agent.announcements.record("HubMoveFailed", f"{decision.message}; but {error.message}", warning=True)
@@ -247,7 +247,7 @@ class SessionSupervisor(HubEvents):
         return await self.open(self._connection)
 
     async def _react(self, lost: HubLostError) -> NextStep:
-        """The next step after the session was lost or could not be opened.
+        """Return the next step after the session was lost or could not be opened.
 
         Raises OwnerConflictError, and errors of reading and writing the owner's secret.
         """

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. A bundle that holds no valid CAs, or does not verify this hub, is refused and reported; nothing changes.
+1. A bundle that contains no valid CAs, or does not verify this hub, is refused and reported; nothing changes.
 2. Order of writes: kubeconfigs of add-ons, the hub's slot, the owner's secret, the directory, the connection in memory. A Hello
-   reports the CAs in the owner's secret, so the hub pushes again after a crash in between. Meanwhile some places hold the old
-   bundle and some the new one; both work, because the hub serves a chain for either during its change of CA.
+   reports the CAs in the owner's secret, so the hub pushes again after a crash in between. Meanwhile some places have the old
+   bundle and some the new bundle; both work, because the hub presents a chain for both during its change of CA.
 3. A bundle that cannot be written or tried now is retried until the session ends or the hub pushes another.
 """
 
@@ -40,7 +40,7 @@ class TrustBundleSync:
     """Called with a refusal for the operators of the hub."""
 
     async def run(self) -> None:
-        """Adopt each pushed bundle as long as the session lasts. A refusal is reported to the operators of hub and cluster."""
+        """Apply each pushed bundle while the session lasts. Report a refusal to the operators of hub and cluster."""
         async with asyncio.TaskGroup() as group:
             working: asyncio.Task[None] | None = None
             while True:

@@ -1,4 +1,4 @@
-"""Adapters of the hub port: gRPC, and the Kubernetes API; and what their sessions share."""
+"""Adapters of the hub port (gRPC and the Kubernetes API), and the common part of their sessions."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -7,7 +7,7 @@ from spoke.ports.hub import Desired, HubLostError, HubSession
 
 
 class OpenSession(HubSession):
-    """A session until its end, whose first reason counts."""
+    """A session. If it has several reasons to end, the first counts."""
 
     def __init__(self) -> None:
         self._end: asyncio.Future[HubLostError] = asyncio.get_running_loop().create_future()

@@ -1,7 +1,7 @@
 """The address that a channel to a hub connects to, and the reason why a hub could not be reached.
 
-gRPC selects proxies from the environment by its own rules and lets NO_PROXY override an explicit one. So that is disabled, and
-the channel dials the proxy, requests the hub from it by CONNECT, and expects the hub's certificate.
+gRPC selects proxies from the environment by its own rules and lets NO_PROXY override an explicit proxy. So gRPC's selection is
+disabled. The channel dials the proxy, requests the hub with CONNECT, and expects the hub's certificate.
 
 gRPC reports little about TLS errors. After a failure, `diagnose` performs a TLS handshake that trusts any server and sends
 nothing, and looks at the server's certificate.
@@ -41,7 +41,7 @@ def dialled(address: HubAddress) -> tuple[str, Options]:
 
 
 class AddressRotation:
-    """Rotates a hub's addresses: after one that accepted a connection and stayed silent, the next one is dialled first."""
+    """Rotates a hub's addresses: if an address accepted a connection and did not answer, the next address is dialled first."""
 
     def __init__(self) -> None:
         self._silent: dict[str, int] = {}
@@ -72,7 +72,7 @@ DIAGNOSIS_TIMEOUT = timedelta(seconds=5)
 
 
 async def diagnose(address: HubAddress, identity: ClientIdentity, now: datetime) -> str:
-    """One sentence about the cause; empty when none was found. `now` is this machine's time, which TLS uses."""
+    """Return one sentence about the cause; empty: none was found. `now` is this machine's time, which TLS uses."""
     host, _, port = address.target.rpartition(":")
     host, distrust = host.strip("[]"), ""
     try:
@@ -92,7 +92,7 @@ async def diagnose(address: HubAddress, identity: ClientIdentity, now: datetime)
 
 
 def _cause(server: CertificateFacts, distrust: str, address: HubAddress, identity: ClientIdentity, now: datetime) -> str:
-    """The first thing that is wrong with clocks or certificates; empty: none."""
+    """Return the first problem of clocks or certificates; empty: no problem."""
     trusted, ours = _readable(address.ca), _readable(identity.certificate)
     for certificate in (server, *trusted):
         if now < certificate.not_before:

@@ -259,7 +259,7 @@ class GrpcHubClient(HubClient):
 
 
 class RecoveringHubClient(GrpcHubClient):
-    """For the holder of a recovery certificate: a hub refuses all calls but Recover, which submits a request and follows it."""
+    """Client with a recovery certificate: a hub refuses all calls except Recover, which submits a request and follows it."""
 
     _request: wire.RecoverRequest | None = None
 

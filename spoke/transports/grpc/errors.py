@@ -52,7 +52,7 @@ def to_error(error: aio.AioRpcError) -> errors.MusterError:
 
 
 class StreamBrokenError(HubLostError):
-    """The stream ended while we wrote, and grpc replaced the hub's status by its own error."""
+    """The stream ended during a write, and grpc replaced the hub's status by its own error."""
 
 
 def lost_error(error: aio.AioRpcError) -> HubLostError:

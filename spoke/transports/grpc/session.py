@@ -31,7 +31,7 @@ PROTOCOL = "v1"
 CAPABILITIES = ("drain", "several-hubs", "trust")
 DEFAULT_INTERVAL = timedelta(seconds=10)
 FAREWELL_TIMEOUT = timedelta(seconds=1)
-"""How long the agent waits for a hub that it leaves to read the farewell."""
+"""Time for which the agent waits until a hub that it leaves has read the farewell."""
 
 
 class GrpcSession(OpenSession):

@@ -19,7 +19,7 @@ from spoke.domain.next_step import SessionLoss, loss_of
 from spoke.ports.hub import ClientIdentity, HubAddress, HubLostError
 
 WITHIN = timedelta(seconds=10)
-"""A call without an answer for this long has failed."""
+"""Time without an answer after which a call has failed."""
 _OK = 200
 _UNAUTHORIZED = 401
 _FAILURES = 500
@@ -49,11 +49,11 @@ class ApiDoor:
 
     @property
     def offset(self) -> timedelta:
-        """How far the hub's clock is ahead of the agent's."""
+        """Lead of the hub's clock over the agent's clock."""
         return self._time.offset or timedelta()
 
     def agent(self) -> tuple[ClusterName, AgentId]:
-        """The names in our certificate. Raises UnauthorizedError when it is not an agent's."""
+        """Return the names in the agent's certificate. Raises UnauthorizedError if it is no certificate of an agent."""
         names = parse_agent_user(parse_chain(self._identity.certificate)[0].subject.common_name)
         if names is None:
             raise UnauthorizedError("the certificate is not that of a cluster's agent")
@@ -61,7 +61,7 @@ class ApiDoor:
 
     @property
     def left(self) -> timedelta:
-        """The remaining validity of our certificate, by the hub's time."""
+        """Return the remaining validity of the agent's certificate, by the hub's time."""
         return parse_chain(self._identity.certificate)[0].not_after - self.now()
 
     async def kube(self) -> KubeClient:

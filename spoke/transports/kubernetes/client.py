@@ -93,7 +93,7 @@ class ApiHubClient(HubClient):
     ) -> RegistrationState:
         """Create or find it. Raises AlreadyExistsError when it is another cluster's; ForbiddenError when creation is denied.
 
-        A bootstrap credential need not be allowed to read it (OCM's is, a stricter hub's is not).
+        A bootstrap credential need not have the right to read the ManagedCluster (OCM's has it, a stricter hub's has not).
         """
         kube, resource, name = await self._door.kube(), self._door.clusters, agent.cluster
 
@@ -123,7 +123,7 @@ class ApiHubClient(HubClient):
     async def submit_request(
         self, agent: AgentIdentity, request: bytes, *, duration: timedelta | None, addon: tuple[AddOnName, str] | None = None
     ) -> str:
-        """Create the request, or find the one with the same bytes, from which its name derives.
+        """Create the request, or find the request with the same bytes, from which the name is derived.
 
         So a request sent before a crash is found again, and no second one is created. The prefix is that of OCM's names. Raises
         InvalidError for an invalid request.
@@ -180,7 +180,7 @@ class ApiHubClient(HubClient):
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandbyAnswer:
-        """The Kubernetes API has no StandBy: nothing is reported, and the answer is read from the ManagedCluster."""
+        """The Kubernetes API has no StandBy: this call reports nothing, and reads the answer from the ManagedCluster."""
         del owner, epoch, trusted
         await self._door.ask_version()  # for the hub's time
         try:
@@ -198,7 +198,7 @@ class ApiHubClient(HubClient):
 
     @tracing.client_span("get hub")
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
-        """A hub of Open Cluster Management lets an agent read nothing before it accepts it."""
+        """Read the acceptance. An OCM hub lets an agent read nothing before the cluster is accepted."""
         try:
             seen = await (await self._door.kube()).get(self._door.clusters.path(cluster))
         except ForbiddenError as error:
@@ -244,7 +244,7 @@ async def _run_guarded(session: ApiSession) -> None:
 
 
 async def _documents(kube: KubeClient, name: str) -> AsyncGenerator[Object, None]:
-    """Yield the request now and after each change; list again after an interrupted watch."""
+    """Yield the request now and after each change. List again after an interrupted watch."""
     pauses = Backoff()
     document = await kube.get(documents.REQUESTS.path(name))
     cluster = documents.section(document, "metadata", "labels").get(documents.CLUSTER_LABEL)

@@ -1,8 +1,8 @@
 """A session over the Kubernetes API, unknown to the hub: the agent renews a Lease, reports, and watches its ManagedCluster.
 
-It ends when the hub answers 401, when the cluster is deleted, when the certificate expires, and when the hub cannot be reached.
-After an error of any call or watch, one GET of the ManagedCluster decides. A 403 ends nothing: the cluster is not accepted, and
-the agent waits.
+The session ends when the hub answers 401, when the cluster is deleted, when the certificate expires, and when the hub is
+unreachable. After an error of any call or watch, one GET of the ManagedCluster decides. A 403 does not end the session: the
+cluster is not accepted, and the agent waits.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from spoke.transports.kubernetes.watch import HubMirror
 T = TypeVar("T")
 
 REPAIR_PAUSE = timedelta(seconds=1)
-"""Delay before the agent restores parts of its report that others changed; it bundles changes."""
+"""Delay before the agent restores parts of its report that other writers changed, so that changes are combined."""
 HIDDEN_PAUSE = timedelta(seconds=5)
 """Poll interval while the hub does not let the agent read its ManagedCluster."""
 LONGEST_SLEEP = timedelta(hours=1)
@@ -115,7 +115,7 @@ class ApiSession(OpenSession):
         self.finish(HubLostError(f"the agent goes to the hub {hub_id}" if hub_id else "the session was closed"))
 
     async def _beat(self) -> None:
-        """Renew the lease; retry until the hub accepts it. The caller bounds the time."""
+        """Renew the lease, and retry until the hub accepts this. The caller bounds the time."""
         kube, path = await self._door.kube(), documents.LEASES.path(documents.LEASE_NAME, namespace=self._cluster)
         pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=2))
         while True:
@@ -269,6 +269,6 @@ class ApiSession(OpenSession):
 
 
 def _revision(document: Object) -> int:
-    """The written version as a number. Clients must not compare resource versions of a Kubernetes API; nothing here does."""
+    """Return the written version as a number. Clients must not compare resource versions of a Kubernetes API."""
     text = str(documents.section(document, "metadata").get("resourceVersion") or "")
     return int(text) if text.isdigit() else 0

@@ -22,7 +22,7 @@ from spoke.transports.kubernetes.api import ApiDoor
 from spoke.transports.kubernetes.documents import desired_of
 
 LONGEST_PAUSE = timedelta(seconds=10)
-"""Longest delay before an acceptance is noticed while nothing may be read."""
+"""Longest delay before the agent detects an acceptance while it may read nothing."""
 ADD_ON_VERSIONS = ("v1beta1", "v1alpha1")
 NOT_SERVED = timedelta(minutes=5)
 """Pause before the next check whether a hub without add-ons serves them."""
