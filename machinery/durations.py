@@ -41,7 +41,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def human_duration(seconds: float) -> str:
-    """At most two units, the finer one only for small values: `47s`, `5m12s`, `3h20m`, `2d5h`, `400d`."""
+    """Format with at most two units, the finer unit only for small values: `47s`, `5m12s`, `3h20m`, `2d5h`, `400d`."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"

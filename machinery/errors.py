@@ -129,7 +129,7 @@ class ConflictError(MusterError):
 
 
 class StaleEpochError(MusterError):
-    """An agent's message has a lower epoch than the hub knows. `epoch`: the highest known epoch."""
+    """An agent's message has a lower epoch than the hub has stored. `epoch`: the highest stored epoch."""
 
     reason = "StaleEpoch"
 
@@ -203,7 +203,7 @@ CODES: dict[str, int] = {
     "ServiceUnavailable": 503,
     "Timeout": 504,
 }
-"""HTTP code of each reason. A response without reason gets the last one of its code that BY_REASON has."""
+"""HTTP code of each reason. A response without reason gets the last reason of its code in BY_REASON."""
 
 
 def _shown(value: Any) -> str:

@@ -102,7 +102,7 @@ def bootstrap_user(credential: CredentialId) -> str:
 
 
 def parse_bootstrap_user(user: str) -> CredentialId | None:
-    """Bootstrap credential that `user` names; None: another kind of user."""
+    """Return the bootstrap credential that `user` names; None: another kind of user."""
     credential = user.removeprefix(BOOTSTRAP_USER_PREFIX)
     return CredentialId(credential) if credential != user else None
 

@@ -1,4 +1,4 @@
-"""What programs import first: structlog without rich, and a sentence when an extra of the distribution is not installed.
+"""The first import of programs: structlog without rich, and a message if an extra of the distribution is not installed.
 
 structlog imports rich where it is installed, for coloured tracebacks, at 4 MB. A later import of rich still works.
 """

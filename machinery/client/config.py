@@ -1,7 +1,7 @@
 """Configuration of a client from a kubeconfig (file or mapping) or a pod's service account, and its proxy.
 
-Missing parts of a kubeconfig are reported by name before any connection. Inline key material is written only into the caller's
-own directory, which the caller removes as soon as the TLS context has loaded it. Passwords of proxies stay out of messages.
+Errors name missing parts of a kubeconfig before any connection. Inline key material is written only into the caller's
+directory, which the caller removes as soon as the TLS context has loaded the key. Messages contain no passwords of proxies.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ def _check(chosen: ChosenContext, origin: str) -> None:
 
 
 def _materialised(entry: Mapping[str, Any], kind: str, origin: str, base: Path, folder: Path) -> dict[str, Any]:
-    """`entry` with inline data as files in `folder` and absolute paths; inline data wins, as in kubectl."""
+    """Return `entry` with inline data as files in `folder` and absolute paths. Inline data overrides files, as in kubectl."""
     result = {key: value for key, value in entry.items() if not key.endswith("-data")}
     for key in FILES[kind]:
         if inline := entry.get(f"{key}-data"):
@@ -139,7 +139,7 @@ class _TokenFile:
 
 
 def _exec_plugin_hook(loader: Any) -> Callable[[Configuration], Awaitable[None]]:
-    """Runs a credential plugin again when its token is about to expire, once for all waiting requests."""
+    """Runs a credential plugin again when its token expires soon, once for all waiting requests."""
     lock = asyncio.Lock()
 
     async def refresh(configuration: Configuration) -> None:
@@ -174,7 +174,7 @@ def trust_proxy(api: ApiClient) -> None:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Uses separate TLS contexts for the proxy and for the server behind it; aiohttp has a single one."""
+    """Uses separate TLS contexts for the proxy and for the server behind the proxy. aiohttp has only one context."""
 
     def __init__(self, place: tuple[str, int], behind: ssl.SSLContext, *, limit: int) -> None:
         super().__init__(ssl=behind, limit=limit)

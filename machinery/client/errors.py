@@ -13,7 +13,7 @@ _SHOWN = 200
 
 
 def from_answer(status: int, body: bytes, *, retry_after: str | None = None) -> MusterError:
-    """The error of a response: by the Status document's reason, else by the HTTP code, else UnavailableError."""
+    """Return the error of a response: by the Status document's reason, else by the HTTP code, else UnavailableError."""
     try:
         document = json.loads(body)
     except ValueError:
@@ -40,7 +40,7 @@ def from_status(document: Mapping[str, Any], *, code: int | None = None, retry_a
 
 
 def from_transport(server: str, error: Exception) -> MusterError:
-    """The error of a request without response."""
+    """Return the error of a request without response."""
     if isinstance(error, TimeoutError):
         return DeadlineError(f"no answer from {server} in time")
     return UnavailableError(f"cannot reach {server}: {error or type(error).__name__}")

@@ -63,7 +63,7 @@ async def execute(
 
 
 def _failure(received: Mapping[int, bytearray], pod: str) -> MusterError | None:
-    """The error from the Status on the error stream, with the standard error of a failed command; None: success."""
+    """Return the error from the Status on the error stream, with the standard error of a failed command; None: success."""
     try:
         status = json.loads(received[ERROR])
         ended = str(status.get("status"))

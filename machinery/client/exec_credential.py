@@ -64,7 +64,7 @@ class ExecCredential:
 
 
 def read_exec(entry: Mapping[str, Any], cluster_config: Any = None) -> ExecUser | None:
-    """The plugin of a kubeconfig's user; None: none, or one that `exec_error` rejects."""
+    """Return the plugin of a kubeconfig's user; None: no plugin, or a plugin that `exec_error` rejects."""
     config = entry.get("exec")
     if not isinstance(config, Mapping) or exec_error(entry):
         return None
@@ -83,7 +83,7 @@ def read_exec(entry: Mapping[str, Any], cluster_config: Any = None) -> ExecUser 
 
 
 def exec_error(entry: Mapping[str, Any]) -> str:
-    """What is wrong with the `exec` of a user, as the continuation of a sentence; empty: nothing, or there is no `exec`."""
+    """Return the problem of a user's `exec`, as the continuation of a sentence; empty: no problem, or no `exec`."""
     config = entry.get("exec")
     if config is None:
         return ""

@@ -63,7 +63,7 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """A user's token, inline or in a file that is renewed by others. The caller decides which of both it uses."""
+    """A user's token, inline or in a file that another program renews. The caller decides which of the two it uses."""
 
     text: str = field(default="", repr=False)
     file: Path | None = None
@@ -87,7 +87,7 @@ class ClusterEntry:
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """The current context; `source` names it in errors. None: the user has no client certificate, or no token."""
+    """The current context. `source` names it in errors. None: the user has no client certificate, or no token."""
 
     source: str
     context: str
@@ -97,7 +97,7 @@ class Kubeconfig:
     namespace: str | None = None
     token: BearerToken | None = None
     plugin: ExecUser | None = None
-    """Plugin of the user. A credential in the file itself wins. Reading a kubeconfig never runs it."""
+    """Plugin of the user. A credential in the file itself overrides it. Reading a kubeconfig never runs the plugin."""
     impersonation: Impersonation = Impersonation()  # noqa: RUF009 - it is frozen
     unusable: str = ""
     """Unsupported credential of the user and its replacement, for a message; empty: none."""
@@ -120,12 +120,12 @@ class Kubeconfig:
 
 
 def read_kubeconfig(path: Path, *, context: str | None = None) -> Kubeconfig:
-    """As `parsed`, of a file. The error names the file and what is missing."""
+    """Like `parsed`, for a file. The error names the file and the missing part."""
     return parsed(read_document(path), source=str(path), folder=path.parent, context=context)
 
 
 def parse_kubeconfig(text: bytes, *, source: str, folder: Path | Mapping[str, bytes] | None = None) -> Kubeconfig:
-    """As `parsed`, of a kubeconfig in memory."""
+    """Like `parsed`, for a kubeconfig in memory."""
     return parsed(parse_document(text, source), source=source, folder=folder)
 
 
@@ -226,7 +226,7 @@ class _Reader:
         return BearerToken(text, file) if text or file else None
 
     def _bytes(self, entry: Document, name: str, owner: str) -> bytes | None:
-        """Inline data, or the content of the named file; inline data wins, as in kubectl."""
+        """Return inline data, or the content of the named file. Inline data overrides the file, as in kubectl."""
         if entry.get(f"{name}-data"):
             return decoded(entry[f"{name}-data"], f"kubeconfig {self.source}: {name}-data of {owner}")
         path = entry.get(name)
@@ -249,7 +249,7 @@ class _Reader:
 def write_kubeconfig(cluster: ClusterEntry, identity: Credential | ExecUser | str, *, user: str) -> bytes:
     """A kubeconfig whose user has inline data: a client certificate, a credential plugin, or a bearer token (the string).
 
-    Unless it has a plugin it contains a secret: write it with mode 0600.
+    Unless it has a plugin, the kubeconfig contains a secret: write it with mode 0600.
     """
     if isinstance(identity, Credential):
         auth: Document = {"client-certificate-data": encoded(identity.chain), "client-key-data": encoded(identity.key)}

@@ -18,7 +18,7 @@ Document = dict[str, Any]
 KINDS = {"clusters": "cluster", "users": "user", "contexts": "context"}
 """Sections, and the key of the content in their entries."""
 FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
-"""Keys that name a file, relative to the kubeconfig's folder. With the suffix `-data` they hold the content instead."""
+"""Keys that name a file, relative to the kubeconfig's folder. Keys with the suffix `-data` contain the content instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def parse_document(text: bytes, source: str) -> Document:
 
 
 def merged(documents: Mapping[Path, Document]) -> Document:
-    """Merge files: the first one wins for equal names and for the current context, and paths become absolute.
+    """Merge files: the first file counts for equal names and for the current context. Paths become absolute.
 
     Raises InvalidError for an entry without a name.
     """
@@ -123,7 +123,7 @@ def entries_of(document: Mapping[str, Any], section: str) -> Iterator[Document]:
 
 
 def with_one_context(name: str, cluster: Document, user: Document, *, user_name: str = "") -> Document:
-    """A kubeconfig with one cluster, one user (of the same name unless given) and one context, which is the current one."""
+    """Return a kubeconfig with one cluster, one user (of the same name unless given) and one context, the current context."""
     user_name = user_name or name
     return {
         "apiVersion": "v1",

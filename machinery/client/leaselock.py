@@ -22,7 +22,7 @@ LONGEST_STATUS = 1024
 """Longest status in characters; the rest is cut off."""
 DIGITS = 19
 ATTEMPTS = 3
-"""Attempts of a write: others may change the object without taking the lock, for example its labels."""
+"""Attempts of a write: other programs may change the object, for example its labels, without taking the lock."""
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -58,7 +58,7 @@ class LeaseLock(Lock):
         self._status = status
         self._clock = clock
         self._written: Object | None = None
-        """The object as this process wrote it last, so that most renewals need no read."""
+        """The object of this process's last write, so that most renewals need no read."""
 
     async def read(self) -> LockRecord | None:
         document = await self._client.find(self._path)
@@ -105,7 +105,7 @@ class LeaseLock(Lock):
 
     @asynccontextmanager
     async def released(self, notify: Callable[[], object]) -> AsyncIterator[None]:
-        """Call `notify` when the Lease is released or deleted, for the length of the block. Reconnects by itself."""
+        """For the length of the block, call `notify` when the Lease is released or deleted. Reconnects automatically."""
 
         def changed(_key: ObjectKey, holder: str | None) -> None:
             if not holder:

@@ -1,4 +1,4 @@
-"""Where the objects that a program creates belong: their namespace, and their owner."""
+"""The namespace and the owner of objects that a program creates."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Namespace:
-    """Namespace `name`. It is created at most once: a namespace that is deleted later is not created again."""
+    """The namespace `name`, which is created at most once: a namespace that is deleted later is not created again."""
 
     def __init__(self, client: KubeClient, name: str) -> None:
         self._client = client
@@ -63,8 +63,7 @@ LONGEST_CHAIN = 3
 async def owner_of(client: KubeClient, namespace: str, pod: str) -> Object | None:
     """Owner reference to the end of the pod's controller chain, its Deployment or StatefulSet; None: the pod has no controller.
 
-    Raises MusterError when a link cannot be read: the owner known so far would be a ReplicaSet, which the next release
-    deletes.
+    Raises MusterError if a link cannot be read: the last known owner would be a ReplicaSet, which the next release deletes.
     """
     resource, name, owner = RestResource("", "v1", "pods"), pod, None
     for _ in range(LONGEST_CHAIN):
@@ -79,7 +78,7 @@ async def owner_of(client: KubeClient, namespace: str, pod: str) -> Object | Non
 
 
 async def owner_if_known(client: KubeClient, namespace: str, pod: str, *, of: str) -> Object | None:
-    """As `owner_of`, for objects that are created with or without an owner; None also when a link may not be read.
+    """Like `owner_of`, for objects that are created with or without an owner; None also if a link may not be read.
 
     `of`: kind of the new object, for the log. Raises MusterError when a link is temporarily unreadable; the caller retries.
     """

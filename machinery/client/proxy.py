@@ -1,4 +1,4 @@
-"""HTTP proxies: the one that HTTPS_PROXY and NO_PROXY select for a server, by the rules of kubectl and client-go.
+"""HTTP proxies: HTTPS_PROXY and NO_PROXY select the proxy for a server, by the rules of kubectl and client-go.
 
 Source: golang.org/x/net/http/httpproxy. HTTP_PROXY does not apply to https, and a loopback address never has a proxy.
 """
@@ -16,7 +16,7 @@ FORM = "http://HOST:PORT, with USER:PASSWORD@ if the proxy requires it"
 
 
 def https_proxy_for(server: str, environment: Mapping[str, str]) -> str:
-    """The URL of the proxy for `server`, a URL or host:port; empty: none. It is not checked, and may contain a password."""
+    """Return the unchecked URL of the proxy for `server` (a URL or host:port); empty: none. It may contain a password."""
     parts = urlsplit(server if "://" in server else f"//{server}")
     host, port = (parts.hostname or "").lower(), parts.port or HTTPS_PORT
     address = _address(host)
@@ -30,7 +30,7 @@ def https_proxy_for(server: str, environment: Mapping[str, str]) -> str:
 
 
 def parse_proxy(url: str, schemes: tuple[str, ...]) -> SplitResult | None:
-    """The parts of a proxy's URL; None: it has no host, an impossible port, or another scheme."""
+    """Return the parts of a proxy's URL; None: it has no host, an impossible port, or another scheme."""
     try:
         parts = urlsplit(url)
         is_valid = parts.scheme in schemes and parts.hostname and parts.port != 0
@@ -59,7 +59,7 @@ def _variable(environment: Mapping[str, str], names: tuple[str, ...]) -> str:
 def _excludes(entry: str, host: str, address: IPv4Address | IPv6Address | None, port: int) -> bool:
     """Match one entry of NO_PROXY: `*`, a network, or an address or a domain, both with an optional port.
 
-    `example.org` includes its subdomains; `.example.org` and `*.example.org` are the subdomains only.
+    `example.org` includes its subdomains; `.example.org` and `*.example.org` mean only the subdomains.
     """
     if entry == "*":
         return True

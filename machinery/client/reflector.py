@@ -1,9 +1,9 @@
 """A reflector: mirrors objects of a collection in memory by list and watch.
 
-After client-go's: a paged list, then a watch with bookmarks from the list's revision, which the server ends after some minutes
-and the reflector resumes. A compacted revision (410) causes a new list. After every other failure, and after a watch that ends
-at once, the reflector waits with growing delay, so it never loops tightly against a broken server. A new list is compared with
-the held objects: each change is reported once, and an object deleted in between is reported as deleted.
+Modelled on client-go's: a paged list, then a watch with bookmarks from the list's revision, which the server ends after some
+minutes and the reflector resumes. A compacted revision (410) causes a new list. After every other failure, and after a watch
+that ends immediately, the reflector waits with growing delay, so it never overloads a broken server. A new list is compared
+with the held objects: each change is reported once, and an object deleted in between is reported as deleted.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ LONGEST_PAUSE = timedelta(seconds=30)
 WATCH_SECONDS = (240, 290)
 """Bounds of the requested watch duration; drawn at random so that the watches of a fleet do not end together."""
 ANSWER_MARGIN = timedelta(seconds=30)
-"""How much longer than requested a watch may last before it is aborted, because the server or the path to it is gone."""
+"""Time after the requested end of a watch at which it is aborted, because the server or the network is lost."""
 STEADY = timedelta(seconds=5)
 """A watch that lasts this long resets the back-off."""
 

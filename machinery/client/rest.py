@@ -233,9 +233,9 @@ class KubeClient:
             yield (message.data async for message in socket if message.type is aiohttp.WSMsgType.BINARY)
 
     async def turn_to(self, other: Self) -> None:
-        """Take over the credential and server of `other`, which must not be used afterwards.
+        """Use the credential and server of `other`, which must not be used afterwards.
 
-        Calls in progress fail as when a server closes its connections.
+        Calls in progress fail as if the server had closed the connections.
         """
         before, self._api, self.server = self._api, other._api, other.server
         await before.close()
@@ -293,7 +293,7 @@ class KubeClient:
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Complete lines; an incomplete last line is not an event."""
+    """Yield complete lines. An incomplete last line is no event."""
     rest = b""
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")

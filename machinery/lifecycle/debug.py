@@ -1,4 +1,4 @@
-"""Stacks of all threads and tasks and counters of a process, for debugging one that hangs.
+"""Stacks of all threads and tasks and counters of a process, for debugging a process that hangs.
 
 Served on a unix socket that only its owner can open (`socat - UNIX-CONNECT:PATH`, or `nc -U PATH`), and logged on SIGUSR1. Both
 use their own thread, so they work while the event loop is blocked. Stacks contain files, lines and names, never values.

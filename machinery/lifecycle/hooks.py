@@ -19,7 +19,7 @@ class HookError(Exception):
 
 
 class PostStartHooks:
-    """Hooks that run concurrently once the server serves. A failing hook ends the server at once.
+    """Hooks that run concurrently when the server serves. A failing hook ends the server immediately.
 
     Each has a health check `poststarthook/<name>` that fails until the hook has returned. Hooks must tolerate concurrent
     requests of clients and of other hooks.
@@ -59,7 +59,7 @@ class PostStartHooks:
 
 
 class StoppingHooks:
-    """Hooks that run one after the other, last added first. A hook that fails or hangs does not stop the others."""
+    """Hooks that run one after the other, the last added hook first. A failing or hanging hook does not stop the others."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind

@@ -94,7 +94,7 @@ class Verbosity:
             self._renew("ordered")
 
     def toggle(self) -> None:
-        """Switch `debug` on, whatever is ordered, or off again."""
+        """Switch `debug` on, regardless of an order, or off again."""
         self._debugs = not self._debugs
         self._renew("SIGUSR2")
 

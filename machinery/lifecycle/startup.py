@@ -94,7 +94,7 @@ def listening_failed(setting: str, host: str, port: int, error: OSError | None) 
 
 
 def bind_error(host: str, port: int) -> OSError | None:
-    """OSError of a trial bind to the address; None: it succeeds. For libraries that do not report the reason."""
+    """Return the OSError of a trial bind to the address; None: it succeeds. For libraries that do not report the reason."""
     try:
         with _bound(host, port) as probe:
             probe.listen()

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 MOST_VALUES = 50_000
-"""Most objects, lists and entries of both together."""
+"""Largest total number of objects, lists and their entries."""
 DEEPEST = 100
 
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
@@ -16,7 +16,7 @@ _HALF_PAIR = re.compile(
 )
 """Half of a surrogate pair, for texts without escaped backslashes.
 
-The decoder's own message for one at the end of a string is that the text has ended."""
+If such a half is at the end of a string, the decoder reports that the text has ended."""
 
 
 class JsonError(ValueError):
@@ -44,7 +44,7 @@ def check_values(text: bytes, most: int = MOST_VALUES) -> None:
 
 
 def count_values(text: bytes) -> int:
-    """Count the values of valid JSON: at least their number, at most one more for each string."""
+    """Count the values of valid JSON. The result is at least their number, and at most one more for each string."""
     return _begun(_STRING.sub(b"", text)) + 1
 
 

@@ -27,12 +27,12 @@ class YamlBounds:
 
 
 REQUEST = YamlBounds(size=256 * KIB, nodes=4_000, scalar=128 * KIB)
-"""For a request: parsed within 20 ms, see `bench/README.md`."""
+"""Bounds for a request, which is parsed within 20 ms, see `bench/README.md`."""
 FILE = YamlBounds(size=32 * MIB, nodes=2_000_000, scalar=16 * MIB, aliases=True)
-"""For a file that the user of the process chose."""
+"""Bounds for a file that the user of the process chose."""
 
 _TAG_DIRECTIVES = 16
-"""libyaml compares each directive with all before it."""
+"""Largest number of directives. libyaml compares each directive with all earlier directives."""
 _LONGEST_NUMBER = 64
 _WORDS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),

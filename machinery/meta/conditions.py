@@ -46,12 +46,12 @@ class Condition:
 
 
 def find(conditions: Iterable[Mapping[str, Any]], kind: str) -> Condition | None:
-    """The condition of type `kind`; None: there is none."""
+    """Return the condition of type `kind`; None: there is none."""
     return next((Condition.from_document(entry) for entry in conditions if entry.get("type") == kind), None)
 
 
 def with_condition(conditions: Sequence[Mapping[str, Any]], new: Condition, now: datetime) -> list[dict[str, Any]]:
-    """The entries with `new` in place of the entry of its type, or appended.
+    """Return the entries with `new` instead of the entry of its type, or appended.
 
     The transition time changes to `now` only when the status changes. Equal content gives equal entries, so that the caller can
     skip the write.

@@ -27,7 +27,7 @@ class Difference:
 
 
 def differences(before: Document | None, after: Document | None) -> Iterator[Difference]:
-    """Differences in the order of the fields. None: no object, so each top-level field is one difference."""
+    """Yield differences in the order of the fields. None: no object, so each top-level field is one difference."""
     yield from _of_maps("", before or {}, after or {})
 
 

@@ -205,7 +205,7 @@ def not_of_a_peer_that_left(record: logging.LogRecord) -> bool:
 
 
 def of_request(request_id: str, **fields: str) -> AbstractContextManager[None]:
-    """A block whose log lines, and those of tasks started in it, belong to a request. Enter and leave it in one task."""
+    """A block whose log lines, and log lines of tasks started in it, belong to a request. Enter and leave it in one task."""
     return bound_contextvars(request_id=request_id, **fields)
 
 
@@ -263,7 +263,7 @@ class LogOnce:
         return self._logged(self._log.warning, event, error, fields)
 
     def error(self, event: str, error: object, **fields: Any) -> bool:
-        """As `warning`, at the level `error`."""
+        """Like `warning`, at the level `error`."""
         return self._logged(self._log.error, event, error, fields)
 
     def reset(self) -> bool:

@@ -47,7 +47,7 @@ class Metric:
     help: str
     labels: tuple[str, ...] = ()
     detailed: bool = False
-    """Whether it has a series per cluster."""
+    """Whether the metric has a series per cluster."""
 
     @property
     def series(self) -> tuple[str, ...]:

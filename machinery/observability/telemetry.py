@@ -37,7 +37,7 @@ class TraceExporter:
     endpoint: str
     """`http://HOST:PORT` or `https://HOST:PORT` of a collector for OTLP over gRPC."""
     share: float = 1.0
-    """Sampled share of traces, chosen by trace id, so that hub and agents choose the same ones."""
+    """Sampled share of traces, chosen by trace id, so that hub and agents choose the same traces."""
     instance: str = ""
 
 

@@ -46,7 +46,7 @@ class TraceContext:
 
 
 def parsed(traceparent: str, tracestate: str = "") -> TraceContext | None:
-    """The context that a peer sent; None for a malformed one, which W3C requires to ignore."""
+    """Return the context that a peer sent; None: it is malformed, which W3C requires to ignore."""
     match = _TRACEPARENT.fullmatch(traceparent.strip())
     if match is None or (match[1] == "00" and match[5]):
         return None
@@ -156,7 +156,7 @@ def serving(name: str, sent: Callable[[str], str | None], attributes: Mapping[st
 
 
 def span(name: str, attributes: Mapping[str, Value] = NOTHING_MORE, *, kind: SpanKind = SpanKind.INTERNAL) -> Traced:
-    """A block with its own span, part of the current trace or the first of a new one."""
+    """A block with its own span, part of the current trace or the first of a new trace."""
     if _Process.begin is None:
         return NOTHING
     return _Process.begin(name, kind, _current.get(), attributes, remote=False)

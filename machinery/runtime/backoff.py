@@ -1,4 +1,4 @@
-"""Jittered exponential back-off, and changes that are tried again after conflicts."""
+"""Jittered exponential back-off, and retries of changes after conflicts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 RANDOM = Random()  # noqa: S311 - spreads load, guards nothing
-"""Shared, because a new one is seeded by the system, and most back-offs are made for a call that succeeds at once."""
+"""Shared, because the system seeds each new generator, and most back-offs are made for a call that succeeds."""
 
 
 class Backoff:
@@ -41,7 +41,7 @@ class Backoff:
 async def retried(
     change: Callable[[], Awaitable[T]], on: tuple[type[Exception], ...], attempts: int, pauses: Backoff | None = None
 ) -> T:
-    """Call `change`, which reads and writes, again after the errors `on`; the last one is raised."""
+    """Call `change`, which reads and writes, again after the errors `on`. Raises the last error."""
     for _ in range(attempts - 1):
         try:
             return await change()

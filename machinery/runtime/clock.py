@@ -17,7 +17,7 @@ class Clock(Protocol):
         """Seconds since an arbitrary start; never goes backwards."""
 
     def boottime(self) -> float:
-        """As `monotonic`, and also counts the time in which the machine is suspended, where the system supports that."""
+        """Like `monotonic`, but also counts the time in which the machine is suspended, if the system supports this."""
         return self.monotonic()
 
 
@@ -55,7 +55,7 @@ class ManualClock(Clock):
 
 
 class OffsetClock(Clock):
-    """Wall time of another clock, computed from `clock`: the hub's time as an agent knows it from its session.
+    """Wall time of another clock, computed from `clock`: the hub's time, which an agent reads in its session.
 
     After `set_time` it advances with `clock.boottime()`, so later changes of this machine's wall clock do not affect it.
     """

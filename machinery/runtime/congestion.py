@@ -1,8 +1,8 @@
-"""Whether a process keeps up, so that work which can wait does not delay work which cannot.
+"""Measures whether a process keeps up, so that work that can wait does not delay urgent work.
 
-A turn of the event loop runs every callback that is ready, so its length is the time that the next message waits. Work that can
-wait begins only after a short turn, only little of it in each, and not while `delay` says that what has begun waits elsewhere,
-such as for the database. Nothing is measured while no such work begins.
+A turn of the event loop runs every callback that is ready, so its length is the time for which the next message waits. Work
+that can wait begins only after a short turn, only a few pieces per turn, and not while `delay` shows that earlier work still
+waits, for example for the database. Nothing is measured while no such work begins.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ from datetime import timedelta
 LONG_TURN = 0.05
 """Seconds. After a longer turn nothing begins that can wait. A beat needs about five turns until it is acknowledged."""
 EACH_TURN = 10
-"""How much may begin in one turn, because its cost shows only at the end of the turn."""
+"""Pieces of work that may begin in one turn, because their cost shows only at the end of the turn."""
 LONG_DELAY = 0.1
-"""Seconds. While something waits longer elsewhere, nothing begins that can wait."""
+"""Seconds. While earlier work waits longer than this, nothing begins that can wait."""
 RETRY = 0.02
-"""Seconds until `delay` is asked again."""
+"""Seconds until `delay` is called again."""
 
 
 class Congestion:
-    """Admits work that can wait. `callbacks` are called once per turn while work asks to begin, so that it can ask again."""
+    """Admits work that can wait. While work waits to begin, `callbacks` are called once per turn, so that it can try again."""
 
     def __init__(self, delay: Callable[[], float] = lambda: 0.0) -> None:
         self._delay = delay
@@ -38,8 +38,7 @@ class Congestion:
     async def turn(self, within: timedelta) -> None:
         """Return when work may begin. Raises TimeoutError.
 
-        The newest caller is the first, because the others may have given up, and work for those that have given up would
-        leave no time for anybody.
+        The newest caller is the first: the others may have given up, and work for them would leave no time for anybody.
         """
         if self.admit():
             return

@@ -1,7 +1,7 @@
 """Controller: takes keys from a work queue and reconciles them. Used by hub and agent.
 
 A failing key is retried with growing delay and does not delay other keys. A reconciler that handles many keys in one
-transaction gets up to `at_most` at once; if that fails, each of them is tried alone.
+transaction gets up to `at_most` keys; if the transaction fails, each key is tried alone.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ LONGEST_PAUSE = timedelta(seconds=1)
 """Upper bound of the pause of a controller while the store of its batches is unavailable."""
 STORE_ERRORS = (UnavailableError, DeadlineError)
 GIVE_UP_AFTER = 3
-"""Consecutive keys of a batch that fail alone with one of these errors until the store counts as unavailable."""
+"""Number of consecutive keys of a batch that fail alone with such an error until the store counts as unavailable."""
 
 log = structlog.get_logger(__name__)
 
@@ -38,14 +38,14 @@ class Reconciler(Protocol[KeyT_contra]):
     """Brings one condition or one object into its desired state."""
 
     async def reconcile(self, key: KeyT_contra) -> timedelta | None:
-        """Make one step for `key`; it must be safe to repeat. Return the delay until the next step, None for no next step.
+        """Make one step for `key`, which must be safe to repeat. Return the delay until the next step; None: no next step.
 
         After an error the controller retries with growing delay.
         """
 
 
 class Batch(Generic[K]):
-    """Results of many keys, in which a failing key does not hold up others."""
+    """Results of many keys, in which a failing key does not block other keys."""
 
     def __init__(self) -> None:
         self.done: dict[K, timedelta | None] = {}
@@ -99,14 +99,14 @@ class BatchReconciler(Generic[K]):
     """Keys due within this time are handled with those that are due now."""
 
     async def reconcile_all(self, keys: Sequence[K]) -> Batch[K]:
-        """Make one step for each key; it must be safe to repeat. Errors belong into the Batch."""
+        """Make one step for each key, which must be safe to repeat. Put errors into the Batch."""
         raise NotImplementedError
 
 
 class Controller(Generic[K]):
     """Runs a reconciler on a queue until it is cancelled. A cancellation waits for the step in progress.
 
-    `grace`: a step that runs longer than this after the cancellation is cancelled too, for steps that wait on others.
+    `grace`: a step that runs longer than this after the cancellation is cancelled too, for steps that wait for a server.
     `clock`: see WorkQueue.
     """
 
@@ -219,7 +219,7 @@ def _text(error: Exception) -> str:
 
 
 def _stack(error: Exception) -> Exception | None:
-    """The stack trace is logged only of errors that are not expected."""
+    """Return the error for a stack trace in the log; None for an expected error."""
     return None if isinstance(error, MusterError) else error
 
 

@@ -30,7 +30,7 @@ LIVENESS = frozenset({Endpoint.HEALTHZ, Endpoint.LIVEZ})
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """`probe` raises when the check fails. A name may occur twice with different endpoints."""
+    """A named check. `probe` raises if the check fails. A name may occur twice with different endpoints."""
 
     name: str
     probe: Check

@@ -28,8 +28,8 @@ class Informer(Generic[C]):
     """Calls `on_sync` at the start and after a compaction of the log, and `on_changes` with all changes after that, in order.
 
     `on_sync`: reads the state and returns the revision from which changes follow. `follow`: yields the changes after a
-    revision. `name`: names the follower in the log. After an error it resumes at its position, or calls `on_sync` again if it
-    `resyncs_after_errors`.
+    revision. `name`: names the informer in the log. After an error the informer resumes at its position, or calls `on_sync`
+    again if `resyncs_after_errors`.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ class TaskEndedError(Exception):
 
 
 def first_error(error: BaseException) -> BaseException:
-    """The first error of an exception group; an error that is none is returned."""
+    """Return the first error of an exception group, or the error itself if it is no group."""
     return first_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 

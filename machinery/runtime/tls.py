@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CLIENT_CIPHERS_FROM = ssl.TLSVersion.TLSv1_2
 TLS_1_2_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Only forward secrecy and authenticated encryption (RFC 9325, 4.2); all ciphers of TLS 1.3 have both."""
+"""Ciphers with forward secrecy and authenticated encryption (RFC 9325, 4.2). All ciphers of TLS 1.3 have both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Serving:
         self.context.sni_callback = self._hand_on
 
     def replace(self, material: Material) -> None:
-        """Raises InvalidError when certificate or key are unreadable or no pair; then nothing changes."""
+        """Raises InvalidError if certificate or key are unreadable or do not match; then nothing changes."""
         self._newest = server_context(material, *self._clients.values())
         self.material = material
 

@@ -1,6 +1,6 @@
 """Work queue of unique keys with delays.
 
-As in client-go, one worker at a time handles a key, and a key that is added meanwhile comes again.
+As in client-go, only one worker at a time handles a key. A key that is added meanwhile is handled again.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from machinery.runtime.clock import Clock
 K = TypeVar("K", bound=Hashable)
 
 RESOLUTION = 1e-6
-"""Seconds. `pause` rounds to it, so a key is due as much earlier: otherwise `wait` would return without a key to take."""
+"""Seconds. `pause` rounds to this, so a key is due this much earlier: otherwise `wait` could return without a key."""
 MAX_REPLACED = 64
 """Replaced times that may remain in the heap, in addition to one time per key."""
 
@@ -31,7 +31,7 @@ class WorkQueue(Generic[K]):
         self._again: set[K] = set()
         self._due: dict[K, float] = {}
         self._order: list[tuple[float, int, K]] = []
-        """A heap of times, some of them replaced. The number keeps it from comparing keys."""
+        """A heap of times, some of them replaced. Because of the number, the heap never compares keys."""
         self._numbers = count()
         self._wake = asyncio.Event()
 
@@ -65,7 +65,7 @@ class WorkQueue(Generic[K]):
             self._wake.set()
 
     def take(self, at_most: int = 1, *, ahead: timedelta = timedelta()) -> Sequence[K]:
-        """Take keys that are due, at most so many. If a delay is over, keys that are due within `ahead` count as due.
+        """Take due keys, at most this number. If a delay is over, keys that are due within `ahead` count as due.
 
         The caller must call `done` after its work on them.
         """
