@@ -6,6 +6,7 @@ new certificate, and keeps the old certificate until a beat over the new certifi
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 
 import structlog
@@ -29,27 +30,21 @@ MAX_REQUEUE = timedelta(hours=1)
 log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class CertificateRotation(Reconciler[str]):
     """Renews one certificate over one connection. `hub_clock` shows the hub's time."""
 
-    def __init__(
-        self,
-        client: HubClient,
-        certificate: CertificateView,
-        flow: CSRFlow,
-        *,
-        hub_clock: Clock,
-        renewed: Callable[[Contents], None],
-        report: Callable[[Condition], None],
-        decision_timeout: timedelta = DECISION_TIMEOUT,
-    ) -> None:
-        self._client = client
-        self._time = RenewalTime(certificate.serial, certificate.not_before, certificate.not_after)
-        self._flow = flow
-        self._clock = hub_clock
-        self._renewed = renewed
-        self._report = report
-        self._decision_timeout = decision_timeout
+    client: HubClient
+    certificate: CertificateView
+    flow: CSRFlow
+    _: KW_ONLY
+    hub_clock: Clock
+    renewed: Callable[[Contents], None]
+    report: Callable[[Condition], None]
+
+    def __post_init__(self) -> None:
+        leaf = self.certificate
+        self._time = RenewalTime(leaf.serial, leaf.not_before, leaf.not_after)
 
     @property
     def due(self) -> datetime:
@@ -59,26 +54,26 @@ class CertificateRotation(Reconciler[str]):
     def ask(self, renewal: RequestedRenewal | None) -> bool:
         """Apply the hub's request for an early renewal; return whether the renewal is now due earlier."""
         before = self.due
-        if renewal is None or not self._time.ask(renewal.within, self._clock.now()):
+        if renewal is None or not self._time.ask(renewal.within, self.hub_clock.now()):
             return False
         log.info("certificate.renewal_asked_for", due=format_time(self.due), was=format_time(before))
         return True
 
     async def reconcile(self, key: str) -> timedelta | None:
         del key
-        remaining = self.due - self._clock.now()
-        if not self._flow.is_under_way:
+        remaining = self.due - self.hub_clock.now()
+        if not self.flow.is_under_way:
             if remaining > timedelta():
                 return min(remaining, MAX_REQUEUE)
             log.info("CertificateRotationStarted", due=format_time(self.due))
         try:
-            async with asyncio.timeout(self._decision_timeout.total_seconds()):
-                leaf = await self._flow.run(self._client)
+            async with asyncio.timeout(DECISION_TIMEOUT.total_seconds()):
+                leaf = await self.flow.run(self.client)
         except TimeoutError:
             return timedelta(seconds=1)
         except MusterError as error:
-            self._report(rotation_failed_condition(error.message))
+            self.report(rotation_failed_condition(error.message))
             raise
-        self._report(rotated_condition(leaf))
-        self._renewed(self._flow.credential)
+        self.report(rotated_condition(leaf))
+        self.renewed(self.flow.credential)
         return None

@@ -7,6 +7,7 @@ the session is lost.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from random import Random
 
@@ -23,30 +24,22 @@ from spoke.ports.hub import HubLostError, HubSession
 log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class HeartbeatSender:
     """Sends the beats of one session. Reads `verdict` for every beat, and calls `acknowledged` for every acknowledged beat."""
 
-    def __init__(
-        self,
-        session: HubSession,
-        *,
-        verdict: Callable[[], bool | None],
-        acknowledged: Callable[[], None],
-        ack_timeout: timedelta = SILENCE,
-        random: Random | None = None,
-        latency: Distribution | None = None,
-        hub_clock: Clock | None = None,
-    ) -> None:
-        """`latency` observes the seconds until each acknowledgement. `hub_clock` is for beats in step; None: not in step."""
-        self._session = session
-        self._latency = latency or Distribution()
-        self._verdict = verdict
-        self._acknowledged = acknowledged
-        self._ack_timeout = ack_timeout
-        self._hub_clock = hub_clock
-        self._random = random or Random()  # noqa: S311 - spreads beats
-        self._accepted = asyncio.Event()
-        self._soon = asyncio.Event()
+    session: HubSession
+    _: KW_ONLY
+    verdict: Callable[[], bool | None]
+    acknowledged: Callable[[], None]
+    ack_timeout: timedelta = SILENCE
+    random: Random = field(default_factory=Random)
+    latency: Distribution = field(default_factory=Distribution)
+    """The seconds until each acknowledgement."""
+    hub_clock: Clock | None = None
+    """For beats in step; None: not in step."""
+    _accepted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _soon: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def accept(self, *, accepted: bool) -> None:
         """Set whether the cluster is accepted; only then it sends beats."""
@@ -70,8 +63,8 @@ class HeartbeatSender:
                     await self._accepted.wait()
                     self._soon.clear()
                     under_way.create_task(self._beat(), name="beat")
-                    hub_time = self._hub_clock.now() if self._hub_clock is not None else None
-                    until_next = pause(self._session.beat_interval, self._random.random(), hub_time)
+                    hub_time = self.hub_clock.now() if self.hub_clock is not None else None
+                    until_next = pause(self.session.beat_interval, self.random.random(), hub_time)
                     await wait_at_most(self._soon, until_next.total_seconds())
         except BaseExceptionGroup as group:
             raise first_error(group) from None  # the oldest beat's; at the end of a session all open beats fail alike
@@ -80,12 +73,12 @@ class HeartbeatSender:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            async with asyncio.timeout(self._ack_timeout.total_seconds()):
-                await self._session.beat(available=self._verdict())
+            async with asyncio.timeout(self.ack_timeout.total_seconds()):
+                await self.session.beat(available=self.verdict())
         except TimeoutError:
             if not self._accepted.is_set():
                 return  # the hub does not acknowledge beats of a cluster that it no longer accepts
-            seconds = self._ack_timeout.total_seconds()
+            seconds = self.ack_timeout.total_seconds()
             raise HubLostError(f"the hub has not acknowledged a beat for {seconds:g} s", SessionLoss.SILENT) from None
-        self._latency.observe(loop.time() - began)
-        self._acknowledged()
+        self.latency.observe(loop.time() - began)
+        self.acknowledged()
