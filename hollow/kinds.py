@@ -4,28 +4,19 @@ No container runs. Deployments have pods at once, StatefulSets have none. Servic
 effect; Kubernetes' RBAC roles take effect.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from machinery.apiserver.kinds import core
 from machinery.apiserver.kinds.core import CONFIG_MAP, LEASE, SECRET, SERVICE_ACCOUNT
-from machinery.apiserver.kinds.declaration import OPEN, TEXT, listing, record
+from machinery.apiserver.kinds.declaration import OPEN, TEXT, listing, record, value_at
 from machinery.apiserver.kinds.events import EVENT
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.resource import AGE, STATUS, ApiGroup, Column, Resource, TableRow
 
 UNKNOWN = "<unknown>"
 NONE = "<none>"
-
-
-def part(document: Mapping[str, Any], *path: str) -> Any:
-    """Return the value at `path`; None: a part of the path is missing."""
-    here: Any = document
-    for step in path:
-        here = here.get(step) if isinstance(here, Mapping) else None
-    return here
 
 
 def _property(group: str, version: str, name: str, kind: str, *, longest: int) -> Resource:
@@ -57,7 +48,7 @@ POD = _stored(
     short_names=("po",),
     categories=("all",),
     counts_generations=False,
-    selectable=lambda document: {field: str(part(document, *field.split(".")) or "") for field in _POD_FIELDS},
+    selectable=lambda document: {field: str(value_at(document, *field.split(".")) or "") for field in _POD_FIELDS},
     selectable_names=_POD_FIELDS,
 )
 _WITHOUT_EFFECT = (
@@ -83,26 +74,26 @@ _ROLE = "node-role.kubernetes.io/"
 
 
 def _status(row: TableRow) -> str:
-    conditions = part(row.document, "status", "conditions") or ()
+    conditions = value_at(row.document, "status", "conditions") or ()
     ready = next((condition for condition in conditions if condition.get("type") == "Ready"), None)
     words = ["Unknown"] if ready is None else ["Ready" if ready.get("status") == "True" else "NotReady"]
-    if part(row.document, "spec", "unschedulable"):
+    if value_at(row.document, "spec", "unschedulable"):
         words.append("SchedulingDisabled")
     return ",".join(words)
 
 
 def _roles(row: TableRow) -> str:
-    labels = part(row.document, "metadata", "labels") or {}
+    labels = value_at(row.document, "metadata", "labels") or {}
     return ",".join(sorted(label.removeprefix(_ROLE) for label in labels if label.startswith(_ROLE))) or NONE
 
 
 def _address(row: TableRow, kind: str) -> str:
-    addresses = part(row.document, "status", "addresses") or ()
+    addresses = value_at(row.document, "status", "addresses") or ()
     return next((str(address.get("address")) for address in addresses if address.get("type") == kind), NONE)
 
 
 def _node_fact(row: TableRow, name: str, absent: str = UNKNOWN) -> str:
-    return str(part(row.document, "status", "nodeInfo", name) or absent)
+    return str(value_at(row.document, "status", "nodeInfo", name) or absent)
 
 
 NODE = Resource(
@@ -141,7 +132,7 @@ NODE = Resource(
             )
         ),
     ),
-    selectable=lambda document: {"spec.unschedulable": str(bool(part(document, "spec", "unschedulable"))).lower()},
+    selectable=lambda document: {"spec.unschedulable": str(bool(value_at(document, "spec", "unschedulable"))).lower()},
     selectable_names=("spec.unschedulable",),
     custom=False,
 )

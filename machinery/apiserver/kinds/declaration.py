@@ -96,7 +96,7 @@ def _column(entry: Mapping[str, Any], cells: Mapping[str, Cell]) -> Column:
     return Column(name, cell, entry.get("type", "string"), entry.get("format", ""), about, entry.get("priority", 0))
 
 
-def _at(document: Document, *path: str) -> Any:
+def value_at(document: Document, *path: str) -> Any:
     """The value at the path; None when a part of the path is missing."""
     found: Any = document
     for step in path:
@@ -106,23 +106,23 @@ def _at(document: Document, *path: str) -> Any:
 
 def _value_cell(path: str, absent: Any) -> Cell:
     steps = path.split(".")
-    return lambda row: absent if (value := _at(row.document, *steps)) is None else value
+    return lambda row: absent if (value := value_at(row.document, *steps)) is None else value
 
 
 def _list_cell(path: str, separator: str) -> Cell:
     steps = path.split(".")
-    return lambda row: separator.join(map(str, _at(row.document, *steps) or ()))
+    return lambda row: separator.join(map(str, value_at(row.document, *steps) or ()))
 
 
 def _age_cell(path: str, absent: str) -> Cell:
     steps = path.split(".")
-    return lambda row: age_of(moment, row.now) if (moment := _at(row.document, *steps)) else absent
+    return lambda row: age_of(moment, row.now) if (moment := value_at(row.document, *steps)) else absent
 
 
 def condition_cell(kind: str, part: str = "status") -> Cell:
     """Returns a table cell with a part of a condition; None without the condition."""
     return lambda row: next(
-        (each.get(part) for each in _at(row.document, "status", "conditions") or () if each.get("type") == kind), None
+        (each.get(part) for each in value_at(row.document, "status", "conditions") or () if each.get("type") == kind), None
     )
 
 
