@@ -14,8 +14,8 @@ from hub.election.fence import FencedStore
 from hub.grpc_door.session.drain import Cordon
 from hub.https_door.callers.authentication import ExternalAuthenticator
 from hub.https_door.server import DoorChanges, MakeResource
-from hub.issuer.chain import IssuerChain
 from hub.issuer.local import ServingNames
+from hub.issuer.rotating import RotatingIssuer
 from hub.metrics.doors import add_limits
 from hub.metrics.replica import add_audit, add_certificates
 from hub.replica.admin_kubeconfig import AdminKubeconfig, AdminSecret
@@ -30,29 +30,28 @@ from machinery.runtime.health import LIVENESS, READINESS
 
 @dataclass(frozen=True, slots=True)
 class CertificateSection:
-    """`signing`: the hub's CA, and for logins those of extensions. `cluster`: the hub's entry in kubeconfigs."""
+    """`cluster`: the hub's entry in kubeconfigs."""
 
-    signing: IssuerChain
+    issuer: RotatingIssuer
     doors: DoorsCertificate
     cluster: ClusterEntry
     admin_path: Path
 
 
 async def _open_certificates(context: BuildContext, resources: Resources) -> CertificateSection:
-    """Opens the issuers and writes the admin kubeconfig. Raises InvalidError, UnavailableError."""
+    """Opens the doors' certificate and writes the admin kubeconfig. Raises InvalidError, UnavailableError."""
     settings, lifetimes, clock, addresses = context.settings, context.lifetimes, context.clock, context.addresses
     issuer, folder = resources.issuer, resources.directory.path
-    signing = IssuerChain(issuer)
-    context.inspection.add("issuers", signing.snapshot)
+    context.inspection.add("issuers", issuer.counts)
     # the serving certificate of both doors
     names = ServingNames(addresses.dns_names, addresses.ip_addresses)
     doors = doors_certificate(settings, folder, names, issuer, lifetimes=lifetimes, clock=clock)
     context.server.health.add("serving-certificate", doors.check, endpoints=READINESS)
     context.add_task("serving certificate", doors.run)
-    add_certificates(context.metrics, issuer, signing, doors)
+    add_certificates(context.metrics, issuer, doors)
     # the admin kubeconfig, in the data directory and in a Secret
     cluster = entry(resources.hub_id, addresses, issuer.trust_bundle, settings.api_group_suffix)
-    admin = AdminKubeconfig(resources.directory, resources.store, signing, cluster, lifetimes=lifetimes, clock=clock)
+    admin = AdminKubeconfig(resources.directory, resources.store, issuer, cluster, lifetimes=lifetimes, clock=clock)
     issuer.listen(admin.look)
     context.add_task("admin kubeconfig", admin.run)
     if settings.admin_kubeconfig_secret is not None:
@@ -61,7 +60,7 @@ async def _open_certificates(context: BuildContext, resources: Resources) -> Cer
         secret = AdminSecret(await open_secret(settings.admin_kubeconfig_secret, settings, context.stack), admin)
         issuer.listen(secret.wake)
         context.add_task("admin secret", secret.run)
-    return CertificateSection(signing, doors, cluster, await admin.keep())
+    return CertificateSection(issuer, doors, cluster, await admin.keep())
 
 
 @dataclass(frozen=True, slots=True)

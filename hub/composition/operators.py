@@ -39,7 +39,7 @@ async def build_operators_door(core: HubCore) -> OperatorsDoor:
     authorities = partial(authorities_of, patience=settings.ca_rotation_patience, cannot=resources.ring.cannot)
     door = build_door(
         store,
-        certificates.signing,
+        issuer,
         AdvertisedAddress(resources.hub_id, certificates.cluster.server, str(context.addresses.grpc)),
         AuthenticationConfig(
             access.peers.identify,

@@ -31,7 +31,7 @@ async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -
             lead(fenced)
         builder = ControllerBuilder(
             fenced,
-            core.certificates.signing,
+            resources.issuer,
             settings,
             context.lifetimes,
             clock=clock,

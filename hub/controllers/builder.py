@@ -119,22 +119,22 @@ class EventHandlers:
 class TransactionReconciler(BatchReconciler[str]):
     """Makes the idempotent `step` for each name. A NotFoundError ends a step, because the object no longer exists.
 
-    `read_ahead`: reads the data that the steps of these names share; each step gets this result. `committed`: called after the
-    commit with the result of each step, unless it is None.
+    `read_ahead`: reads the data that the steps of these names share; each step gets this result. `record`: writes records of
+    the result of a step, unless it is None, and returns the result. `committed`: called with it after the commit.
     """
 
     store: Store
     step: Callable[[Transaction, str, Any], object]
     read_ahead: Callable[[Transaction, Sequence[str]], object] = lambda _tx, _names: None
     committed: Callable[[Any], None] = lambda _result: None
+    record: Callable[[Transaction, Any], object] = lambda _tx, result: result
 
     async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
         batch = Batch[str]()
 
         async def commit(names: Sequence[str]) -> Mapping[str, timedelta | None]:
             for result in await self.store.run(self._steps, names):
-                if result is not None:
-                    self.committed(result)
+                self.committed(result)
             return dict.fromkeys(names)
 
         await batch.run(keys, commit)
@@ -144,7 +144,8 @@ class TransactionReconciler(BatchReconciler[str]):
         shared, results = self.read_ahead(tx, names), []
         for name in names:
             with suppress(NotFoundError):
-                results.append(self.step(tx, name, shared))
+                if (result := self.step(tx, name, shared)) is not None:
+                    results.append(self.record(tx, result))
         return results
 
 
@@ -197,12 +198,12 @@ class ControllerBuilder:
     def add_use_case(
         self,
         name: str,
-        use_case: Callable[[Transaction, Any, str], object],
+        use_case: Callable[..., object],
         read_ahead: Callable[[Transaction, Sequence[str]], object] = lambda _tx, _names: None,
     ) -> Controller[str]:
         """Add a controller that calls a use case for each name, with its own name as the actor; see TransactionReconciler."""
         actor = f"{ACTOR}:{name}"
-        return self.add(name, TransactionReconciler(self.store, lambda tx, key, _: use_case(tx, key, actor), read_ahead))
+        return self.add(name, TransactionReconciler(self.store, lambda tx, key, _: use_case(tx, key, actor=actor), read_ahead))
 
     def watch(
         self,

@@ -9,7 +9,7 @@ makes the holder take another one, but two writers never have the same term.
 from dataclasses import replace
 from datetime import timedelta
 
-from hub.ports import LeaderLockConnection
+from hub.ports.liveness import LeaderLockConnection
 from machinery.election.lock import Candidate, Lock, LockRecord
 from machinery.errors import ConflictError, UnavailableError
 from machinery.runtime.clock import Clock

@@ -127,15 +127,15 @@ class RpcDoor(Door):
         async for session in paced(sessions, rate):
             session.drain(TO_LEAVE / 2)
             loop.call_later(TO_LEAVE.total_seconds(), session.end, _shutdown_error())
-        async for followed in paced(following, rate):
-            followed.wake()
+        async for woken in paced(following, rate):
+            woken.set()
         await self._parts.sessions.none()
 
     def _end_all(self) -> None:
         for session in self._parts.sessions.all():
             session.end(_shutdown_error())
-        for followed in self._registration.follower.following():
-            followed.wake()
+        for woken in self._registration.follower.following():
+            woken.set()
 
     async def close(self, grace: timedelta) -> None:
         if self._server is not None:

@@ -2,19 +2,31 @@
 
 A new state of the CAs replaces the old one atomically; two reads may still see two states. `hub.replica.authorities` follows
 the store and sets the state.
+
+Only the hub's own CA signs certificates of agents, add-ons, bootstrap credentials, the administrator and the doors: an API
+server that trusts another CA would accept such certificates and could not revoke them. The types ensure this: other issuers are
+`LoginIssuer`s, which have no `issue`. They sign logins, and the hub's own CA is the last in that list.
 """
 
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from threading import Lock
+
+import structlog
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, admitted, bundled, issuing
-from hub.api.certificates import IssuedCertificate, Profile
-from hub.issuer.local import LocalIssuer
-from hub.ports.identities import Issuer, ListSigner
+from hub.api.certificates import IssuedCertificate, Profile, Purpose
+from hub.issuer.local import OWN, LocalIssuer
+from hub.ports.identities import Issuer, ListSigner, LoginIssuer
 from machinery import pki
-from machinery.errors import NotFoundError, UnavailableError
+from machinery.errors import MusterError, NotFoundError, UnavailableError
 from machinery.identity import SerialNumber
+from machinery.observability.metrics import Distribution
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,13 @@ class RotatingIssuer(Issuer, ListSigner):
         self.snapshot = AuthoritySnapshot()
         self._others = b""
         self._listeners: tuple[Callable[[], None], ...] = ()
+        self._logins: tuple[LoginIssuer, ...] = ()
+        self._lock = Lock()
+        self.signed: Counter[tuple[Purpose, str]] = Counter()
+        """Certificates since the start, by purpose and issuer."""
+        self.failed: Counter[tuple[Purpose, str]] = Counter()
+        self.seconds = Distribution()
+        """Duration of a signature, including the lookups before and after it."""
 
     def take(self, snapshot: AuthoritySnapshot) -> bool:
         """Set the state. Returns whether it changed."""
@@ -84,9 +103,45 @@ class RotatingIssuer(Issuer, ListSigner):
         """Return the CAs (PEM) whose client certificates TLS accepts: those of the trust bundle and others."""
         return b"".join(each.certificate for each in admitted(self.snapshot.authorities))
 
+    def add_login_issuer(self, issuer: LoginIssuer) -> None:
+        """Sign logins with `issuer`, after those added before and before the hub's own CA."""
+        self._logins = (*self._logins, issuer)
+
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
-        """Raises the errors of `LocalIssuer.issue`, and UnavailableError while this replica lacks the key."""
-        return self.current.issue(profile, serial, now)
+        """Sign with the issuing CA, a login with the first issuer that can; a serial is signed only once.
+
+        If all fail, the error lists each failure with its issuer's name. It has the issuers' common type, or is an
+        UnavailableError. An issuer's unexpected error (not a MusterError) is logged with its stack trace, and becomes a
+        RuntimeError if no issuer could sign.
+        """
+        began, purpose = time.monotonic(), profile.purpose
+        failures: list[tuple[str, Exception]] = []
+        others = self._logins if purpose is Purpose.LOGIN else ()
+        for other in (*others, None):  # None: the hub's own CA
+            name = other.name if other is not None else OWN
+            try:
+                sign = other.issue_login if other is not None else self.current.issue
+                issued = sign(profile, serial, now)
+            except Exception as error:
+                failures.append((name, error))
+                with self._lock:
+                    self.failed[purpose, name] += 1
+                if isinstance(error, MusterError):
+                    log.warning("issuer could not sign", issuer=name, purpose=str(purpose), error=error.message)
+                else:
+                    log.exception("issuer failed", issuer=name, purpose=str(purpose))
+            else:
+                with self._lock:
+                    self.signed[purpose, name] += 1
+                    self.seconds.observe(time.monotonic() - began)
+                return issued
+        raise _all_failed(failures)
+
+    def counts(self) -> Mapping[str, object]:
+        """Signatures and failures by purpose and issuer, for the inspection page."""
+        with self._lock:
+            counts = (("signed", dict(self.signed)), ("failed", dict(self.failed)))
+        return {f"{what} {purpose} by {name}": number for what, each in counts for (purpose, name), number in each.items()}
 
     @property
     def current(self) -> LocalIssuer:
@@ -106,3 +161,17 @@ class RotatingIssuer(Issuer, ListSigner):
             if each.signer == authority and each.id in self.snapshot.keys:
                 return self.snapshot.keys[each.id].sign_list(authority, content)
         raise NotFoundError(f'the hub has no CA "{authority}"')
+
+
+def _all_failed(failures: Sequence[tuple[str, Exception]]) -> Exception:
+    texts = [f"{name}: {error.message if isinstance(error, MusterError) else error}" for name, error in failures]
+    message = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    kinds = {type(error) for _, error in failures}
+    if not all(issubclass(kind, MusterError) for kind in kinds):
+        failed: Exception = RuntimeError(message)
+    elif len(kinds) == 1 and (kind := kinds.pop()) is not MusterError:
+        failed = kind(message)
+    else:
+        failed = UnavailableError(message)
+    failed.__cause__ = failures[-1][1]
+    return failed

@@ -11,7 +11,6 @@ import structlog
 from aiohttp import web
 
 from hub.audit import Auditor
-from hub.issuer.chain import IssuerChain
 from hub.issuer.rotating import RotatingIssuer
 from hub.replica.leader_election import Leading
 from hub.replica.serving_certificate import DoorsCertificate
@@ -38,13 +37,13 @@ SERVING = gauge(
 )
 
 
-def add_certificates(registry: Registry, issuer: RotatingIssuer, signing: IssuerChain, shown: DoorsCertificate) -> None:
-    registry.bind(SIGNED, lambda: {(purpose.value, name): count for (purpose, name), count in tuple(signing.signed.items())})
+def add_certificates(registry: Registry, issuer: RotatingIssuer, shown: DoorsCertificate) -> None:
+    registry.bind(SIGNED, lambda: {(purpose.value, name): count for (purpose, name), count in tuple(issuer.signed.items())})
     registry.bind(  # with issuers without failures: a query cannot see the increase of a series that did not exist before
         SIGNING_FAILED,
-        lambda: {(kind.value, name): signing.failed[kind, name] for kind, name in {*signing.signed, *signing.failed}},
+        lambda: {(kind.value, name): issuer.failed[kind, name] for kind, name in {*issuer.signed, *issuer.failed}},
     )
-    registry.bind(SIGNING_SECONDS, lambda: signing.seconds)
+    registry.bind(SIGNING_SECONDS, lambda: issuer.seconds)
     registry.bind(CA, lambda: _ends(issuer, _end))
     registry.bind(SERVING, lambda: _end(shown.serving.material.chain).timestamp())
 

@@ -16,8 +16,7 @@ from hub.api.history import Ledger, Trimmed, Volume
 from hub.api.meta.change import Change, Kind
 from hub.api.query.groups import Group, GroupQuery
 from hub.ports.identities import AuthorityRecords, Bindings, CertificateRecords, Credentials, Trusts
-from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
-from machinery.election.lock import Candidate, LockRecord
+from hub.ports.liveness import AgentSessions, Heartbeats, Leaders, Marks, Replicas, Transitions
 from machinery.meta.objects import Key, Page, Query, StoredObject
 
 HUB_ID = "hub-id"
@@ -190,31 +189,6 @@ RECORDING: ContextVar[Recording | None] = ContextVar("recording", default=None)
 """The recording of the request that the current task answers."""
 
 
-class Leaders(Protocol):
-    """The leader lock, for which all replicas of a hub compete. Writes add no change-log row.
-
-    A renewal does not wait for the disk; taking and releasing the lock do.
-    """
-
-    def record(self) -> LockRecord | None:
-        """The current lock; None if it was never held."""
-
-    def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
-        """Make `candidate` the holder in a new term. Raises ConflictError unless the record equals `seen`.
-
-        Waits for transactions that have called `require` in the previous term: none of them commits later.
-        """
-
-    def renew(self, held: LockRecord) -> LockRecord:
-        """Raises ConflictError unless the lock equals `held`. Does not wait for transactions that have called `require`."""
-
-    def release(self, held: LockRecord) -> bool:
-        """Release the lock; return whether it was as in `held`. The term stays, and the next one is higher."""
-
-    def require(self, term: int) -> None:
-        """Raise NotLeaderError unless `term` is the newest. It then stays the newest until this transaction ends."""
-
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -294,14 +268,5 @@ class Store(Protocol):
 
     async def check(self) -> None:
         """Raise UnavailableError unless the database answers."""
-
-    async def close(self) -> None: ...
-
-
-class LeaderLockConnection(Protocol):
-    """Database access with its own connection and thread, which load on the store cannot delay."""
-
-    async def ask(self, use_case: Callable[[Leaders], T]) -> T:
-        """Run one short transaction. Raises UnavailableError. A cancelled caller frees the connection for the next one."""
 
     async def close(self) -> None: ...

@@ -1,13 +1,16 @@
-"""Access to heartbeats, sessions, replicas and transitions. Their writes add no change-log row."""
+"""Access to heartbeats, sessions, replicas, transitions and the leader lock. Their writes add no change-log row."""
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import Protocol
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol, TypeVar
 
 from hub.api.hubreplicas import AgentSession, Replica
 from hub.api.liveness import Beat, Checkpoint, LastBeat
 from hub.api.managedclusters.availability import Transition
+from machinery.election.lock import Candidate, LockRecord
 from machinery.identity import AgentId, ClusterName
+
+T = TypeVar("T")
 
 
 class Heartbeats(Protocol):
@@ -133,3 +136,37 @@ class AgentSessions(Protocol):
         """Delete all sessions of this replica; return their number."""
 
     def end_all(self) -> None: ...
+
+
+class Leaders(Protocol):
+    """The leader lock, for which all replicas of a hub compete.
+
+    A renewal does not wait for the disk; taking and releasing the lock do.
+    """
+
+    def record(self) -> LockRecord | None:
+        """The current lock; None if it was never held."""
+
+    def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
+        """Make `candidate` the holder in a new term. Raises ConflictError unless the record equals `seen`.
+
+        Waits for transactions that have called `require` in the previous term: none of them commits later.
+        """
+
+    def renew(self, held: LockRecord) -> LockRecord:
+        """Raises ConflictError unless the lock equals `held`. Does not wait for transactions that have called `require`."""
+
+    def release(self, held: LockRecord) -> bool:
+        """Release the lock; return whether it was as in `held`. The term stays, and the next one is higher."""
+
+    def require(self, term: int) -> None:
+        """Raise NotLeaderError unless `term` is the newest. It then stays the newest until this transaction ends."""
+
+
+class LeaderLockConnection(Protocol):
+    """Database access with its own connection and thread, which load on the store cannot delay."""
+
+    async def ask(self, use_case: Callable[[Leaders], T]) -> T:
+        """Run one short transaction. Raises UnavailableError. A cancelled caller frees the connection for the next one."""
+
+    async def close(self) -> None: ...

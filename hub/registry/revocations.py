@@ -11,6 +11,7 @@ from uuid import uuid4
 from hub.api import certificatesigningrequests as request, revocations as revocation_rules
 from hub.api.certificates import AGENTS_PURPOSES, CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import FAILED, RequestPhase
+from hub.api.certificatesigningrequests.checks import claimed_agent
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclusters import duplicates, removal
 from hub.api.meta import document as doc
@@ -183,7 +184,7 @@ def _refuse_requests(tx: Transaction, cluster: ClusterName, agent: AgentId | Non
 def _is_for(document: Document, cluster: ClusterName, agent: AgentId) -> bool:
     """Whether a request is for a certificate of this agent, regardless of the requester."""
     try:
-        return request.claimed_agent(certificates.checked_request(request.pem(document))) == (cluster, agent)
+        return claimed_agent(certificates.checked_request(request.pem(document))) == (cluster, agent)
     except MusterError:
         return False  # for an add-on, or invalid
 

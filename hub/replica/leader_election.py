@@ -15,7 +15,8 @@ from hub.controllers.manager import ControllerManager
 from hub.controllers.observers.transition_recorder import TransitionRecorder
 from hub.election.fence import FencedStore
 from hub.election.locks import RowLock, SingleReplicaLock
-from hub.ports import LeaderLockConnection, Store
+from hub.ports import Store
+from hub.ports.liveness import LeaderLockConnection
 from hub.settings import HubSettings
 from hub.store.writer.leader_lock_connection import SqlLeaderLockConnection
 from machinery.election import Candidate, ElectionCounts, Elector, Leadership, Lock, Term

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, text
 
 from hub.api.meta.change import Change, Kind
 from hub.ports import RECORDING, Store, Transaction
-from hub.store.changelog.tail import Tail
+from hub.store.changelog.tail import Tail, skip_lost_changes, tail_changes
 from hub.store.engine.encoding import RowForm
 from hub.store.engine.engine import (
     READERS,
@@ -205,10 +205,10 @@ class SqlStore(Store):
             return work(SqlTransaction(connection, now, form=self._form, sender=self._sender, writable=False))
 
     async def _fetch(self, after: int) -> tuple[Sequence[Change] | None, int]:
-        return await self.read(_changes_from, after)
+        return await self.read(tail_changes, after)
 
     async def _repair(self, seen: int, shown: Change | None) -> bool:
-        return await self.run(_leap, seen, shown)
+        return await self.run(skip_lost_changes, seen, shown)
 
     async def wait_for_change(self, after: int, within: timedelta) -> int:
         return await self._followed.wait(after, within)
@@ -287,19 +287,3 @@ def _write_something(transaction: Transaction) -> None:
 
 def _since(transaction: Transaction, after: int, limit: int = 500) -> Sequence[Change]:
     return transaction.changes.since(after, limit=limit)
-
-
-def _leap(transaction: Transaction, seen: int, shown: Change | None) -> bool:
-    changes: Any = transaction.changes  # only this adapter can lose changes that it has shown
-    leapt: bool = changes.skip_ahead(seen, shown)
-    return leapt
-
-
-def _changes_from(transaction: Transaction, revision: int) -> tuple[Sequence[Change] | None, int]:
-    newest = transaction.changes.newest()
-    if newest < revision:
-        return (), newest
-    oldest = transaction.changes.oldest()
-    if revision < oldest:
-        return None, newest
-    return transaction.changes.since(max(revision - 1, oldest)), newest

@@ -1,4 +1,4 @@
-"""Parser and type checker of conditions, in one pass: resolves names to declared fields and types literals.
+"""Parser and type checker of conditions, in one pass.
 
 condition   = conjunction *("||" conjunction)
 conjunction = negation *("&&" negation)
@@ -9,16 +9,15 @@ call        = "has(" path ")" / path "." function "(" literal ")"
 path        = name *("." name / "[" text "]")
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
-from itertools import takewhile
 from typing import cast, get_args
 
 from machinery.expression import tree
+from machinery.expression.names import FieldNames, Path, closest, literal_value
 from machinery.expression.patterns import regular_expression
 from machinery.expression.syntax import ExpressionError, Sort, Token, tokens
-from machinery.expression.types import Fields, ListOf, MapOf, Scalar, Type
+from machinery.expression.types import Fields, ListOf, Type
 
 DEEPEST = 40
 """Deepest nesting of parentheses and negations."""
@@ -41,22 +40,11 @@ def parse_operand(text: str, fields: Fields) -> tree.Field | tree.MapEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Path:
-    """A name, then names after dots and quoted texts in brackets."""
-
-    steps: tuple[Token, ...]
-
-    def __str__(self) -> str:
-        shown = (f'["{step.text}"]' if step.sort is Sort.TEXT else f".{step.text}" for step in self.steps)
-        return "".join(shown).removeprefix(".")
-
-
-@dataclass(frozen=True, slots=True)
 class _Part:
     """Result of a grammar rule: a path, a literal, a list of literals, or a condition. `column`: position for errors."""
 
     column: int
-    what: _Path | Token | tuple[Token, ...] | tree.Condition
+    what: Path | Token | tuple[Token, ...] | tree.Condition
     function: str = ""
     """Name of the called function, when the part is a call."""
 
@@ -67,7 +55,7 @@ class _Parser:
     def __init__(self, text: str, fields: Fields) -> None:
         self._tokens = tokens(text)
         self._next = next(self._tokens)
-        self._fields = fields
+        self._names = FieldNames(fields)
         self._deep = 0
         self._parts = 0
         self._patterns = 0
@@ -84,9 +72,9 @@ class _Parser:
         if self._next.sort is not Sort.NAME:
             raise ExpressionError(self._next.column, f"found {self._next.shown}, expected a field")
         found = self._named()
-        if not isinstance(found.what, _Path) or not self._at_end():
+        if not isinstance(found.what, Path) or not self._at_end():
             raise ExpressionError(self._next.column, f"found {self._next.shown}, expected one field and no more")
-        return self._single(found.what)
+        return self._names.single(found.what)
 
     def _at_end(self) -> bool:
         return self._next.sort is Sort.END
@@ -184,11 +172,11 @@ class _Parser:
             if indexed:
                 self._expect("]", "after the name in brackets")
         if not self._next.is_sign("("):
-            return _Part(steps[0].column, _Path(tuple(steps)))
+            return _Part(steps[0].column, Path(tuple(steps)))
         self._take()
         function, argument = steps.pop(), self._operand()
         self._expect(")", f"after the argument of {function.text}")
-        return _Part(function.column, self._call(function, _Path(tuple(steps)), argument), function.text)
+        return _Part(function.column, self._call(function, Path(tuple(steps)), argument), function.text)
 
     def _truth(self, part: _Part) -> tree.Condition:
         """The condition that a part stands for: a comparison or call, or a value of type BOOLEAN."""
@@ -199,8 +187,8 @@ class _Parser:
                 return tree.IsTrue(tree.Value(Type.BOOLEAN, value=text == "true"))
             case Token():
                 raise ExpressionError(part.column, "a value is not a condition: compare a field with it")
-            case _Path() as path:
-                found = self._found(path)
+            case Path() as path:
+                found = self._names.found(path)
                 if not isinstance(found, tree.CollectionField) and found.type is Type.BOOLEAN:
                     return tree.IsTrue(found)
                 what = f"{path} is a {found.type}, not a condition: compare it, or write has({path})"
@@ -214,11 +202,11 @@ class _Parser:
                 raise ExpressionError(sign.column, f"{side.function}() is a condition already and compares with nothing")
         first: tree.Operand
         second: tree.Operand
-        if isinstance(left.what, _Path):
-            first = self._single(left.what)
+        if isinstance(left.what, Path):
+            first = self._names.single(left.what)
             second = self._value(right, first.type)
-        elif isinstance(right.what, _Path):
-            second = self._single(right.what)
+        elif isinstance(right.what, Path):
+            second = self._names.single(right.what)
             first = self._value(left, second.type)
         else:
             raise ExpressionError(sign.column, f'"{sign.text}" needs a field on one of its sides')
@@ -229,9 +217,9 @@ class _Parser:
         return tree.Compare(cast("tree.Comparator", sign.text), first, second)
 
     def _pattern_match(self, sign: Token, left: _Part, right: _Part) -> tree.Condition:
-        if not isinstance(left.what, _Path):
+        if not isinstance(left.what, Path):
             raise ExpressionError(sign.column, f'"{sign.text}" needs a field before it')
-        operand = self._single(left.what)
+        operand = self._names.single(left.what)
         if operand.type is not Type.TEXT:
             raise ExpressionError(sign.column, f'"{sign.text}" is for text, and {left.what} is a {operand.type}')
         if not isinstance(right.what, Token) or right.what.sort is not Sort.TEXT:
@@ -248,11 +236,11 @@ class _Parser:
 
     def _membership(self, sign: Token, left: _Part, right: _Part) -> tree.Condition:
         if isinstance(right.what, tuple):
-            if not isinstance(left.what, _Path):
+            if not isinstance(left.what, Path):
                 raise ExpressionError(sign.column, '"in" needs a field before it when a list is written out')
-            operand = self._single(left.what)
-            return tree.OneOf(operand, tuple(_scalar(item, operand.type) for item in right.what))
-        collection = self._found(right.what) if isinstance(right.what, _Path) else None
+            operand = self._names.single(left.what)
+            return tree.OneOf(operand, tuple(literal_value(item, operand.type) for item in right.what))
+        collection = self._names.found(right.what) if isinstance(right.what, Path) else None
         if not isinstance(collection, tree.CollectionField):
             raise ExpressionError(right.column, '"in" needs a list or a map after it, as in name in ["a", "b"]')
         wanted = collection.type.of if isinstance(collection.type, ListOf) else Type.TEXT
@@ -261,18 +249,18 @@ class _Parser:
             raise ExpressionError(sign.column, f"a {found.type} cannot be in a {collection.type}")
         return tree.In(found, collection)
 
-    def _call(self, function: Token, subject: _Path, argument: _Part) -> tree.Condition:
+    def _call(self, function: Token, subject: Path, argument: _Part) -> tree.Condition:
         name = function.text
         if name not in (FUNCTIONS if subject.steps else ("has",)):
-            near = _nearest(name, (*FUNCTIONS, "has"))
+            near = closest(name, (*FUNCTIONS, "has"))
             meant = f"did you mean {near}? " if near else ""
             known = f'there are {", ".join(FUNCTIONS)}, as in name.startsWith("edge-"), and has(FIELD)'
             raise ExpressionError(function.column, f'there is no function "{name}": {meant}{known}')
         if not subject.steps:
-            if not isinstance(argument.what, _Path):
+            if not isinstance(argument.what, Path):
                 raise ExpressionError(argument.column, "has() asks for a field, as in has(labels.tier)")
-            return tree.Has(self._found(argument.what))
-        operand = self._single(subject)
+            return tree.Has(self._names.found(argument.what))
+        operand = self._names.single(subject)
         if operand.type is not Type.TEXT:
             raise ExpressionError(function.column, f"{name} is for text, and {subject} is a {operand.type}")
         if not isinstance(argument.what, Token) or argument.what.sort is not Sort.TEXT:
@@ -281,61 +269,8 @@ class _Parser:
 
     def _value(self, part: _Part, wanted: Type) -> tree.Operand:
         """A field, or a literal of the wanted type."""
-        if isinstance(part.what, _Path):
-            return self._single(part.what, or_text=wanted is Type.TEXT)
+        if isinstance(part.what, Path):
+            return self._names.single(part.what, or_text=wanted is Type.TEXT)
         if isinstance(part.what, Token):
-            return tree.Value(wanted, _scalar(part.what, wanted))
+            return tree.Value(wanted, literal_value(part.what, wanted))
         raise ExpressionError(part.column, "expected a field or a value here")
-
-    def _single(self, path: _Path, *, or_text: bool = False) -> tree.Field | tree.MapEntry:
-        found = self._found(path, or_text=or_text)
-        if isinstance(found, tree.CollectionField):
-            how = f'"x" in {path}' if isinstance(found.type, ListOf) else f'{path}["x"]'
-            raise ExpressionError(path.steps[0].column, f"{path} is a {found.type}: write {how}")
-        return found
-
-    def _found(self, path: _Path, *, or_text: bool = False) -> tree.Field | tree.MapEntry | tree.CollectionField:
-        """Resolve the longest declared name at the start of the path, with at most one key after it.
-
-        `or_text`: a text could stand here, so an unknown name may be one without quotes.
-        """
-        names = [step.text for step in takewhile(lambda step: step.sort is Sort.NAME, path.steps)]
-        for length in range(len(names), 0, -1):
-            name = ".".join(names[:length])
-            known = self._fields.types.get(name)
-            if known is None:
-                continue
-            rest = path.steps[length:]
-            if isinstance(known, MapOf) and len(rest) == 1:
-                return tree.MapEntry(name, rest[0].text, known.of)
-            if rest:
-                near = _nearest(".".join(names), (each for each in self._fields.types if each.startswith(f"{name}.")))
-                meant = f': did you mean "{near}"?' if near else ""
-                raise ExpressionError(rest[0].column, f'{name} is a {known} and has no "{rest[0].text[:80]}"{meant}')
-            return tree.Field(name, known) if isinstance(known, Type) else tree.CollectionField(name, known)
-        name = ".".join(names)
-        near = _nearest(name, self._fields.types)
-        meant = f'did you mean "{near}"? ' if near else ""
-        if or_text and len(path.steps) == 1:
-            meant = f'a text needs quotes, as in "{name[:80]}"; {meant}'
-        listed = f"fields are {self._fields.described()}"
-        raise ExpressionError(path.steps[0].column, f'there is no field "{name[:80]}": {meant}{listed}')
-
-
-def _scalar(literal: Token, wanted: Type) -> Scalar:
-    if wanted is Type.TEXT and literal.sort in (Sort.NUMERAL, Sort.NAME):
-        raise ExpressionError(literal.column, f'a text is expected here: write "{literal.text}" in quotes')
-    if literal.sort is Sort.NAME:
-        if wanted is not Type.BOOLEAN:
-            raise ExpressionError(literal.column, f"{literal.text} cannot be compared with a {wanted}")
-        return literal.text == "true"
-    try:
-        return wanted.literal(literal.text)
-    except ValueError as error:
-        raise ExpressionError(literal.column, str(error)) from None
-
-
-def _nearest(word: str, known: Iterable[str]) -> str | None:
-    spelled = {each.lower(): each for each in known}
-    near = get_close_matches(word.lower(), spelled, n=1)
-    return spelled[near[0]] if near else None

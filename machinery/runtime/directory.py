@@ -57,6 +57,20 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def lock_file(descriptor: int) -> str | None:
+    """Lock an open file until it is closed, and write the number of this process into it. Raises OSError.
+
+    Returns the number of the process that holds the lock; None: this one does.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return None
+
+
 class DataDirectory:
     """A `with` block that locks the directory at `path`. `owner` is the program's name in messages and in the lock file's."""
 
@@ -97,18 +111,13 @@ class DataDirectory:
         return self
 
     def _lock_by(self, descriptor: int) -> None:
-        """Lock the file and write the number of this process into it."""
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        with _refused(f"the data directory {self.path} cannot be written"):
+            holder = lock_file(descriptor)
+        if holder is not None:
             raise UnavailableError(
                 f"the data directory {self.path} is in use by another {self._owner} (process {holder}): "
                 "stop that one, or give this one a data directory of its own"
-            ) from None
-        with _refused(f"the data directory {self.path} cannot be written"):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            )
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._lock is not None:

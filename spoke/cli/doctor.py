@@ -31,10 +31,11 @@ from spoke.credentials.kubeconfigs import (
 from spoke.credentials.owner import owner_of
 from spoke.credentials.slot import OWNER_SECRET, Contents, credential_of, hub_slot
 from spoke.domain.credential import CERTIFICATE, LEFT, Flaw, judge, validity
+from spoke.domain.hubs import HubAcceptance
 from spoke.domain.names import choose_names
 from spoke.domain.route import Reach
 from spoke.ports.cluster import Cluster, Secrets
-from spoke.ports.hub import Dial, HubAcceptance, HubAddress
+from spoke.ports.hub import Dial, HubAddress
 
 HTTPS = 443
 READY = "ok"

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from machinery.errors import DenialCause, ForbiddenError
 from machinery.identity import RECOVERY_USER_PREFIX, ClusterName
 from spoke.credentials.kubeconfigs import HubConnection
-from spoke.ports.hub import HubAcceptance, HubInfo
+from spoke.domain.hubs import HubAcceptance
+from spoke.ports.hub import HubInfo
 
 CLOCKS_APART = timedelta(seconds=5)
 """Largest clock difference between agent and hub that counts as in sync (OCM's bound)."""

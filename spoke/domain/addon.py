@@ -5,7 +5,7 @@ add-on is unavailable. A token is replaced when a fifth of its lifetime is left.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,14 @@ RESERVED = ("bootstrap-hub-kubeconfig", "hub-kubeconfig-secret", "external-manag
 """Prefixes of the names of agents' own secrets, ours and OCM's, in any namespace."""
 CSR, TOKEN = "csr", "token"
 KUBE_SIGNER = "kubernetes.io/kube-apiserver-client"
+
+
+@dataclass(frozen=True, slots=True)
+class AddOnToken:
+    """A ServiceAccount token and its expiry by the hub's clock."""
+
+    token: str = field(repr=False)
+    expires_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ For a resting hub the caller waits for the end of its rest. Every decision conta
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import Enum
+from enum import Enum, auto
 from itertools import takewhile
 
 from machinery.identity import HubId
@@ -46,6 +46,15 @@ class HubState(Enum):
     """The hub has revoked the credential, and accepts only a bootstrap credential made after the revocation."""
     LOST = "lost"
     """The agent has no credential and cannot obtain one: its bootstrap credential has ended."""
+
+
+class HubAcceptance(Enum):
+    """Whether an operator of a hub accepted this cluster. DENIED: accepted before; UNKNOWN: the hub does not report it."""
+
+    UNKNOWN = auto()
+    WAITING = auto()
+    ACCEPTED = auto()
+    DENIED = auto()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import Enum, auto
+from enum import Enum
 from types import MappingProxyType
 from typing import Protocol
 
@@ -14,8 +14,8 @@ from machinery.errors import UnavailableError
 from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.meta.conditions import Condition
 from machinery.product import GROUP_SUFFIX
-from spoke.domain.addon import AddOn
-from spoke.domain.hubs import ListedHub
+from spoke.domain.addon import AddOn, AddOnToken
+from spoke.domain.hubs import HubAcceptance, ListedHub
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
@@ -100,15 +100,6 @@ class HubInfo:
     """Required audience of the attestation token at a first registration; empty: no token needed."""
 
 
-class HubAcceptance(Enum):
-    """Whether an operator of a hub accepted this cluster. DENIED: accepted before; UNKNOWN: the hub does not report it."""
-
-    UNKNOWN = auto()
-    WAITING = auto()
-    ACCEPTED = auto()
-    DENIED = auto()
-
-
 @dataclass(frozen=True, slots=True)
 class RegistrationState:
     created: bool
@@ -179,14 +170,6 @@ class StandbyAnswer:
     """Time until the hub wants the next call; None: not stated."""
     renew_within: timedelta | None = None
     """If present, the agent must renew the certificate early, at a random moment within this time."""
-
-
-@dataclass(frozen=True, slots=True)
-class AddOnToken:
-    """A ServiceAccount token and its expiry by the hub's clock."""
-
-    token: str = field(repr=False)
-    expires_at: datetime
 
 
 class HubSession(Protocol):

@@ -16,13 +16,21 @@ from machinery.pki import CertificateFacts, parse_chain, public_key_of, unverifi
 from machinery.runtime.clock import Clock
 from spoke.credentials.kubeconfigs import by_token_file, is_same_but_for_trust
 from spoke.credentials.slot import Contents, Slot
-from spoke.domain.addon import TOKEN, AddOn, AddOnRegistration, token_due, token_failed_condition, token_refreshed_condition
+from spoke.domain.addon import (
+    TOKEN,
+    AddOn,
+    AddOnRegistration,
+    AddOnToken,
+    token_due,
+    token_failed_condition,
+    token_refreshed_condition,
+)
 from spoke.domain.credential import CERTIFICATE, CLUSTER_NAME, HUB_ID, KEY, KUBECONFIG, RECOVERY, TOKEN_FILE, validity
 from spoke.domain.names import AgentIdentity
 from spoke.domain.schedule import RequestedRenewal, rotate_at
 from spoke.options import AddOnOptions
 from spoke.ports.cluster import Secrets
-from spoke.ports.hub import AddOnToken, HubClient
+from spoke.ports.hub import HubClient
 from spoke.registration.csr_flow import CSRFlow, WantedCertificate, rotated_condition, rotation_failed_condition
 
 DECISION_TIMEOUT = timedelta(seconds=30)

@@ -16,7 +16,7 @@ from machinery.pki import build_request, generate_key, key_matches, unverified_c
 from machinery.runtime.clock import SystemClock
 from spoke.domain import report as reports
 from spoke.domain.addon import AddOn, AddOnRegistration, token_due
-from spoke.domain.hubs import HubState, ListedHub
+from spoke.domain.hubs import HubAcceptance, HubState, ListedHub
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import ClusterReport, ManagedNamespace, NamespaceReport, ReportedClaim, namespace_applied_condition
@@ -300,9 +300,9 @@ async def outdated(client: HubClient, epoch: int) -> int:
 
 async def test_acceptance_of_the_cluster_is_reported_to_its_agent(rig: Rig) -> None:
     async with joined(rig) as client:
-        assert await client.acceptance(CLUSTER) is port.HubAcceptance.ACCEPTED
+        assert await client.acceptance(CLUSTER) is HubAcceptance.ACCEPTED
         await rig.accept(accepted=False)
-        assert await client.acceptance(CLUSTER) is port.HubAcceptance.DENIED
+        assert await client.acceptance(CLUSTER) is HubAcceptance.DENIED
 
 
 async def is_ended(session: HubSession) -> None:

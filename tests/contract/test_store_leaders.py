@@ -11,7 +11,8 @@ from hub.api.hubreplicas import MOST_TERMS, UNREPORTED_TERMS
 from hub.api.meta.change import EVENTS
 from hub.election.fence import FencedStore
 from hub.election.locks import RowLock
-from hub.ports import LeaderLockConnection, Store, Transaction
+from hub.ports import Store, Transaction
+from hub.ports.liveness import LeaderLockConnection
 from hub.registry import namespaces
 from hub.registry.hubreplicas import service as succession
 from hub.store.writer.leader_lock_connection import SqlLeaderLockConnection

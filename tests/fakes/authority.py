@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -14,7 +14,7 @@ from hub.api.certificates import CertificateHolder, CertificateRecord, IssuedCer
 from hub.issuer.local import LocalIssuer, make_authority
 from hub.issuer.rotating import AuthoritySnapshot, RotatingIssuer
 from hub.ports import Transaction
-from hub.ports.identities import Issuer
+from hub.ports.identities import Issuer, LoginIssuer
 from hub.registry.certificateauthorities.service import authority_id
 from machinery import pki
 from machinery.client.kubeconfig import Credential
@@ -128,6 +128,15 @@ class WordIssuer(Issuer):
     @property
     def trust_bundle(self) -> bytes:
         return b"trust\n"
+
+
+def rotating_issuer(own: Issuer, *logins: LoginIssuer) -> RotatingIssuer:
+    """A hub's issuer whose current CA is `own`."""
+    issuer, one = RotatingIssuer(), Generations().add(Phase.ISSUING)
+    issuer.take(AuthoritySnapshot((one,), {one.id: cast("LocalIssuer", own)}))
+    for each in logins:
+        issuer.add_login_issuer(each)
+    return issuer
 
 
 def sign_anything(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateHolder) -> IssuedCertificate:

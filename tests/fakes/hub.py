@@ -33,20 +33,18 @@ from machinery.identity import (
 from machinery.meta.conditions import Condition
 from machinery.runtime.clock import Clock
 from spoke.credentials.trust_bundle import fingerprints
-from spoke.domain.addon import AddOn
-from spoke.domain.hubs import ListedHub
+from spoke.domain.addon import AddOn, AddOnToken
+from spoke.domain.hubs import HubAcceptance, ListedHub
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionLoss, loss_of
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
 from spoke.domain.schedule import RequestedRenewal
 from spoke.ports.hub import (
     NONE,
-    AddOnToken,
     ClientIdentity,
     CSRState,
     Desired,
     Drain,
-    HubAcceptance,
     HubAddress,
     HubClient,
     HubInfo,

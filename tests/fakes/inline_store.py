@@ -18,7 +18,8 @@ from hub.api.hubreplicas import AgentSession, Replica
 from hub.api.liveness import Checkpoint, LastBeat
 from hub.api.managedclusters.availability import Transition
 from hub.api.meta.change import Change, Kind
-from hub.ports import LeaderLockConnection, Leaders, Recording, Transaction
+from hub.ports import Recording, Transaction
+from hub.ports.liveness import LeaderLockConnection, Leaders
 from hub.store import SqlStore, schema
 from hub.store.changelog.tail import Tail
 from hub.store.engine.notify import REVOCATIONS, Topic, Wake

@@ -77,13 +77,13 @@ async def test_without_extensions_a_cluster_joins_beats_and_is_listed(tmp_path: 
         async with aiohttp.ClientSession() as session, session.get(admin.cluster.server + CLUSTERS, ssl=context) as answer:
             listed = await answer.json()
         assert ([each["metadata"]["name"] for each in listed["items"]], stage.hub.operators.authenticators) == (["edge1"], ())
-        assert stage.hub.core.certificates.signing._logins == ()
+        assert stage.hub.core.resources.issuer._logins == ()
 
 
 async def test_no_extension_adds_anything_unless_its_settings_enable_it(tmp_path: Path) -> None:
     async with hub_in_process(tmp_path) as hub:
         assert (hub.operators.authenticators, hub.core.on_lead) == ((), [])
-        assert hub.core.certificates.signing._logins == ()
+        assert hub.core.resources.issuer._logins == ()
         assert not hub.core.attestation.required
 
 
@@ -95,7 +95,7 @@ async def test_the_kubernetes_ca_signs_logins_first_and_opens_the_hub_only_to_na
             folder = tmp_path / f"hub-{expected}"
             settings = {**CERT_AGENT, "management_cluster": str(file), "kubernetes_ca_groups": groups}
             async with hub_in_process(folder, **settings) as hub:
-                assert [each.name for each in hub.core.certificates.signing._logins] == ["kubernetes"]
+                assert [each.name for each in hub.core.resources.issuer._logins] == ["kubernetes"]
                 own = [each for each in hub.operators.authenticators if isinstance(each, KubernetesAuthority)]
                 assert len(own) == expected
                 running = {task.get_name() for task in asyncio.all_tasks()}

@@ -7,8 +7,8 @@ denies: other requests wait for an operator. The rules are in `hub.registry.appr
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from hub.api import certificatesigningrequests as requests
 from hub.api.approvalrules import FLAG, ApprovalRule, RuleAction, RuleDecision
@@ -28,7 +28,7 @@ from machinery.identity import ClusterName
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
 from machinery.meta.objects import Document, Key
-from machinery.runtime.controller import Batch, BatchReconciler
+from machinery.runtime.controller import Batch, BatchReconciler, Controller
 
 ACCEPTANCE, APPROVAL, RULES, ISSUANCE = "acceptance", "approval", "approval-rules", "issuance"
 COUNTS = ""
@@ -41,13 +41,15 @@ most this much of them; the decisions themselves are in the audit log and on the
 
 Enqueue = Callable[[str], None]
 Page = Callable[[Transaction, Key | None], tuple[list[str], Key | None]]
+Decide = Callable[[Transaction, str, Sequence[ApprovalRule]], ApprovalOutcome | None]
 Record = Callable[[Transaction, ApprovalOutcome], ApprovalOutcome]
 
 
 class RuleReconciler(TransactionReconciler):
-    """`globs`: cluster names that need no operator. `are_there_rules`: whether ApprovalRules may exist.
+    """Decides about names with the use case `decide`, which gets all rules if there are any.
 
-    `record`: writes the audit records of each outcome in its transaction. The shared result of `read_ahead` is all rules.
+    `read_ahead`: loads what the names need. `globs`: cluster names that need no operator. `are_there_rules`: whether
+    ApprovalRules may exist. `record`: writes the audit records of each outcome in its transaction.
     """
 
     def __init__(
@@ -55,49 +57,50 @@ class RuleReconciler(TransactionReconciler):
         store: Store,
         globs: tuple[str, ...],
         *,
+        decide: Decide,
+        read_ahead: Callable[[Transaction, Sequence[str]], None],
         are_there_rules: Callable[[], bool] = lambda: False,
         committed: Callable[[ApprovalOutcome], None] = lambda _outcome: None,
         record: Record = lambda _tx, outcome: outcome,
     ) -> None:
-        super().__init__(store, self.decide, self.read_ahead, committed)
+        super().__init__(store, decide, self._rules, committed, record)
+        self._read_names_ahead = read_ahead
         self._globs = globs
         self._are_there_rules = are_there_rules
-        self._record = record
 
     @property
     def has_rules(self) -> bool:
         return bool(self._globs) or self._are_there_rules()
 
-    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> Sequence[ApprovalRule]:
-        del names
+    def _rules(self, tx: Transaction, names: Sequence[str]) -> Sequence[ApprovalRule]:
+        self._read_names_ahead(tx, names)
         return approving.rules_in(tx, self._globs) if self.has_rules else ()
 
-    def decide(self, tx: Transaction, name: str, known: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
-        raise NotImplementedError
+
+def _read_clusters_ahead(tx: Transaction, names: Sequence[str]) -> None:
+    keys = [Key("", name) for name in names]
+    tx.objects.read_ahead(MANAGED_CLUSTERS, keys)
+    tx.objects.read_ahead(NAMESPACES, keys)  # each accepted cluster gets a namespace
 
 
-class AcceptanceReconciler(RuleReconciler):
-    def wanted(self, cluster: Document) -> bool:
-        return _acceptance_condition(cluster) is not None or (self.has_rules and approving.is_open(cluster))
+def _accept(tx: Transaction, name: str, known: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
+    """Accept a cluster by the known rules, and write its condition."""
+    cluster = ClusterName(name)
+    outcome = approving.accept(tx, cluster, known) if known else None
+    condition = _acceptance_condition(clusters.find(tx, cluster).document)
+    if condition is not None:
+        decisions = outcome.decisions if outcome else ()
+        decided = [each.rule for each in decisions if not each.dry_run]
+        # the rule that decided is the actor of both writes of the transaction
+        actor = approving.RULE_ACTOR + decided[0] if decided else f"{ACTOR}:{ACCEPTANCE}"
+        clusters.set_condition(tx, cluster, condition, actor)
+        outcome = ApprovalOutcome(decisions, name if condition.status == conditions.TRUE else "")
+    return outcome
 
-    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> Sequence[ApprovalRule]:
-        keys = [Key("", name) for name in names]
-        tx.objects.read_ahead(MANAGED_CLUSTERS, keys)
-        tx.objects.read_ahead(NAMESPACES, keys)  # each accepted cluster gets a namespace
-        return super().read_ahead(tx, names)
 
-    def decide(self, tx: Transaction, name: str, known: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
-        cluster = ClusterName(name)
-        outcome = approving.accept(tx, cluster, known) if known else None
-        condition = _acceptance_condition(clusters.find(tx, cluster).document)
-        if condition is not None:
-            decisions = outcome.decisions if outcome else ()
-            decided = [each.rule for each in decisions if not each.dry_run]
-            # the rule that decided is the actor of both writes of the transaction
-            actor = approving.RULE_ACTOR + decided[0] if decided else f"{ACTOR}:{ACCEPTANCE}"
-            clusters.set_condition(tx, cluster, condition, actor)
-            outcome = ApprovalOutcome(decisions, name if condition.status == conditions.TRUE else "")
-        return None if outcome is None else self._record(tx, outcome)
+def wants_acceptance(cluster: Document, *, are_there_rules: bool) -> bool:
+    """Whether a step on this cluster may write."""
+    return _acceptance_condition(cluster) is not None or (are_there_rules and approving.is_open(cluster))
 
 
 def _acceptance_condition(cluster: Document) -> Condition | None:
@@ -111,18 +114,10 @@ def _acceptance_condition(cluster: Document) -> Condition | None:
     return cluster_rules.denied_condition(cluster)
 
 
-class ApprovalReconciler(RuleReconciler):
-    @staticmethod
-    def wanted(request: Document) -> bool:
-        return requests.phase(request) is RequestPhase.PENDING
-
-    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> Sequence[ApprovalRule]:
-        approving.read_ahead(tx, names)
-        return super().read_ahead(tx, names)
-
-    def decide(self, tx: Transaction, name: str, known: Sequence[ApprovalRule]) -> ApprovalOutcome:
-        outcome = approving.review(tx, name, known, f"{ACTOR}:{APPROVAL}") or ApprovalOutcome()
-        return self._record(tx, replace(outcome, asking=approving.asking(tx, name, known)))
+acceptance_reconciler = partial(RuleReconciler, decide=_accept, read_ahead=_read_clusters_ahead)
+approval_reconciler = partial(
+    RuleReconciler, decide=partial(approving.review, actor=f"{ACTOR}:{APPROVAL}"), read_ahead=approving.read_ahead
+)
 
 
 class RuleStatusReconciler(BatchReconciler[str]):
@@ -182,6 +177,9 @@ class RuleStatusReconciler(BatchReconciler[str]):
 
 def register(builder: ControllerBuilder) -> None:
     store, decisions = builder.store, builder.decisions
+    status: RuleStatusReconciler
+    acceptance: Controller[str]
+    ruling: Controller[str]
 
     def committed(outcome: ApprovalOutcome) -> None:
         if decisions is not None:
@@ -196,9 +194,6 @@ def register(builder: ControllerBuilder) -> None:
         if outcome.accepted:  # renewals and add-ons waited for the acceptance
             ruling.enqueue(ACCEPTED + outcome.accepted)
 
-    def issue(tx: Transaction, name: str, actor: str) -> None:
-        issuance.issue(tx, name, builder.issuer, builder.lifetimes, actor)
-
     accepting, approver = (
         make(
             store,
@@ -207,15 +202,18 @@ def register(builder: ControllerBuilder) -> None:
             committed=committed,
             record=(lambda _tx, outcome: outcome) if decisions is None else decisions.write,
         )
-        for make in (AcceptanceReconciler, ApprovalReconciler)
+        for make in (acceptance_reconciler, approval_reconciler)
     )
     acceptance, approval = builder.add(ACCEPTANCE, accepting), builder.add(APPROVAL, approver)
     status = RuleStatusReconciler(store, builder.clock.now, acceptance.enqueue, approval.enqueue)
     ruling = builder.add(RULES, status)
+    issue = partial(issuance.issue, issuer=builder.issuer, lifetimes=builder.lifetimes)
     issuing = builder.add_use_case(ISSUANCE, issue, request_service.read_ahead)
     builder.watch_names(APPROVAL_RULES, ruling, status.wanted)
-    builder.watch_names(MANAGED_CLUSTERS, acceptance, accepting.wanted)
-    builder.watch_names(REQUESTS, approval, ApprovalReconciler.wanted)
+    builder.watch_names(
+        MANAGED_CLUSTERS, acceptance, lambda cluster: wants_acceptance(cluster, are_there_rules=accepting.has_rules)
+    )
+    builder.watch_names(REQUESTS, approval, lambda request: requests.phase(request) is RequestPhase.PENDING)
     builder.watch_names(REQUESTS, issuing, lambda request: requests.phase(request) is RequestPhase.APPROVED)
 
 

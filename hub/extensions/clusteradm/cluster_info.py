@@ -61,7 +61,7 @@ class ClusterInfoStorage(DelegatingStorage):
         return await super().update(resource, key, change, actor, dry_run=dry_run)
 
     def _computed(self, revision: int) -> StoredObject:
-        server, trust = self._certificates.cluster.server, self._certificates.signing.trust_bundle
+        server, trust = self._certificates.cluster.server, self._certificates.issuer.trust_bundle
         cluster = {"server": server, "certificate-authority-data": b64encode(trust).decode("ascii")}
         kubeconfig = {
             "apiVersion": "v1",

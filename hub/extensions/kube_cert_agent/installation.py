@@ -26,7 +26,7 @@ async def install(core: HubCore, environment: Mapping[str, str] = os.environ) ->
     if not isinstance(settings, KubeCertAgentSettings) or not settings.kube_cert_agent:
         return
     issuer, access, groups = KubernetesIssuer(), core.access, settings.kubernetes_ca_groups
-    core.certificates.signing.add_login_issuer(issuer)
+    core.resources.issuer.add_login_issuer(issuer)
     if groups:
         serving, peers = core.certificates.doors.serving, access.peers
         authority = KubernetesAuthority(groups, serving, peers.identify, peers.former, context.clock)

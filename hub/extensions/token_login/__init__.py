@@ -21,8 +21,8 @@ async def install(core: HubCore) -> None:
         return
     clock, names_people = context.clock, settings.audit_login_names
     rates = Rates(settings.login_rate, settings.login_burst, clock)
-    signing, own = core.certificates.signing, core.resources.issuer
-    terms = LoginTerms(signing, own, context.lifetimes, rates, names_people=names_people)
+    issuer = core.resources.issuer
+    terms = LoginTerms(issuer, lambda: issuer.current, context.lifetimes, rates, names_people=names_people)
 
     def resource(accounts: TokenAuthenticator, admit: Admit) -> Resource:
         authenticators = Authenticators(store, accounts, HttpsDocuments.with_authorities, clock)

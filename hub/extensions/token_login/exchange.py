@@ -49,13 +49,13 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class LoginTerms:
-    """How logins are issued. `issuer` signs for users of other issuers; `own`, the hub's CA, signs names that the hub gives.
+    """How logins are issued. `issuer` signs for users of other issuers; `own()`, the hub's CA, signs names that the hub gives.
 
     `rates`: limit per address. `names_people`: whether audit records contain the user and groups of a token.
     """
 
     issuer: Issuer
-    own: Issuer
+    own: Callable[[], Issuer]
     lifetimes: Lifetimes
     rates: Rates
     names_people: bool = False
@@ -145,7 +145,7 @@ class Exchange:
         login = admit_user(named, operator_groups)
         if login.left_out and self._terms.names_people:
             notes[LEFT_OUT] = short(", ".join(login.left_out))
-        signer = self._terms.own if login.is_our_own_name else self._terms.issuer
+        signer = self._terms.own() if login.is_our_own_name else self._terms.issuer
         return await self._store.run(logins.admit, login, public_key, signer, self._terms.lifetimes)
 
 

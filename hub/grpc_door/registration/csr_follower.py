@@ -1,8 +1,8 @@
 """Streams that follow a certificate request until it is final, while the certificate of the caller is valid."""
 
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import nullcontext
 from datetime import UTC, timedelta
 from typing import Protocol
 
@@ -12,14 +12,15 @@ from hub.api.certificatesigningrequests import RequestPhase, RequestState
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
 from hub.grpc_door.session.calls import RpcCall
-from hub.grpc_door.session.changes import Followed
 from hub.grpc_door.session.context import DoorContext
 from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.generic.objects import not_found_error
-from machinery.errors import ForbiddenError, TooManyRequestsError, UnavailableError
+from machinery.apiserver.http.limits import Openings
+from machinery.errors import ForbiddenError, UnavailableError
 from machinery.identity import CLUSTER_LABEL, SerialNumber
-from machinery.meta.objects import ChangeType, Document
+from machinery.meta.objects import Document
+from machinery.runtime.event_loop import wait_at_most
 from machinery.wire.registration.v1 import registration_pb2 as wire
 
 RECHECK = timedelta(seconds=30)
@@ -49,36 +50,39 @@ class CSRFollower:
 
     def __init__(self, parts: DoorContext) -> None:
         self._parts = parts
-        self._following: set[Followed] = set()
-        self._places = Counter[tuple[str, bytes]]()
+        self._following: set[asyncio.Event] = set()
+        self._streams = Openings(MAX_STREAMS, 0, f"this certificate follows the request in {MAX_STREAMS} streams already")
         parts.peers.listen(self._recheck)
 
-    def following(self) -> Sequence[Followed]:
-        """Returns the open streams. After the gate is closed, a stream that wakes up ends with UNAVAILABLE."""
+    def following(self) -> Sequence[asyncio.Event]:
+        """Returns the events that wake the open streams. After the gate is closed, a woken stream ends with UNAVAILABLE."""
         return tuple(self._following)
 
     def _recheck(self, _revoked: SerialNumber | None) -> None:
         """Wakes all streams to check their certificates, after a revocation or while revocations cannot be read."""
-        for followed in self.following():
-            followed.wake()
+        for woken in self.following():
+            woken.set()
 
     async def follow(self, name: str, call: RpcCall, check: Check) -> AsyncIterator[wire.FollowRequestResponse]:
         """Yields the state of a request, at once and after each change, until it is final. `check`: is the caller permitted."""
-        sent = None
-        with self._place(name, call.shown or self._parts.shown(call.context)), self._parts.feed.followed(name) as followed:
-            self._following.add(followed)
+        sent: RequestState | None = None
+        seen, woken, feed = 0, asyncio.Event(), self._parts.feed
+        woken.set()
+        stream = f"{name} {(call.shown or self._parts.shown(call.context)).hex()}"
+        with self._streams.one(stream), feed.subscribe(REQUESTS, name, woken.set):
+            self._following.add(woken)
             try:
                 while True:
-                    change = followed.take()
+                    change = feed.newest(name) if woken.is_set() else None
+                    woken.clear()
                     if self._parts.gate.closed:
                         raise UnavailableError("this hub is shutting down: follow the request again")
                     record = await call.identify()
                     async with nullcontext() if sent else call.seat(name):
-                        if change is None or change.type is ChangeType.DELETED:
-                            revision, state = await self._parts.store.read(_state, name, record, check)
-                            followed.read(revision)
+                        if change is not None and change.revision >= seen:
+                            seen, state = change.revision, _state_of(change.document, record, check)
                         else:
-                            state = _state_of(change.document, record, check)
+                            seen, state = await self._parts.store.read(_state, name, record, check)
                     if sent is None:
                         call.opened()
                     if state != sent:
@@ -95,26 +99,10 @@ class CSRFollower:
                     sent = state
                     if state.is_final:
                         return
-                    await followed.wait(
-                        min(RECHECK, max(record.not_after - self._parts.clock.now(), timedelta()) + EXPIRY_MARGIN)
-                    )
+                    left = max(record.not_after - self._parts.clock.now(), timedelta()) + EXPIRY_MARGIN
+                    await wait_at_most(woken, min(RECHECK, left).total_seconds())
             finally:
-                self._following.discard(followed)
-
-    @contextmanager
-    def _place(self, name: str, certificate: bytes) -> Iterator[None]:
-        """Counts a stream of one certificate for one request. Raises TooManyRequestsError above `MAX_STREAMS`."""
-        if self._places[name, certificate] >= MAX_STREAMS:
-            raise TooManyRequestsError(
-                f"this certificate follows the request in {MAX_STREAMS} streams already", retry_after=RECHECK
-            )
-        self._places[name, certificate] += 1
-        try:
-            yield
-        finally:
-            self._places[name, certificate] -= 1
-            if not self._places[name, certificate]:
-                del self._places[name, certificate]
+                self._following.discard(woken)
 
 
 def _state(tx: Transaction, name: str, record: CertificateRecord, check: Check) -> tuple[int, RequestState]:

@@ -104,10 +104,6 @@ class RpcCall:
             self.trace.note("muster.cluster", self.record.cluster)
         return self.record
 
-    async def confirm(self) -> None:
-        """Authenticates the peer again, after an await. Raises as `identify`."""
-        await self.parts.peers.identify(self.shown)
-
     def seat(self, flow: str = "", *, has: timedelta | None = None) -> AbstractAsyncContextManager[None]:
         """Holds a seat, after `identify`. `has`: the time of a call without a deadline. Raises TooManyRequestsError."""
         left = self.context.time_remaining()

@@ -11,8 +11,8 @@ gRPC ends the connection, regardless of its use.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
@@ -120,29 +120,23 @@ class Age:
         return self.limit * (1 - JITTER * random.random())
 
 
-class Aging:
-    """The timer of one session; made when it begins, cancelled when it ends."""
-
-    def __init__(self, age: Age, session: OpenSession) -> None:
-        self._age = age
-        self._session = session
-        self._timer: asyncio.TimerHandle | None = None
-        if age.limit:
-            self._call_after(age.drawn(_RANDOM), self._ask)
-
-    def cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _call_after(self, delay: timedelta, call: Callable[[], None]) -> None:
-        self._timer = asyncio.get_running_loop().call_later(delay.total_seconds(), call)
-
-    def _ask(self) -> None:
-        self._session.drain(min(self._age.grace / 2, MAX_RECONNECT_WITHIN), "this session is old: open the next one")
-        self._call_after(self._age.grace, self._end)
-
-    def _end(self) -> None:
-        self._session.end(UnavailableError("this session has become too old", retry_after=timedelta(seconds=1)))
-
-
 _RANDOM = Random()  # noqa: S311 - spreads load, guards nothing
+
+
+@contextmanager
+def aging(age: Age, session: OpenSession) -> Iterator[None]:
+    """Asks the session of the block to leave when it is old, and ends it after the grace."""
+    loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+
+    def ask() -> None:
+        session.drain(min(age.grace / 2, MAX_RECONNECT_WITHIN), "this session is old: open the next one")
+        old = UnavailableError("this session has become too old", retry_after=RETRY)
+        timers.append(loop.call_later(age.grace.total_seconds(), session.end, old))
+
+    if age.limit:
+        timers.append(loop.call_later(age.drawn(_RANDOM).total_seconds(), ask))
+    try:
+        yield
+    finally:
+        for timer in timers:
+            timer.cancel()

@@ -19,11 +19,12 @@ from hub.access.rules import session_holder
 from hub.api.certificateauthorities.authority import checked_fingerprints
 from hub.api.certificates import CertificateRecord
 from hub.api.managedclusters.agent_annotations import RenewalOrder, sound_version
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.grpc_door.messages import AVAILABLE, SessionClusterView, read_view
 from hub.grpc_door.session.acknowledgements import Acknowledgements
 from hub.grpc_door.session.admission import admit, welcome
 from hub.grpc_door.session.calls import RpcCall, SessionAudit
-from hub.grpc_door.session.drain import Aging
+from hub.grpc_door.session.drain import aging
 from hub.grpc_door.session.reports import TRANSIENT, ReportQueue, SessionReports
 from hub.grpc_door.session.trust_bundle_push import TrustBundleReceiver
 from hub.heartbeat import BeatSink, PendingBeat
@@ -105,12 +106,12 @@ class Session(BeatSink, TrustBundleReceiver):
         message = "the certificate of this stream has expired"
         expired = UnauthorizedError(message, causes=DenialCause.CERTIFICATE_EXPIRED.because(message))
         expiry = self._loop.call_later((self._record.not_after - received).total_seconds(), self.end, expired)
-        aging = Aging(parts.age, self)
         try:
-            with parts.feed.subscribe_to_cluster(self.cluster, self.reconsider):
+            with aging(parts.age, self), parts.feed.subscribe(MANAGED_CLUSTERS, self.cluster, self.reconsider):
                 async with self._call.seat(has=START_TIME):
                     view = await admit(parts, self.cluster, self.agent, hello)
-                await self._call.confirm()  # revocations end only sessions that were added; no await between this and `add`
+                # again, as revocations end only sessions that were added; no await between this and `add`
+                await parts.peers.identify(self._call.shown)
                 self._acks.set_lease(view.lease_duration)
                 parts.gate.check()  # a drain that has begun does not include this session
                 parts.cordon.check()
@@ -129,7 +130,6 @@ class Session(BeatSink, TrustBundleReceiver):
         finally:
             self._tasks = None  # a group of tasks that ends accepts no further one
             expiry.cancel()
-            aging.cancel()
             parts.trust_push.leave(self)
             parts.sessions.remove(self)
 
@@ -193,8 +193,7 @@ class Session(BeatSink, TrustBundleReceiver):
     def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
         if ended_silence:
             self._silent = False
-        due = self._acks.stored(sequence)
-        if due is None:
+        if (due := self._acks.stored(sequence)) is None:
             return
         if ended_silence or self._now() >= due:
             self._write_soon()

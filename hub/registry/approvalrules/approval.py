@@ -73,47 +73,48 @@ def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
 
 
 def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str) -> ApprovalOutcome | None:
-    """Approve a request if a rule matches. Returns None if nothing was written. Raises NotFoundError."""
+    """Approve a request if a rule matches. Returns None if nothing was written and no rule waits for requests.
+
+    Raises NotFoundError.
+    """
     stored = request_objects.find(tx, name)
+    asking = doc.labels(stored.document).get(CLUSTER_LABEL, "") if any(map(_needs_request, known)) else ""
+    undecided = ApprovalOutcome(asking=asking) if asking else None
     asked = _strict_request(tx, stored.document) if csr_rules.phase(stored.document) is RequestPhase.PENDING else None
     if asked is None:
-        return None
+        return undecided
     message, by, decisions = csr_rules.AUTO_APPROVED_MESSAGE, actor, tuple[RuleDecision, ...]()
     if not asked.is_automatic:
         candidate = asked.candidate
         if asked.purpose is not Purpose.AGENT or _is_denied(candidate.document) or _needs_bound(tx, candidate, stored):
-            return None
+            return undecided
         fitting = [rule for rule in known if rule.fits(RuleAction.APPROVE, candidate)]
         deciding = next((rule for rule in fitting if not rule.dry_run), None)
         if deciding is None:
-            return _record_dry_run_approval(tx, stored, fitting, candidate.cluster) if fitting else None
+            dry = _record_dry_run_approval(tx, stored, fitting, candidate.cluster)
+            return ApprovalOutcome(dry, asking=asking) if dry else undecided
         message, by = f'Approved by the rule "{deciding.name}".', RULE_ACTOR + deciding.name
         decisions = (_decision(deciding, RuleAction.APPROVE, candidate.cluster, stored),)
     approved = csr_rules.with_decision(stored.document, APPROVED, csr_rules.AUTO_APPROVED_REASON, message, tx.now)
     write(tx, REQUESTS, approved, stored, by, writer=HUB_WRITER)
-    return ApprovalOutcome(decisions)
+    return ApprovalOutcome(decisions, asking=asking)
 
 
 def _record_dry_run_approval(
     tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule], cluster: str
-) -> ApprovalOutcome | None:
-    """Record on the request, once, which dry-run rules would have approved it."""
+) -> tuple[RuleDecision, ...]:
+    """Record on the request, once, which dry-run rules would have approved it; return their decisions."""
+    if not fitting:
+        return ()
     message = _would(fitting, "approve this request")
     present = doc.conditions(stored.document)
     if any(entry.get("type") == by_rule.DRY_RUN and entry.get("message") == message for entry in present):
-        return None
+        return ()
     others = [dict(entry) for entry in present if entry.get("type") != by_rule.DRY_RUN]
     undecided = doc.with_status(stored.document, conditions=others)
     noted = csr_rules.with_decision(undecided, by_rule.DRY_RUN, "WouldApprove", message, tx.now)
     write(tx, REQUESTS, noted, stored, RULE_ACTOR + fitting[0].name, writer=HUB_WRITER)
-    return ApprovalOutcome(tuple(_decision(rule, RuleAction.APPROVE, cluster, stored) for rule in fitting))
-
-
-def asking(tx: Transaction, request: str, known: Sequence[ApprovalRule]) -> str:
-    """Return the request's cluster if a rule accepts clusters by their requests; else ""."""
-    if not any(_needs_request(rule) for rule in known):
-        return ""
-    return doc.labels(request_objects.find(tx, request).document).get(CLUSTER_LABEL, "")
+    return tuple(_decision(rule, RuleAction.APPROVE, cluster, stored) for rule in fitting)
 
 
 def accept(tx: Transaction, name: ClusterName, known: Sequence[ApprovalRule]) -> ApprovalOutcome | None:

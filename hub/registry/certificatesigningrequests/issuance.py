@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from hub.api import certificates as profiles, certificatesigningrequests as csr_rules
 from hub.api.bootstrapcredentials import CredentialUse, check_name
 from hub.api.certificates import CertificateHolder, CertificateRecord, Lifetimes, Profile, Purpose
-from hub.api.certificatesigningrequests import FAILED, RequestPhase
+from hub.api.certificatesigningrequests import FAILED, RequestPhase, checks
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
@@ -85,7 +85,7 @@ def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
     if addon := labels.get(csr_rules.ADDON_LABEL):
         cluster = cluster_name(labels.get(CLUSTER_LABEL, ""))
         subject, dns_names = submission.registered(tx, cluster, AddOnName(addon), SIGNER)
-        csr_rules.check_subject(facts, subject, dns_names)
+        checks.check_subject(facts, subject, dns_names)
         if profiles.claims_anothers(subject, cluster):
             raise ForbiddenError(
                 f'add-on "{addon}" of cluster "{cluster}" is registered under a name that add-ons may not have: '
@@ -94,7 +94,7 @@ def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
         holder = CertificateHolder(cluster=cluster, addon=AddOnName(addon))
         granted = CertificateGrant(Purpose.ADDON, subject, facts.public_key, facts.dns_names, holder, requester)
     else:
-        cluster, agent = csr_rules.claimed_agent(facts)
+        cluster, agent = checks.claimed_agent(facts)
         if labels.get(CLUSTER_LABEL, cluster) != cluster:
             raise InvalidError(f'the label {CLUSTER_LABEL} and the subject name different clusters ("{cluster}")')
         credential = _credential(tx, request, requester, cluster)
@@ -104,7 +104,7 @@ def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
         raise ForbiddenError(
             f'the requester has a certificate of cluster "{requester.cluster}", and the request is for cluster "{cluster}"'
         )
-    csr_rules.check_key_is_new(cluster, tx.certificates.of_key(facts.key_hash))
+    checks.check_key_is_new(cluster, tx.certificates.of_key(facts.key_hash))
     return granted
 
 

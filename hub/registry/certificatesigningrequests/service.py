@@ -14,6 +14,7 @@ from hub.api.certificatesigningrequests import (
     RequestPhase,
     RequestRetention,
     RequestState,
+    checks,
     removed_at,
 )
 from hub.api.managed_fields import HUB_WRITER
@@ -48,7 +49,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requeste
 def _cluster_of_requester(tx: Transaction, document: dict[str, Any]) -> ClusterName | None:
     """Return the cluster of a new agent, an agent or an add-on; None for other requesters. Raises ForbiddenError."""
     if (credential := csr_rules.bootstrap_credential(document)) is not None:
-        cluster, agent = csr_rules.claimed_agent(pki.parse_request(csr_rules.pem(document)))
+        cluster, agent = checks.claimed_agent(pki.parse_request(csr_rules.pem(document)))
         credential_uses.admit(tx, credential, cluster, agent)
         credential_uses.hold(tx, credential, cluster, agent, doc.name(document))
         return cluster

@@ -4,7 +4,7 @@ import secrets
 
 from hub.api import certificatesigningrequests as csr_rules
 from hub.api.certificates import Purpose
-from hub.api.certificatesigningrequests import Submission
+from hub.api.certificatesigningrequests import Submission, checks
 from hub.api.managed_fields import AGENT_WRITER
 from hub.api.managedclusteraddons import addon as addons
 from hub.api.managedclusters import cluster as clusters
@@ -43,10 +43,10 @@ def submit(tx: Transaction, submission: Submission, *, is_checked: bool = False)
     if not is_checked:
         _check_requester(tx, submission)
     if addon is None:
-        csr_rules.check_subject(facts, agent_subject(cluster, agent))
+        checks.check_subject(facts, agent_subject(cluster, agent))
     else:
-        csr_rules.check_subject(facts, *registered(tx, cluster, addon.name, addon.signer_name))
-    csr_rules.check_key_is_new(cluster, tx.certificates.of_key(facts.key_hash))
+        checks.check_subject(facts, *registered(tx, cluster, addon.name, addon.signer_name))
+    checks.check_key_is_new(cluster, tx.certificates.of_key(facts.key_hash))
     suffix = "".join(secrets.choice(AGENT_ID_ALPHABET) for _ in range(SUFFIX_LENGTH))
     document = csr_rules.submitted_document(submission, csr_rules.name_prefix(submission) + suffix)
     asked, known = csr_rules.fingerprint(document), request_objects.of_cluster(tx, cluster)

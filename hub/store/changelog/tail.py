@@ -12,10 +12,12 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import structlog
 
 from hub.api.meta.change import Change
+from hub.ports import Transaction
 from machinery.errors import MusterError
 from machinery.observability.logs import LogOnce
 from machinery.runtime.event_loop import until_tick, wait_at_most
@@ -145,3 +147,21 @@ class Tail:
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+
+
+def skip_lost_changes(transaction: Transaction, seen: int, shown: Change | None) -> bool:
+    """See `Repair`."""
+    changes: Any = transaction.changes  # only this adapter can lose changes that it has shown
+    leapt: bool = changes.skip_ahead(seen, shown)
+    return leapt
+
+
+def tail_changes(transaction: Transaction, revision: int) -> tuple[Sequence[Change] | None, int]:
+    """See `Fetch`."""
+    newest = transaction.changes.newest()
+    if newest < revision:
+        return (), newest
+    oldest = transaction.changes.oldest()
+    if revision < oldest:
+        return None, newest
+    return transaction.changes.since(max(revision - 1, oldest)), newest

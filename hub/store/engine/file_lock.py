@@ -4,7 +4,6 @@ SQLite would let several hubs write to one file, but each hub has caches, sessio
 Several replicas need PostgreSQL.
 """
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from hub.store.engine.engine import database_file, parse_url
 from machinery.errors import UnavailableError
+from machinery.runtime.directory import lock_file
 
 PRIVATE = 0o600
 
@@ -36,20 +36,11 @@ def database_lock(url: str) -> Iterator[None]:
             f"the database {database} cannot be opened: {lock} cannot be written: {error.strerror}"
         ) from error
     try:
-        _take(descriptor, database)
+        if (holder := lock_file(descriptor)) is not None:
+            raise UnavailableError(
+                f"the database {database} is in use by another hub (process {holder}), and SQLite is for one: stop that one, "
+                "or give all replicas one PostgreSQL database (HUB_DATABASE_URL=postgresql://USER@HOST/NAME)"
+            )
         yield
     finally:
         os.close(descriptor)  # releases the lock; the file stays, so that no process locks a deleted file
-
-
-def _take(descriptor: int, database: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-        raise UnavailableError(
-            f"the database {database} is in use by another hub (process {holder}), and SQLite is for one: stop that one, "
-            "or give all replicas one PostgreSQL database (HUB_DATABASE_URL=postgresql://USER@HOST/NAME)"
-        ) from None
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

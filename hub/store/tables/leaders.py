@@ -10,7 +10,8 @@ import structlog
 from sqlalchemy import Connection, bindparam, delete, insert, select, text, update
 
 from hub.api import hubreplicas
-from hub.ports import Facts, Leaders
+from hub.ports import Facts
+from hub.ports.liveness import Leaders
 from hub.store import schema
 from hub.store.engine.encoding import to_micros
 from hub.store.engine.engine import insert_into

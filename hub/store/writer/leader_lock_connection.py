@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import event
 
-from hub.ports import LeaderLockConnection, Leaders
+from hub.ports.liveness import LeaderLockConnection, Leaders
 from hub.store.engine.engine import database_time, parse_url, transaction, writing_engine
 from hub.store.engine.errors import is_read_only, translated
 from hub.store.engine.timeouts import SessionLimits

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, timedelta
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 from grpc import aio
@@ -17,16 +18,16 @@ from machinery.runtime.clock import Clock
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1.session_pb2_grpc import SessionStub
+from spoke.domain.addon import AddOnToken
+from spoke.domain.hubs import HubAcceptance
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.schedule import Detection, ack_timeout
 from spoke.ports.hub import (
     NONE,
-    AddOnToken,
     ClientIdentity,
     CSRState,
-    HubAcceptance,
     HubAddress,
     HubClient,
     HubInfo,
@@ -39,7 +40,7 @@ from spoke.ports.hub import (
 )
 from spoke.transports.grpc.channel import AddressRotation, diagnose, dialled
 from spoke.transports.grpc.errors import StreamBrokenError, to_error
-from spoke.transports.grpc.messages import client_configs, request_state, standby_answer
+from spoke.transports.grpc.messages import carried, client_configs, named, request_state, standby_answer
 from spoke.transports.grpc.session import GrpcSession
 
 if TYPE_CHECKING:
@@ -213,8 +214,8 @@ class GrpcHubClient(HubClient):
         self._dialled = await self._turns.dialled(self._address)
         attempts = SESSION_ATTEMPTS
         while True:
-            stream = SessionStub(self._channel).Connect(metadata=carried())
-            session = GrpcSession(stream, self._clock, ack_timeout(timedelta(), self._detection.silence))
+            connect = partial(SessionStub(self._channel).Connect, metadata=carried())
+            session = GrpcSession(connect, self._clock, ack_timeout(timedelta(), self._detection.silence))
             try:
                 async with asyncio.timeout(WELCOME_TIMEOUT.total_seconds()):
                     await session.start(greeting)
@@ -293,19 +294,3 @@ class RecoveringHubClient(GrpcHubClient):
             raise await self._translate(error) from error
         finally:
             call.cancel()
-
-
-class _Named(TypedDict):
-    cluster_name: str
-    agent_id: str
-    cluster_uid: str
-
-
-def named(agent: AgentIdentity) -> _Named:
-    return {"cluster_name": agent.cluster, "agent_id": agent.agent, "cluster_uid": agent.cluster_uid}
-
-
-def carried() -> aio.Metadata | None:
-    """The trace context for the hub as gRPC metadata; None without one."""
-    sent = tracing.carried()
-    return aio.Metadata(*sent) if sent else None

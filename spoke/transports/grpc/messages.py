@@ -2,13 +2,18 @@
 
 from collections.abc import Sequence
 from datetime import UTC, timedelta
+from typing import TypedDict
+
+from grpc import aio
 
 from machinery.identity import AddOnName, HubId
 from machinery.meta.conditions import Condition
+from machinery.observability import tracing
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
 from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.hubs import HubState, ListedHub
+from spoke.domain.names import AgentIdentity
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
 from spoke.domain.schedule import RequestedRenewal
 from spoke.ports.hub import CSRState, Desired, Drain, StandbyAnswer
@@ -32,6 +37,22 @@ _HUB_STATES = {
 VERDICTS = {None: session.VERDICT_UNSPECIFIED, True: session.VERDICT_AVAILABLE, False: session.VERDICT_UNAVAILABLE}
 """By whether the API server answers; None: unknown."""
 DEFAULT_LEASE = timedelta(seconds=60)
+
+
+class _Named(TypedDict):
+    cluster_name: str
+    agent_id: str
+    cluster_uid: str
+
+
+def named(agent: AgentIdentity) -> _Named:
+    return {"cluster_name": agent.cluster, "agent_id": agent.agent, "cluster_uid": agent.cluster_uid}
+
+
+def carried() -> aio.Metadata | None:
+    """The trace context for the hub as gRPC metadata; None without one."""
+    sent = tracing.carried()
+    return aio.Metadata(*sent) if sent else None
 
 
 def request_state(answer: registration.FollowRequestResponse) -> CSRState | None:

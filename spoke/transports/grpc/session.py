@@ -1,7 +1,7 @@
-"""The session stream: one reader, serialised writes, acknowledgements matched to beats and reports."""
+"""The session stream: one reader, an outbox from which gRPC writes, acknowledgements matched to beats and reports."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, timedelta
 from typing import Any, TypeVar
@@ -34,19 +34,32 @@ FAREWELL_TIMEOUT = timedelta(seconds=1)
 """Time for which the agent waits until a hub that it leaves has read the farewell."""
 
 
+class MessageQueue(asyncio.Queue[wire.AgentMessage | None], AsyncIterator[wire.AgentMessage]):
+    """Messages to send, which gRPC writes one at a time; None: no further ones.
+
+    No caller waits for a write: gRPC cancels the whole call with a write.
+    """
+
+    async def __anext__(self) -> wire.AgentMessage:
+        if (message := await self.get()) is None:
+            raise StopAsyncIteration
+        return message
+
+
 class GrpcSession(OpenSession):
     """One open stream. `start` sends Hello and waits for Welcome; `stop` ends it."""
 
-    def __init__(self, stream: Stream, clock: Clock, ack_timeout: timedelta = MAX_ACK_TIMEOUT) -> None:
+    def __init__(
+        self, connect: Callable[[MessageQueue], Stream], clock: Clock, ack_timeout: timedelta = MAX_ACK_TIMEOUT
+    ) -> None:
         """`ack_timeout` bounds how long a beat may stay unacknowledged when beats are frequent."""
         super().__init__()
         self._interval = DEFAULT_INTERVAL
         self._offset = timedelta()
-        self._stream = stream
+        self._outbox = MessageQueue()
+        self._stream = connect(self._outbox)
         self._ack_timeout = ack_timeout
         self._clock = clock
-        self._outbox: asyncio.Queue[wire.AgentMessage | None] = asyncio.Queue()
-        """Messages to send; None: no further ones."""
         self._beats = 0
         self._reports = 0
         self._unacknowledged: dict[int, asyncio.Future[None]] = {}
@@ -55,7 +68,7 @@ class GrpcSession(OpenSession):
         self._drains: asyncio.Queue[Drain] = asyncio.Queue()
         self._bundles: asyncio.Queue[bytes] = asyncio.Queue()
         self._leaving = False
-        self._tasks: tuple[asyncio.Task[None], ...] = ()
+        self._reader: asyncio.Task[None] | None = None
 
     @property
     def beat_interval(self) -> timedelta:
@@ -78,13 +91,11 @@ class GrpcSession(OpenSession):
             trusted_authorities=greeting.trusted,
         )
         hello.agent_time.FromDatetime(self._clock.now())
+        self._outbox.put_nowait(wire.AgentMessage(hello=hello))
         try:
-            await self._stream.write(wire.AgentMessage(hello=hello))
             first = await self._stream.read()
         except aio.AioRpcError as error:
             raise lost_error(error) from error
-        except asyncio.InvalidStateError as error:  # the call ended while we wrote
-            raise await self._end_reason() from error
         if not isinstance(first, wire.HubMessage):
             raise await self._end_reason()
         if first.WhichOneof("message") != "welcome":
@@ -92,19 +103,16 @@ class GrpcSession(OpenSession):
         if first.welcome.HasField("hub_time"):
             self._offset = first.welcome.hub_time.ToDatetime(UTC) - self._clock.now()
         self._set_interval(first.welcome.beat_interval.ToTimedelta())
-        self._tasks = (
-            asyncio.create_task(self._read(), name="session reader"),
-            asyncio.create_task(self._send(), name="session writer"),
-        )
+        self._reader = asyncio.create_task(self._read(), name="session reader")
 
     async def stop(self) -> None:
         """End the stream; all pending calls fail with HubLostError."""
         self.finish(HubLostError("the session was closed"))
         self._stream.cancel()
-        for task in self._tasks:
-            task.cancel()
+        if self._reader is not None:
+            self._reader.cancel()
             with suppress(asyncio.CancelledError):
-                await task
+                await self._reader
 
     async def beat(self, *, available: bool | None) -> None:
         self._beats += 1
@@ -169,15 +177,6 @@ class GrpcSession(OpenSession):
         self._check()
         self._outbox.put_nowait(message)
 
-    async def _send(self) -> None:
-        """Write the queued messages, one at a time. No caller waits for a write: gRPC cancels the whole call with a write."""
-        try:
-            while (message := await self._outbox.get()) is not None:
-                await self._stream.write(message)
-            await self._stream.done_writing()
-        except (aio.AioRpcError, asyncio.InvalidStateError):
-            self.finish(await self._end_reason())
-
     async def _read(self) -> None:
         """Handle the hub's messages until the end of the stream. Kinds that this version does not know are ignored."""
         lost = HubLostError("the session was closed")
@@ -218,6 +217,7 @@ class GrpcSession(OpenSession):
 
     def finish(self, lost: HubLostError) -> None:
         super().finish(lost)
+        self._outbox.put_nowait(None)  # gRPC waits for the next message also when the call has ended
         waits: tuple[asyncio.Future[Any], ...] = (*self._unacknowledged.values(), *self._unanswered.values())
         for waiting in waits:
             if not waiting.done():

@@ -9,8 +9,7 @@ from machinery.errors import InvalidError
 from machinery.identity import AddOnName, ClusterName, addon_subject, service_account_user
 from machinery.meta.conditions import TRUE, Condition, find
 from machinery.meta.timestamps import parse_time
-from spoke.domain.addon import CSR, INFRASTRUCTURE, KUBE_SIGNER, TOKEN, AddOn, AddOnRegistration, uid_in
-from spoke.ports.hub import AddOnToken
+from spoke.domain.addon import CSR, INFRASTRUCTURE, KUBE_SIGNER, TOKEN, AddOn, AddOnRegistration, AddOnToken, uid_in
 from spoke.transports.kubernetes.documents import changed_conditions, entries, patch_of, section
 
 SERVICE_ACCOUNTS = RestResource("", "v1", "serviceaccounts")

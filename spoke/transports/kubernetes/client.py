@@ -26,16 +26,15 @@ from machinery.pki import check_request
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
 from machinery.runtime.tasks import cancel_and_wait
-from spoke.domain.addon import KUBE_SIGNER
+from spoke.domain.addon import KUBE_SIGNER, AddOnToken
+from spoke.domain.hubs import HubAcceptance
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import ExternalEndpoint
 from spoke.ports.hub import (
     NONE,
-    AddOnToken,
     ClientIdentity,
     CSRState,
-    HubAcceptance,
     HubAddress,
     HubClient,
     HubInfo,

@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc import aio
 
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.grpc_door.session import servicer as connecting
 from hub.grpc_door.session.acknowledgements import Deferred, spacing
 from hub.grpc_door.session.stream import Session
@@ -189,7 +190,7 @@ async def test_change_during_admission_is_sent_when_the_session_opens(stage: Rpc
     monkeypatch.setattr(stage.store, "run", gated)
     stream = await Stream.open(stage, credential, epoch=1)
     await asyncio.wait_for(claiming.wait(), 20)
-    with stage.parts.feed.subscribe_to_cluster(EDGE, changed.set):
+    with stage.parts.feed.subscribe(MANAGED_CLUSTERS, EDGE, changed.set):
         await stage.accept("edge1")
         await asyncio.wait_for(changed.wait(), 20)
     opened.set()

@@ -17,7 +17,6 @@ from hub.composition.core import HubCore
 from hub.extensions.aggregation.management import Aggregation
 from hub.extensions.kube_cert_agent.authority import KubernetesAuthority, KubernetesIssuer
 from hub.https_door.callers.client_ca import ClientAuthorityFile
-from hub.issuer.chain import IssuerChain
 from hub.ports import Transaction
 from hub.registry import certificates
 from machinery import pki
@@ -178,14 +177,11 @@ class KubernetesStage:
             made = KubernetesAuthority(groups, serving, peers.identify, peers.former, core.context.clock)
             self.issuer.listen(made.take)
             core.authenticators.append(made)
+            core.resources.issuer.add_login_issuer(self.issuer)
 
         self.hub.extensions = (install,)
         await self.hub.restart()
         self.issuer.set_authority(self.ca.certificate, self.ca.key)
-
-    @property
-    def chain(self) -> IssuerChain:
-        return IssuerChain(self.hub.issuer, (self.issuer,))
 
     async def login(self, user: str, *groups: str) -> Credential:
         """A certificate as an operator gets it for a token."""
@@ -194,7 +190,7 @@ class KubernetesStage:
         def issue(tx: Transaction) -> IssuedCertificate:
             subject = CertificateSubject(user, frozenset(groups))
             profile = Profile(Purpose.LOGIN, subject, pki.public_key_of(key), tx.now - MINUTES, tx.now + MINUTES)
-            return certificates.sign(tx, self.chain, profile, CertificateHolder())
+            return certificates.sign(tx, self.hub.issuer, profile, CertificateHolder())
 
         issued = await self.hub.store.run(issue)
         assert issued.signed_by == self.issuer.signer

@@ -174,7 +174,8 @@ async def test_clusteradm_gets_a_token_joins_accepts_and_deletes_the_token(tmp_p
         assert (await operator.ask("POST", f"{OWN}/approvalrules", document))[0] == 201
         request = await join(hub, token, "edge1")
         rules = await hub.store.read(approval.rules_in, ())
-        assert await hub.store.run(approval.review, request, rules, "test") is None
+        undecided = approval.ApprovalOutcome(asking="edge1")
+        assert await hub.store.run(approval.review, request, rules, "test") == undecided
         assert await hub.store.run(approval.accept, ClusterName("edge1"), rules) is None
 
         await accept(operator, "edge1")

@@ -214,7 +214,8 @@ def is_approved(
     document = posted(newcomer, labels, usages)
     document["spec"]["request"] = doc.base64_text(newcomer.request(subject))
     newcomer.store.transact(requests.put, document, None, Requester(user))
-    return review(newcomer, "csr-1") is not None
+    review(newcomer, "csr-1")
+    return newcomer.state("csr-1").phase is RequestPhase.APPROVED
 
 
 def test_a_bound_only_cluster_registers_with_a_credential_for_its_name_alone(newcomer: Newcomer, store: InlineStore) -> None:
@@ -224,17 +225,21 @@ def test_a_bound_only_cluster_registers_with_a_credential_for_its_name_alone(new
     new = {"metadata": {"name": "edge", **notes}, "spec": {"hubAcceptsClient": True}}
     earlier = newcomer.submit(newcomer.bootstrap())
     store.transact(clusters.put, new, None, OPERATOR)
-    assert review(newcomer, earlier) is None, "the credential was wider when it was admitted, too"
+    review(newcomer, earlier)
+    assert newcomer.state(earlier).phase is RequestPhase.PENDING, "the credential was wider when it was admitted, too"
     for bounds in (CredentialBounds(), CredentialBounds(patterns=("edge",)), CredentialBounds(cluster_set="lab")):
         requester = newcomer.bootstrap(bounds=bounds)
         check_refusal(ForbiddenError, newcomer.join, requester, match="for this name alone")
         check_refusal(ForbiddenError, newcomer.submit, requester, match="for this name alone")
     store.transact(requests.put, posted(newcomer, {CLUSTER_LABEL: "edge"}), None, Requester("robot"))
-    assert review(newcomer, "csr-1") is None
+    review(newcomer, "csr-1")
+    assert newcomer.state("csr-1").phase is RequestPhase.PENDING
     own = newcomer.bootstrap(cluster=EDGE)
     newcomer.join(own)
     newcomer.key = Newcomer(store).key
-    assert review(newcomer, newcomer.submit(own)) is not None
+    name = newcomer.submit(own)
+    review(newcomer, name)
+    assert newcomer.state(name).phase is RequestPhase.APPROVED
 
 
 def test_only_strict_requests_of_a_rules_user_are_approved() -> None:

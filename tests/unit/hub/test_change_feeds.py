@@ -4,9 +4,10 @@ import asyncio
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -17,8 +18,9 @@ from structlog.testing import capture_logs
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import SERIAL_EXTRA, USAGES, requester_serial
 from hub.api.managedclusteraddons.versions import add_on_stored
-from hub.api.meta.change import MANAGED_CLUSTERS, Change, Kind
-from hub.grpc_door.session.changes import MAX_RECENT, ChangeSubscriptions, Followed
+from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Change, Kind
+from hub.grpc_door.registration.csr_follower import RECHECK, CSRFollower
+from hub.grpc_door.session.changes import MAX_RECENT, ChangeSubscriptions
 from hub.https_door.pages import MAX_AGE, READ_TIMEOUT as LISTS_PATIENCE, REFRESH_PERIOD, RevocationLists
 from hub.https_door.storage.feed import BATCH, ChangeFeed
 from hub.https_door.storage.storage import requester
@@ -41,7 +43,8 @@ from machinery.meta.objects import ChangeType, Key, Query, WatchEvent
 from machinery.meta.selectors import Operator, Requirement, parse_field_selector
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import Clock, ManualClock
-from tests.checks import check_refusal_of, present
+from machinery.wire.registration.v1 import registration_pb2 as wire
+from tests.checks import present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import Newcomer
 from tests.fakes.virtual_time import LoopClock, in_the_loops_time, in_virtual_time
@@ -151,10 +154,10 @@ def test_a_defect_of_the_log_is_told_once_and_ends_nothing() -> None:
     ]
 
 
-async def told(followed: Followed, within: timedelta = PATIENCE) -> Change | None:
-    async with asyncio.timeout(within.total_seconds()):
-        await followed.wait(LATER)
-    return followed.take()
+async def news(woken: asyncio.Event) -> None:
+    async with asyncio.timeout(PATIENCE.total_seconds()):
+        await woken.wait()
+    woken.clear()
 
 
 @pytest.fixture
@@ -170,80 +173,100 @@ async def running_feed(feed: ChangeSubscriptions) -> AsyncIterator[None]:
         task.cancel()
 
 
-async def test_follower_gets_the_newest_change_of_its_request_alone_or_asks_the_store(
+async def test_feed_wakes_who_waits_for_an_object_and_keeps_the_newest_change_of_a_request(
     store: InlineStore, newcomer: Newcomer, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed = ChangeSubscriptions(store)
-    with feed.followed(name) as followed, feed.followed("another") as other:
+    feed, woken, other = ChangeSubscriptions(store), asyncio.Event(), asyncio.Event()
+    with feed.subscribe(REQUESTS, name, woken.set), feed.subscribe(REQUESTS, "another", other.set):
         async with running_feed(feed):
-            assert await told(followed) is None  # the feed begins, so that only the store knows
-            other.take()
+            await news(woken)  # the feed begins, so that only the store knows
+            assert feed.newest(name) is None
+            await news(other)
             newcomer.approve(name)
-            first = await told(followed)
-            with feed.followed(name) as late, feed.followed("another") as other_late:
-                assert late.take() is first is not None, "a recent change"
-                assert other_late.take() is None
+            await news(woken)
+            first = present(feed.newest(name))
             newcomer.issue(name)
-            newest = present(await told(followed))
+            await news(woken)
+            newest = present(feed.newest(name))
             assert "certificate" not in first.document["status"]
             assert newest.revision > first.revision
             assert newest.document["status"]["certificate"]
-            assert other.take() is None
+            assert not other.is_set()
             monkeypatch.setattr("hub.store.changelog.tail.MAX_CHANGES", 0)
             newcomer.store.transact(lambda tx: requests.remove(tx, requests.find(tx, name), "ann"))
             store.transact(lambda tx: tx.changes.compact(tx.now + LATER))
-            assert await told(followed) is None, "changes that are compacted already"
+            await news(woken)
+            assert feed.newest(name) is None, "changes that are compacted already"
+    assert not feed._waiting
 
 
-async def test_change_that_is_old_deleted_or_in_doubt_is_not_recent(store: InlineStore, newcomer: Newcomer, name: str) -> None:
-    feed = ChangeSubscriptions(store)
-    with feed.followed(name) as before:
-        async with running_feed(feed):
-            await told(before)
-            newcomer.approve(name)
-            seen = present(await told(before))
+async def test_change_that_is_old_deleted_or_in_doubt_is_not_recent(store: InlineStore, name: str) -> None:
+    feed, seen = ChangeSubscriptions(store), store.transact(lambda tx: tx.changes.since(0))[-1]
+    await feed._take([seen])
+    assert feed.newest(name) is seen
     await feed._take([replace(seen, revision=seen.revision + 1, type=ChangeType.DELETED)])
-    with feed.followed(name) as gone:
-        assert gone.take() is None
+    assert feed.newest(name) is None
     await feed._take([replace(seen, revision=seen.revision + 2)])
     await feed._sync()
-    with feed.followed(name) as in_doubt:
-        assert in_doubt.take() is None
+    assert feed.newest(name) is None
     for number in range(MAX_RECENT + 1):
         await feed._take([replace(seen, revision=seen.revision + 3 + number, key=Key("", f"request-{number}"))])
-    with feed.followed("request-0") as oldest, feed.followed("request-1") as next_one:
-        assert oldest.take() is None
-        assert next_one.take() is not None
+    assert feed.newest("request-0") is None
+    assert feed.newest("request-1") is not None
 
 
-def test_doubt_outlives_the_changes_around_it(store: InlineStore, newcomer: Newcomer, name: str) -> None:
-    newcomer.approve(name)
-    change = store.transact(lambda tx: tx.changes.since(0))[-1]
-    followed = Followed()
-    followed.changed(change)
-    followed.wake()
-    followed.changed(change)
-    assert followed.take() is None
-    assert followed.take() is None
-    followed.changed(change)
-    assert followed.take() is change
-    assert followed.take() is None
+class Call:
+    """A call of a peer that may read everything."""
+
+    shown = b"certificate"
+
+    def __init__(self, newcomer: Newcomer) -> None:
+        self.record = newcomer.bootstrap()
+
+    async def identify(self) -> CertificateRecord:
+        return self.record
+
+    def seat(self, _flow: str) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
+
+    def opened(self) -> None:
+        pass
 
 
-async def test_changes_up_to_what_was_read_are_no_news(store: InlineStore, newcomer: Newcomer, name: str) -> None:
-    newcomer.approve(name)
-    newcomer.issue(name)
-    *_, approved, issued = store.transact(lambda tx: tx.changes.since(0))
-    followed = Followed()
-    followed.changed(approved)
-    followed.read(approved.revision)
-    await check_refusal_of(TimeoutError, told(followed, within=timedelta()))
-    followed.changed(approved)
-    followed.changed(issued)
-    assert await told(followed) is issued
-    followed.read(issued.revision)
-    followed.changed(approved)
-    assert followed.take() is None
+def test_stream_of_a_request_never_goes_back_and_reads_the_store_after_a_pause(
+    store: InlineStore, newcomer: Newcomer, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, asked = store.read, asyncio.Queue[float]()
+
+    async def counted(*args: Any) -> Any:
+        asked.put_nowait(asyncio.get_running_loop().time())
+        return await read(*args)
+
+    monkeypatch.setattr(store, "read", counted)
+
+    async def followed() -> None:
+        feed = ChangeSubscriptions(store)
+        gate, peers = SimpleNamespace(closed=False), SimpleNamespace(listen=lambda _wake: None)
+        parts: Any = SimpleNamespace(store=store, feed=feed, gate=gate, peers=peers, clock=ManualClock())
+        call: Any = Call(newcomer)
+        began = asyncio.get_running_loop().time()
+        (submitted,) = [each for each in store.transact(lambda tx: tx.changes.since(0)) if each.key.name == name]
+        await feed._take([submitted])
+        states = CSRFollower(parts).follow(name, call, lambda *_, **__: None)
+        assert (await anext(states)).state == wire.FollowRequestResponse.STATE_PENDING
+        assert asked.empty()
+        newcomer.approve(name)  # the feed does not know of it
+        assert (await anext(states)).state == wire.FollowRequestResponse.STATE_APPROVED
+        assert await asked.get() - began == RECHECK.total_seconds()
+        following = asyncio.ensure_future(anext(states))
+        await feed._take([submitted])  # late
+        await asked.get()
+        newcomer.issue(name)
+        await feed._take(store.transact(lambda tx: tx.changes.since(tx.changes.newest() - 1)))
+        assert (await following).state == wire.FollowRequestResponse.STATE_ISSUED
+        assert asked.empty()
+
+    in_virtual_time(followed())
 
 
 class Database(InlineStore):

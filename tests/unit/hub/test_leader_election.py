@@ -16,7 +16,8 @@ from hub.election.in_cluster import lease_on
 from hub.election.locks import LeaseAndTerm, RowLock
 from hub.extensions.settings import load
 from hub.metrics.replica import add_leader
-from hub.ports import Leaders, Store
+from hub.ports import Store
+from hub.ports.liveness import Leaders
 from hub.replica.leader_election import Leading
 from hub.store.engine.timeouts import SessionLimits
 from machinery.client.rest import KubeClient

@@ -39,7 +39,6 @@ from hub.controllers.certificates.authenticators import (
 )
 from hub.extensions.token_login.authenticators import Authenticators
 from hub.extensions.token_login.exchange import PAUSE, Exchange, LoginTerms
-from hub.issuer.chain import IssuerChain
 from hub.issuer.local import LocalIssuer, make_authority
 from hub.ports import Transaction
 from hub.ports.identities import Issuer
@@ -57,7 +56,7 @@ from machinery.identity import CLUSTER_LABEL, OPERATOR_GROUP, CertificateSubject
 from machinery.meta.objects import Document, Key, StoredObject
 from machinery.runtime.clock import ManualClock
 from tests.checks import CASE_FILES, check_refusal_of, check_refusals, check_results, present, refusal
-from tests.fakes.authority import WordIssuer
+from tests.fakes.authority import WordIssuer, rotating_issuer
 from tests.fakes.identity import SigningKey
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
@@ -460,7 +459,7 @@ class Stage:
 
     def exchange(self) -> Exchange:
         issuer, rates = self.issuer or self.own, Rates(self.rate, 1, self.clock)
-        terms = LoginTerms(issuer, self.own, Lifetimes(), rates, names_people=self.names_people, sleep=self._sleep)
+        terms = LoginTerms(issuer, lambda: self.own, Lifetimes(), rates, names_people=self.names_people, sleep=self._sleep)
         suffix = GROUP.removeprefix("login.")
         return Exchange(self.store, self.authenticators, self._admit, terms, clock=self.clock, group_suffix=suffix)
 
@@ -487,9 +486,9 @@ async def test_an_issuer_that_fails_is_the_one_failure_and_leaves_no_record(stag
     broken.failure = UnavailableError("hub: no key")
     stage.issuer = broken
     assert (await stage.ask(), stage.notes["login.muster/failure"]) == (FAILED, "hub: no key")
-    stage.issuer = chain = IssuerChain(stage.own)
+    stage.issuer = issuer = rotating_issuer(stage.own)
     assert "credential" in await stage.ask()
-    assert chain.signed == {(Purpose.LOGIN, "hub"): 1}
+    assert issuer.signed == {(Purpose.LOGIN, "hub"): 1}
 
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"

@@ -31,7 +31,7 @@ from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import AgentEvent, ClusterReport, ReportedClaim
 from spoke.ports.hub import HubLostError, SessionEpochError, SessionHello
 from spoke.transports.grpc.errors import lost_error, to_error
-from spoke.transports.grpc.session import GrpcSession
+from spoke.transports.grpc.session import GrpcSession, MessageQueue
 from spoke.transports.kubernetes import addons, documents
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -206,22 +206,14 @@ def test_a_stale_epoch_is_told_with_the_one_that_the_hub_knows() -> None:
 
 
 class EndedWhileWriting:
-    """Welcomes; then the hub ends the stream, which the writer is the first to notice."""
+    """Welcomes; then the hub ends the stream while a beat is written."""
 
-    def __init__(self) -> None:
-        self._welcomed = False
-        self.written = 0
+    def __init__(self, outbox: MessageQueue) -> None:
+        self._outbox = outbox
 
-    async def read(self) -> wire.HubMessage:
-        if self._welcomed:
-            await asyncio.Event().wait()
-        self._welcomed = True
-        return wire.HubMessage(welcome=wire.Welcome(hub_id="hub"))
-
-    async def write(self, _message: wire.AgentMessage) -> None:
-        self.written += 1
-        if self.written > 1:
-            raise asyncio.InvalidStateError
+    async def read(self) -> object:
+        is_hello = (await anext(self._outbox)).HasField("hello")
+        return wire.HubMessage(welcome=wire.Welcome(hub_id="hub")) if is_hello else aio.EOF
 
     async def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.ABORTED
@@ -238,7 +230,7 @@ class EndedWhileWriting:
 
 async def beat_once() -> tuple[SessionLoss, str]:
     """How the first beat fails; nothing of the session stays."""
-    session = GrpcSession(cast("Any", EndedWhileWriting()), ManualClock())
+    session = GrpcSession(cast("Any", EndedWhileWriting), ManualClock())
     await session.start(SessionHello("uid"))
     with pytest.raises(HubLostError) as lost:
         await session.beat(available=True)

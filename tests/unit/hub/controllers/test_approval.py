@@ -22,7 +22,7 @@ from hub.api.namespaces import namespace
 from hub.audit.recording import DecisionAudit, record_of
 from hub.controllers.builder import ControllerBuilder, TransactionReconciler
 from hub.controllers.certificates import approval
-from hub.controllers.certificates.approval import AcceptanceReconciler, ApprovalReconciler, RuleStatusReconciler
+from hub.controllers.certificates.approval import RuleStatusReconciler, acceptance_reconciler, approval_reconciler
 from hub.controllers.clusters import deletion
 from hub.controllers.manager import ControllerManager
 from hub.extensions.settings import load
@@ -66,7 +66,7 @@ def submitted(hub: Hub, count: int) -> list[str]:
 
 
 async def test_a_batch_is_bounded_and_goes_on_at_once(hub: Hub) -> None:
-    names, subject = submitted(hub, AT_MOST + 1), controlled(ApprovalReconciler(hub.store, ("*",)))
+    names, subject = submitted(hub, AT_MOST + 1), controlled(approval_reconciler(hub.store, ("*",)))
     for name in names:
         subject.enqueue(name)
     await subject.step()
@@ -79,7 +79,7 @@ async def test_a_batch_is_bounded_and_goes_on_at_once(hub: Hub) -> None:
 async def test_store_that_is_away_is_not_asked_for_every_name(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing arrives any more each question takes as long as the hub has patience."""
     names = submitted(hub, AT_MOST)
-    subject, asked, run = controlled(ApprovalReconciler(hub.store, ("*",))), list[str](), hub.store.run
+    subject, asked, run = controlled(approval_reconciler(hub.store, ("*",))), list[str](), hub.store.run
 
     async def away(*_args: Any, **_kwargs: Any) -> Any:
         asked.append("transaction")
@@ -104,7 +104,7 @@ def judged(hub: Hub, name: str = "c1") -> tuple[str, str, str] | None:
 
 
 async def test_a_name_that_matches_the_rule_is_accepted_once_and_a_denial_by_hand_stands(hub: Hub) -> None:
-    subject = AcceptanceReconciler(hub.store, ("edge-*",))
+    subject = acceptance_reconciler(hub.store, ("edge-*",))
     for name in ("edge-1", "edge-2", "other"):
         hub.join(name)
     hub.accept("edge-2")
@@ -115,7 +115,7 @@ async def test_a_name_that_matches_the_rule_is_accepted_once_and_a_denial_by_han
     assert judged(hub, "edge-1") is not None
     assert judged(hub, "edge-2") == DENIED
     before = hub.revision
-    assert not subject.wanted(hub.cluster("edge-1"))
+    assert not approval.wants_acceptance(hub.cluster("edge-1"), are_there_rules=subject.has_rules)
     await step(subject, "edge-1")
     assert hub.revision == before, "what is right is not written again"
     hub.accept("edge-1", accepted=False)
@@ -125,7 +125,7 @@ async def test_a_name_that_matches_the_rule_is_accepted_once_and_a_denial_by_han
 
 
 async def test_a_waiting_cluster_that_is_denied_for_a_reason_is_accepted_by_no_rule_until_an_operator_does(hub: Hub) -> None:
-    subject = AcceptanceReconciler(hub.store, ("edge-*",))
+    subject = acceptance_reconciler(hub.store, ("edge-*",))
     hub.join("edge-1")
     for reason in ("stolen", "not in the inventory"):
         change_cluster(hub.store, partial(doc.with_annotations, notes={DENIED_FOR: reason}), ClusterName("edge-1"))
@@ -145,8 +145,8 @@ async def test_a_cluster_that_is_being_deleted_is_left_alone(hub: Hub) -> None:
     hub.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, ClusterName("c1")), "admin"))
     hub.join("c2")
     hub.accept("c2")
-    subject = AcceptanceReconciler(hub.store, ("*",))
-    assert not subject.wanted(hub.cluster("c1"))
+    subject = acceptance_reconciler(hub.store, ("*",))
+    assert not approval.wants_acceptance(hub.cluster("c1"), are_there_rules=subject.has_rules)
     await step(subject, "c1", "gone", "c2")
     assert hub.condition("c1", HUB_ACCEPTED) is None
     assert hub.condition("c2", HUB_ACCEPTED) is not None, "one that is gone holds up no other"
@@ -265,7 +265,7 @@ async def test_a_request_has_its_cluster_looked_at_again_when_a_rule_accepts_for
     hub, outcomes = Hub(), list[ApprovalOutcome]()
     put_rule(hub.store, "asked", decides=["Accept"], requesters=[{"kind": "BootstrapCredential"}])
     hub.join("c1")
-    await step(ApprovalReconciler(hub.store, (), are_there_rules=lambda: True, committed=outcomes.append), hub.submit("c1"))
+    await step(approval_reconciler(hub.store, (), are_there_rules=lambda: True, committed=outcomes.append), hub.submit("c1"))
     assert [each.asking for each in outcomes] == ["c1"]
     builder = builder_of(hub.store)
     approval.register(builder)
@@ -313,7 +313,7 @@ async def test_the_record_of_a_decision_is_stored_in_its_transaction() -> None:
     def stored() -> list[str]:
         return [entry.fields.user for entry in hub.store.transact(lambda tx: tx.audit.find(AuditQuery()))]
 
-    accepting = AcceptanceReconciler(hub.store, ("c*",), committed=outcomes.append, record=audit.write)
+    accepting = acceptance_reconciler(hub.store, ("c*",), committed=outcomes.append, record=audit.write)
     hub.store.failure = UnavailableError("the database is locked")
     subject = controlled(accepting)
     subject.enqueue("c1")

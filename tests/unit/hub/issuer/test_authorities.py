@@ -15,7 +15,6 @@ from hub.access.revocation_poller import NOTIFICATION_DELAY
 from hub.api.certificateauthorities.authority import Phase
 from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose, claims_anothers, refusals
 from hub.extensions.kube_cert_agent.authority import KubernetesIssuer
-from hub.issuer.chain import IssuerChain
 from hub.issuer.key_storage import SealedKeys
 from hub.issuer.local import LocalIssuer, ServingNames, make_authority
 from hub.issuer.rotating import RotatingIssuer
@@ -31,7 +30,18 @@ from machinery.identity import CertificateSubject, addon_subject, agent_subject,
 from machinery.runtime.clock import ManualClock, SystemClock
 from machinery.runtime.directory import DataDirectory
 from tests.checks import check_refusal, check_refusal_of, check_results, present
-from tests.fakes.authority import BEGUN, TEN_YEARS, Generations, Key, OtherCA, WordIssuer, pem_of, rsa_key, self_signed
+from tests.fakes.authority import (
+    BEGUN,
+    TEN_YEARS,
+    Generations,
+    Key,
+    OtherCA,
+    WordIssuer,
+    pem_of,
+    rotating_issuer,
+    rsa_key,
+    self_signed,
+)
 from tests.fakes.databases import SEAL
 from tests.fakes.inline_store import Bell, InlineStore
 from tests.fakes.registration import AGENT, EDGE
@@ -72,18 +82,13 @@ def kubernetes(key: Key | None = None, lives: timedelta = TEN_YEARS, *, identifi
     return issuer
 
 
-def issuers(chain: IssuerChain) -> list[str]:
-    """Of logins."""
-    return [name for name, _ in chain._issuers(Purpose.LOGIN)]
-
-
 def test_the_first_issuer_that_can_signs_and_otherwise_each_failure_is_named() -> None:
     own = WordIssuer()
 
     def sign(*logins: LoginIssuer) -> IssuedCertificate:
-        return IssuerChain(own, logins).issue(profile(), SERIAL, NOW)
+        return rotating_issuer(own, *logins).issue(profile(), SERIAL, NOW)
 
-    assert issuers(IssuerChain(own, (OneIssuer("one"), OneIssuer("two")))) == ["one", "two", "hub"]
+    assert sign().signed_by == ""
     assert sign(OneIssuer("one"), OneIssuer("two", AssertionError("it was asked"))).signed_by == "one"
     for error in (UnavailableError("away"), KeyError("x")):
         assert sign(OneIssuer("one", error), OneIssuer("two")).signed_by == "two"
@@ -103,31 +108,29 @@ def test_the_hubs_own_ca_alone_signs_what_is_no_login() -> None:
     assert not hasattr(issuer, "trust_bundle")
     for purpose in set(Purpose) - {Purpose.LOGIN}:
         own = WordIssuer()
-        chain = IssuerChain(own, (issuer,))
-        assert [name for name, _ in chain._issuers(purpose)] == ["hub"]
-        assert chain.issue(profile(purpose), SERIAL, NOW).chain == f"{purpose} ann\n".encode()
+        signing = rotating_issuer(own, issuer)
+        assert signing.issue(profile(purpose), SERIAL, NOW).chain == f"{purpose} ann\n".encode()
         own.failure = UnavailableError("away")
-        check_refusal(UnavailableError, chain.issue, profile(purpose), SERIAL, NOW, match=r"^hub: away$")
+        check_refusal(UnavailableError, signing.issue, profile(purpose), SERIAL, NOW, match=r"^hub: away$")
         with pytest.raises(InvalidError, match="only operators' logins"):
             issuer.issue_login(profile(purpose), SERIAL, NOW)
 
 
 def test_a_login_is_signed_by_the_kubernetes_ca_first_and_by_the_hubs_own_then() -> None:
     issuer, own, key = KubernetesIssuer(), WordIssuer(), rsa_key()
-    chain = IssuerChain(own, (issuer,))
-    assert issuers(chain) == ["kubernetes", "hub"]
-    assert chain.issue(profile(), SERIAL, NOW).chain == b"login ann\n", "no CA is known: the hub's own signs"
+    signing = rotating_issuer(own, issuer)
+    assert signing.issue(profile(), SERIAL, NOW).chain == b"login ann\n", "no CA is known: the hub's own signs"
     issuer.set_authority(self_signed(key), pem_of(key))
-    issued, facts = chain.issue(profile(), SERIAL, NOW), pki.parse_certificate(issuer.certificate)
+    issued, facts = signing.issue(profile(), SERIAL, NOW), pki.parse_certificate(issuer.certificate)
     assert issued.signed_by == f"kubernetes/{facts.key_hash[:16]}"
     assert pki.is_issued_by(issued.chain, issuer.certificate)
-    assert chain.snapshot() == {"signed login by hub": 1, "signed login by kubernetes": 1, "failed login by kubernetes": 1}
+    assert signing.counts() == {"signed login by hub": 1, "signed login by kubernetes": 1, "failed login by kubernetes": 1}
 
 
 def test_a_login_of_the_kubernetes_ca_has_the_form_that_kubernetes_expects_and_no_name_that_it_reserves() -> None:
-    chain = IssuerChain(WordIssuer(), (kubernetes(),))
+    signing = rotating_issuer(WordIssuer(), kubernetes())
     for user, *groups in (("ann", "system:masters"), ("system:node:one",), ("ann", "dev", "system:nodes")):
-        assert chain.issue(profile(Purpose.LOGIN, user, *groups), SERIAL, NOW).chain == f"login {user}\n".encode()
+        assert signing.issue(profile(Purpose.LOGIN, user, *groups), SERIAL, NOW).chain == f"login {user}\n".encode()
     facts = pki.parse_certificate(kubernetes().issue_login(profile(Purpose.LOGIN, "ann", "dev", "ops"), SERIAL, NOW).chain)
     assert (facts.subject.common_name, facts.subject.organizations) == ("ann", frozenset(("dev", "ops")))
     assert (facts.serial, facts.client_auth, facts.server_auth, facts.is_ca) == (SERIAL, True, False, False)
