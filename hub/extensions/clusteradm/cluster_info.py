@@ -13,7 +13,7 @@ import msgspec
 from hub.access.rights import caller_record_of
 from hub.api.certificates import Purpose
 from hub.composition.core import CertificateSection
-from hub.extensions.clusteradm.storage import DelegatingStorage
+from hub.https_door.storage.storage import DelegatingStorage
 from hub.registry.generic.virtual import merged
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.authz.rbac import ALLOWED, HeldRules

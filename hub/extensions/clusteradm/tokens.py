@@ -12,7 +12,7 @@ from hub.api.bootstrapcredentials import CredentialBounds, CredentialRecord
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
 from hub.api.meta.change import SERVICE_ACCOUNTS
-from hub.extensions.clusteradm.storage import DelegatingStorage
+from hub.https_door.storage.storage import DelegatingStorage
 from hub.ports import Store, Transaction
 from hub.registry import core as accounts, namespaces
 from hub.registry.bootstrapcredentials import service as credentials

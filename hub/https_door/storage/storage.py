@@ -5,7 +5,7 @@ Every write is one transaction that reads the object, lets the server change it 
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from datetime import timedelta
 from threading import Lock
 from typing import Any, NoReturn
@@ -26,7 +26,7 @@ from hub.registry.generic.virtual import DryRun, StoreRevision, not_found
 from hub.registry.kinds import write_paths
 from machinery.apiserver.http.limits import Rates
 from machinery.apiserver.resource import COUNT, CountedGroups, Counts
-from machinery.apiserver.storage import Actor, GroupResource, UpdateFunc
+from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
 from machinery.errors import AlreadyExistsError, ErrorSubject, TooManyRequestsError
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
 from machinery.runtime.clock import Clock
@@ -236,3 +236,41 @@ class EventStorage(ServiceStorage):
         except TooManyRequestsError as error:
             why = f'too many events in namespace "{namespace}": send fewer'
             raise TooManyRequestsError(why, retry_after=error.retry_after) from None
+
+
+class DelegatingStorage(Storage):
+    """Passes every call to `objects`."""
+
+    def __init__(self, objects: Storage) -> None:
+        self._objects = objects
+
+    @property
+    def portion(self) -> int | None:
+        return self._objects.portion
+
+    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
+        return await self._objects.get(resource, key)
+
+    async def list(self, resource: GroupResource, query: Query) -> Page:
+        return await self._objects.list(resource, query)
+
+    async def create(
+        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
+        return await self._objects.create(resource, key, document, actor, dry_run=dry_run)
+
+    async def update(
+        self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
+        return await self._objects.update(resource, key, change, actor, dry_run=dry_run)
+
+    def watch(
+        self, resource: GroupResource, query: Query, *, after: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent | int]]:
+        return self._objects.watch(resource, query, after=after)
+
+    async def revision(self) -> int:
+        return await self._objects.revision()
+
+    async def wait_for(self, revision: int) -> None:
+        await self._objects.wait_for(revision)
