@@ -1,14 +1,16 @@
-"""Tables on a terminal: columns aligned as in kubectl, colours only on terminals, no control characters."""
+"""Tables, facts and trees on a terminal: columns aligned as in kubectl, colours only on terminals, no control characters."""
 
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
 GAP = "   "
+INDENT = "  "
+NONE = "<none>"
 COLORS = {"true": "32", "false": "31", "unknown": "33", "(no session)": "31"}
 COLORED = frozenset(("AVAILABLE", "AGENT", "STATUS"))
 
@@ -73,3 +75,43 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str =
     """A whole table as lines."""
     layout = Layout(titles, rows)
     return [indent + line for line in (layout.header, *map(layout.row, rows))]
+
+
+def fact_lines(facts: Sequence[tuple[str, Any]]) -> list[str]:
+    """Names and values, one pair per line."""
+    width = max(len(name) for name, _ in facts) + 2
+    return [f"{name + ':':<{width}}{printable(str(value))}" for name, value in facts]
+
+
+def section_lines(
+    title: str, titles: Mapping[str, str], entries: Sequence[Mapping[str, Any]], *, missing: str | None = None
+) -> list[str]:
+    """A titled table with a row for each entry. `titles`: the key of each column. `missing`: the text for empty values."""
+    rows = [
+        [cell_text(entry.get(key) if missing is None else entry.get(key) or missing) for key in titles.values()]
+        for entry in entries
+    ]
+    return [f"{title}:", *table(tuple(titles), rows, indent=INDENT)] if rows else [f"{title}: {NONE}"]
+
+
+def tree_lines(value: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """A document as an indented tree, with its keys as titles."""
+    for name, part in value.items():
+        yield from _branch(f"{indent}{cell_text(name[:1].upper() + name[1:])}:", part, indent + INDENT)
+
+
+def _branch(title: str, part: Any, indent: str) -> Iterator[str]:
+    if isinstance(part, Mapping) and part:
+        yield title
+        yield from tree_lines(part, indent)
+    elif isinstance(part, list) and part:
+        yield title
+        for entry in part:
+            if isinstance(entry, Mapping):
+                first, *more = tree_lines(entry, indent + INDENT)
+                yield f"{indent}- {first.strip()}"
+                yield from more
+            else:
+                yield f"{indent}- {cell_text(entry)}"
+    else:
+        yield f"{title} {NONE if part in ({}, [], None) else cell_text(part)}"

@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -18,12 +18,10 @@ from hubctl.client.resources import CLUSTER_LABEL, CLUSTERS, CREDENTIALS, REQUES
 from hubctl.commands.objects.events import last_seen
 from hubctl.errors import CommandError
 from hubctl.options import EVERYTHING, NAMESPACE, SELECTOR, with_options
-from hubctl.output.tables import cell_text, print_lines, printable, table
+from hubctl.output.tables import NONE, cell_text, fact_lines, print_lines, section_lines, tree_lines
 from machinery.errors import MusterError
 
 NO_SESSION = "(no session)"
-INDENT = "  "
-NONE = "<none>"
 HUBS, MOVE_TO = "hub.open-cluster-management.io/hubs", "hub.open-cluster-management.io/move-to"
 """Annotations: the hubs that the agent reports, as JSON, and the hub to which the agent must move."""
 TRANSITIONS_SHOWN = 10
@@ -91,7 +89,7 @@ def _describe_cluster(client: ApiClient, name: str) -> None:
     answer = client.get(TRANSITIONS.within(name), limit=str(TRANSITIONS_SHOWN))
     kept = [item for item in answer.get("items") or [] if item.get("clusterUID") == document["metadata"].get("uid")]
     titles = {"Time": "time", "From": "from", "To": "to", "Reason": "reason", "By": "actor"}
-    print_lines(_entries("Availability Changes", titles, kept, missing=NONE))
+    print_lines(section_lines("Availability Changes", titles, kept, missing=NONE))
     print_lines(_events(client, ObjectReference(CLUSTERS, name)))
 
 
@@ -138,13 +136,13 @@ def lines(document: Mapping[str, Any], row: Mapping[str, str], requests: Mapping
     chosen: dict[str, str] = {name: name for name in ("Name", "Age", "Condition") if name in columns}
     found = [dict(zip(columns, row["cells"], strict=False)) for row in requests.get("rows") or []]
     return [
-        *_facts(facts),
+        *fact_lines(facts),
         *_hubs(annotations.get(HUBS) or "[]"),
-        *_entries("Taints", TAINT_TITLES, spec.get("taints") or []),
-        *_entries("Conditions", CONDITION_TITLES, status.get("conditions") or []),
-        *_entries("Resources", {"Name": "name", "Capacity": "capacity", "Allocatable": "allocatable"}, resources),
-        *_entries("Claims", {"Name": "name", "Value": "value"}, status.get("clusterClaims") or []),
-        *_entries("Certificate Requests", chosen, found),
+        *section_lines("Taints", TAINT_TITLES, spec.get("taints") or []),
+        *section_lines("Conditions", CONDITION_TITLES, status.get("conditions") or []),
+        *section_lines("Resources", {"Name": "name", "Capacity": "capacity", "Allocatable": "allocatable"}, resources),
+        *section_lines("Claims", {"Name": "name", "Value": "value"}, status.get("clusterClaims") or []),
+        *section_lines("Certificate Requests", chosen, found),
     ]
 
 
@@ -166,12 +164,7 @@ def _hubs(annotation: str) -> list[str]:
     except ValueError:
         return ["Hubs: (unreadable)"]
     hubs = [hub for hub in found if isinstance(hub, Mapping)] if isinstance(found, list) else []
-    return _entries("Hubs", HUB_TITLES, hubs, missing=NONE) if hubs else []
-
-
-def _facts(facts: Sequence[tuple[str, Any]]) -> list[str]:
-    width = max(len(name) for name, _ in facts) + 2
-    return [f"{name + ':':<{width}}{printable(str(value))}" for name, value in facts]
+    return section_lines("Hubs", HUB_TITLES, hubs, missing=NONE) if hubs else []
 
 
 def _columns(answer: Mapping[str, Any]) -> list[str]:
@@ -180,17 +173,6 @@ def _columns(answer: Mapping[str, Any]) -> list[str]:
 
 def _pairs(values: Mapping[str, str] | None) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted((values or {}).items())) or NONE
-
-
-def _entries(
-    title: str, titles: Mapping[str, str], entries: Sequence[Mapping[str, Any]], *, missing: str | None = None
-) -> list[str]:
-    """Return a section with a row for each entry. `titles`: the key of each column. `missing`: the text for empty values."""
-    rows = [
-        [cell_text(entry.get(key) if missing is None else entry.get(key) or missing) for key in titles.values()]
-        for entry in entries
-    ]
-    return [f"{title}:", *table(tuple(titles), rows, indent=INDENT)] if rows else [f"{title}: {NONE}"]
 
 
 USE_TITLES = {
@@ -225,7 +207,7 @@ def credential_lines(document: Mapping[str, Any]) -> list[str]:
         ("Uses", f"{status.get('usesSpent', 0)} spent, {status.get('usesHeld', 0)} held, of {spec.get('uses', 'any number')}"),
         ("Admitted", ", ".join(status.get("admittedClusters") or []) or NONE),
     ]
-    return [*_facts(facts), *_entries("Agents", USE_TITLES, status.get("uses") or [], missing=NONE)]
+    return [*fact_lines(facts), *section_lines("Agents", USE_TITLES, status.get("uses") or [], missing=NONE)]
 
 
 EVENTS = "/api/v1/events"
@@ -269,7 +251,7 @@ def object_lines(one: ObjectReference, document: Mapping[str, Any]) -> Iterator[
         yield f"{title + ':':<13} {', '.join(f'{name}={cell_text(value)}' for name, value in pairs) or NONE}"
     yield f"API Version:  {one.resource.group_version}"
     yield f"Kind:         {one.resource.kind}"
-    yield from _tree({"metadata": {name: value for name, value in metadata.items() if name not in HIDDEN_METADATA}})
+    yield from tree_lines({"metadata": {name: value for name, value in metadata.items() if name not in HIDDEN_METADATA}})
     rest = {name: value for name, value in document.items() if name not in SHOWN_SEPARATELY}
     if one.resource.kind == "Secret":
         sizes = {name: f"{len(b64decode(value or ''))} bytes" for name, value in (document.get("data") or {}).items()}
@@ -277,7 +259,7 @@ def object_lines(one: ObjectReference, document: Mapping[str, Any]) -> Iterator[
     elif one.resource == REQUESTS:
         spec = document.get("spec") or {}
         rest = {**rest, "spec": {**spec, "request": _decode_request(str(spec.get("request") or ""))}}
-    yield from _tree(rest)
+    yield from tree_lines(rest)
 
 
 def _decode_request(request: str) -> dict[str, str]:
@@ -305,26 +287,4 @@ def _events(client: ApiClient, one: ObjectReference) -> list[str]:
             raise
         return ["Events: (no permission to read them)"]
     events = [{**event, "seen": last_seen(event)} for event in sorted(found, key=last_seen)]
-    return _entries("Events", {"Last Seen": "seen", "Type": "type", "Reason": "reason", "Message": "message"}, events)
-
-
-def _tree(value: Mapping[str, Any], indent: str = "") -> Iterator[str]:
-    for name, part in value.items():
-        yield from _branch(f"{indent}{cell_text(name[:1].upper() + name[1:])}:", part, indent + INDENT)
-
-
-def _branch(title: str, part: Any, indent: str) -> Iterator[str]:
-    if isinstance(part, Mapping) and part:
-        yield title
-        yield from _tree(part, indent)
-    elif isinstance(part, list) and part:
-        yield title
-        for entry in part:
-            if isinstance(entry, Mapping):
-                first, *more = _tree(entry, indent + INDENT)
-                yield f"{indent}- {first.strip()}"
-                yield from more
-            else:
-                yield f"{indent}- {cell_text(entry)}"
-    else:
-        yield f"{title} {NONE if part in ({}, [], None) else cell_text(part)}"
+    return section_lines("Events", {"Last Seen": "seen", "Type": "type", "Reason": "reason", "Message": "message"}, events)
