@@ -66,7 +66,7 @@ async def build(
     leading = await start_controllers(core, agents, leads=leads)
     operators = await build_operators_door(core)
     for add in core.more_doors:
-        add(agents.parts.cordon, operators.door.server)
+        add(agents.parts.cordon, operators.door, operators.draining)
     register_heartbeat(core, agents, operators)
     await context.start_tasks()
     log.info(

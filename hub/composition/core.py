@@ -13,7 +13,7 @@ from hub.composition.resources import Resources, open_resources
 from hub.election.fence import FencedStore
 from hub.grpc_door.session.drain import Cordon
 from hub.https_door.callers.authentication import ExternalAuthenticator
-from hub.https_door.server import DoorChanges, MakeResource
+from hub.https_door.server import DoorChanges, HttpsServer, MakeResource
 from hub.issuer.local import ServingNames
 from hub.issuer.rotating import RotatingIssuer
 from hub.metrics.doors import add_limits
@@ -21,9 +21,8 @@ from hub.metrics.replica import add_audit, add_certificates
 from hub.replica.admin_kubeconfig import AdminKubeconfig, AdminSecret
 from hub.replica.installation import entry
 from hub.replica.serving_certificate import DoorsCertificate, doors_certificate
-from machinery.apiserver.http.filters import Filter
+from machinery.apiserver.http.filters import Draining, Filter
 from machinery.apiserver.http.loopback import Loopback, LoopbackClient
-from machinery.apiserver.server import ApiServer
 from machinery.client.kubeconfig import ClusterEntry
 from machinery.runtime.health import LIVENESS, READINESS
 
@@ -85,7 +84,8 @@ class HubCore:
     `api_resources`: served by the HTTPS door beside the hub's own. `changes`: of the HTTPS door. `public_filters`: of the
     HTTPS door, before authentication and audit. `authenticators`: of the HTTPS door, tried before the hub's own. `on_lead`:
     called with the fenced store of each term in which this replica leads. `attestation`: policy for the first registration of
-    clusters. `more_doors`: add doors when the hub's own are built: (cordon of the gRPC door, API server of the HTTPS door).
+    clusters. `more_doors`: add doors when the hub's own are built: (cordon of the gRPC door, server of the HTTPS door and its
+    drain).
     """
 
     context: BuildContext
@@ -99,7 +99,7 @@ class HubCore:
     authenticators: list[ExternalAuthenticator] = field(default_factory=list)
     on_lead: list[Callable[[FencedStore], None]] = field(default_factory=list)
     attestation: AttestationPolicy = field(default_factory=AttestationPolicy)
-    more_doors: list[Callable[[Cordon, ApiServer], None]] = field(default_factory=list)
+    more_doors: list[Callable[[Cordon, HttpsServer, Draining], None]] = field(default_factory=list)
 
 
 Extension = Callable[[HubCore], Awaitable[None]]

@@ -4,12 +4,13 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from hub.settings import ENVIRONMENT_PREFIX, HubSettings
-from hub.settings.fields import Address, Count, OptionalListenAddress, SettingsGroup, Words
-from machinery.meta.urls import AllowedUrls, https_url_error
+from hub.settings.fields import Address, Count, ListenAddress, OptionalListenAddress, SettingsGroup, Words
+from machinery.meta.urls import HTTPS_PORT, AllowedUrls, https_url_error
 from machinery.settings import load_settings
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -160,7 +161,8 @@ class TokenLoginSettings(SettingsGroup):
     """Logins with tokens of external issuers."""
 
     login_rate: Count = 20
-    """Maximum number of logins (TokenCredentialRequest) per second from one address. 0: no limit."""
+    """Maximum number of logins (TokenCredentialRequest), and of requests that sign in to the console, per second from one
+    address. 0: no limit."""
     login_burst: Count = 200
     """Number of logins from one address that may arrive at once before --login-rate applies."""
     audit_login_names: bool = Field(default=False)
@@ -178,7 +180,45 @@ class ConsoleSettings(SettingsGroup):
 
     console: Annotated[Literal["off", "read-only", "on"], BeforeValidator(_switch)] = "off"
     """Whether the HTTPS API serves the console at /console/: off; read-only: the hub refuses writes of the console; on.
-    Operators open it with `hubctl console`. See docs/how-to/console.md."""
+    Operators open it with `hubctl console`, or sign in at --console-url. See docs/how-to/console.md."""
+    console_listen: ListenAddress = Address("127.0.0.1", 9443)
+    """Listen address of the console's own listener, at which people sign in by OpenID Connect: host:port. It opens if
+    --console-cert-file is set."""
+    console_cert_file: Path | None = None
+    """Certificate of --console-listen, in PEM, followed by its chain; browsers must trust it. Needs --console-key-file,
+    --console-url and --console-authenticator. Reloaded when the file changes."""
+    console_key_file: Path | None = None
+    """Private key of --console-cert-file, in PEM."""
+    console_url: str | None = None
+    """URL of the console in browsers: https://HOST[:PORT]. The issuer must allow the redirect to URL/console/callback."""
+    console_authenticator: str | None = None
+    """Name of the JWTAuthenticator of the people who sign in. Its audience is the client id of the console at the issuer."""
+    console_client_secret_file: Path | None = None
+    """File with the client secret of the console at the issuer; read at each sign-in. Without it the console is a public
+    client."""
+    console_scopes: Words = ()
+    """Scopes to request in addition to openid, such as email,groups."""
+
+    @field_validator("console_url")
+    @classmethod
+    def _is_an_origin(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if https_url_error(url) is not None or parts.path not in ("", "/"):
+            raise ValueError(f'"{url[:200]}" is not an origin: write https://HOST or https://HOST:PORT')
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        return f"https://{host}" + (f":{parts.port}" if parts.port not in (None, HTTPS_PORT) else "")
+
+    @model_validator(mode="after")
+    def _has_all_parts_of_a_listener(self) -> Self:
+        parts = ("console_cert_file", "console_key_file", "console_url", "console_authenticator")
+        missing = [part for part in parts if not getattr(self, part)]
+        if missing and len(missing) < len(parts):
+            raise ValueError(f"the console's own listener needs {', '.join(missing)} too")
+        if not missing and self.console == "off":
+            raise ValueError("console_cert_file needs console: on or read-only")
+        return self
 
 
 class Settings(

@@ -212,9 +212,14 @@ def version_document() -> dict[str, str]:
 
 @dataclass(eq=False)
 class HttpsDoor(Door):
-    """The HTTPS door. While it refuses requests, clients get a retry delay; it serves health and metrics until it closes."""
+    """The HTTPS door. While it refuses requests, clients get a retry delay; it serves health and metrics until it closes.
+
+    A subclass is another listener of the same server. `setting`: of its address.
+    """
 
     name = "https"
+    setting = "https_listen"
+    opened = "HTTPS door open"
 
     served: HttpsServer
     draining: Draining
@@ -230,12 +235,11 @@ class HttpsDoor(Door):
     async def start(self) -> None:
         """Raises StartError if the server cannot listen on the address."""
         try:
-            self._listening = await serve(
-                self.served.server.application(), self.host, self.port, self.context, bounds=self.bounds
-            )
+            app = self.served.server.application(self.name)
+            self._listening = await serve(app, self.host, self.port, self.context, bounds=self.bounds)
         except OSError as error:
-            raise listening_failed("https_listen", self.host, self.port, error) from error
-        log.info("HTTPS door open", address=_shown(self.host, self.port))
+            raise listening_failed(self.setting, self.host, self.port, error) from error
+        log.info(self.opened, address=_shown(self.host, self.port))
 
     async def set_ready(self, *, ready: bool) -> None:
         """Does nothing: at this door /readyz reports readiness."""

@@ -14,6 +14,7 @@ from hub.registry import (
     clustersessions,
     clustersummaries,
     clustertransitions,
+    consolesessions,
     core,
     managedclustersets,
     namespaces,
@@ -50,6 +51,7 @@ DEFINITIONS: tuple[ResourceDefinition, ...] = (
     clustertransitions.CLUSTER_TRANSITION,
     authenticators.JWT_AUTHENTICATOR,
     authenticators.WEBHOOK_AUTHENTICATOR,
+    consolesessions.CONSOLE_SESSION,
     auditrecords.AUDIT_RECORD,
 )
 """The hub's own resources, in the order in which API groups are served."""

@@ -1,10 +1,9 @@
 """Obtains tokens from an OpenID Connect issuer: in a browser, with client credentials, or with a refresh token.
 
 The browser flow is the authorization code with PKCE and a redirect to this machine; programs use client credentials.
-Sources: RFC 6749, RFC 7636 (PKCE), RFC 8252 (native apps: a loopback redirect on a free port), OpenID Connect Core 1.0.
+Sources: those of `machinery.client.oidc`, and RFC 8252 (native apps: a loopback redirect on a free port).
 """
 
-import base64
 import hmac
 import json
 import os
@@ -15,13 +14,13 @@ import urllib.error
 import urllib.request
 import webbrowser
 from collections.abc import Callable, Iterable, Mapping
-from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from hubctl.errors import CommandError, UsageError
+from machinery.client.oidc import CodeFlow, identified, scope_of
 from machinery.client.proxy import https_proxy_for
 
 REQUEST_TIMEOUT = 15.0
@@ -41,7 +40,7 @@ class OidcIssuer:
         """`scopes`: requested in addition to openid."""
         self._issuer = issuer
         self._client_id = client_id
-        self._scopes = " ".join(dict.fromkeys(("openid", *scopes)))
+        self._scope = scope_of(scopes)
         self._secret_file = secret_file
         try:
             self._context = ssl.create_default_context(cafile=ca_file)
@@ -50,7 +49,7 @@ class OidcIssuer:
         self._configuration: Mapping[str, Any] = {}
 
     def by_client_credentials(self) -> dict[str, Any]:
-        return self._tokens({"grant_type": "client_credentials", "scope": self._scopes})
+        return self._tokens({"grant_type": "client_credentials", "scope": self._scope})
 
     def by_refresh(self, token: str) -> dict[str, Any]:
         """Tokens for the identity of an earlier one; the issuer may have replaced the refresh token."""
@@ -59,39 +58,24 @@ class OidcIssuer:
     def by_browser(self, show: Callable[[str], None], *, browser: bool) -> dict[str, Any]:
         """Tokens for the person at the browser. `show` is called with the URL to open."""
         verifier, state, nonce = (secrets.token_urlsafe(48) for _ in range(3))
-        challenge = base64.urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         with _Redirect(state) as redirect:
-            query = {
-                "response_type": "code",
-                "client_id": self._client_id,
-                "redirect_uri": redirect.uri,
-                "scope": self._scopes,
-                "state": state,
-                "nonce": nonce,
-                "code_challenge": challenge,
-                "code_challenge_method": "S256",
-            }
-            address = self._endpoint("authorization_endpoint")
-            address += ("&" if urlsplit(address).query else "?") + urlencode(query)
+            flow = CodeFlow(self._client_id, redirect.uri, self._scope, verifier, state, nonce)
+            address = flow.url(self._endpoint("authorization_endpoint"))
             show(address)
             if browser:
                 webbrowser.open(address)
-            code = redirect.code()
-            form = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect.uri, "code_verifier": verifier}
-            return self._tokens(form)
+            return self._tokens(flow.form(redirect.code()))
 
     def _tokens(self, form: Mapping[str, str]) -> dict[str, Any]:
-        headers = {}
-        if self._secret_file is None:
-            form = {**form, "client_id": self._client_id}
-        else:
+        secret = None
+        if self._secret_file is not None:
             try:
                 secret = Path(self._secret_file).expanduser().read_text("utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
                 raise CommandError(f"the client secret in {self._secret_file} cannot be read: {error}") from None
-            pair = f"{quote(self._client_id, safe='')}:{quote(secret, safe='')}"
-            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-        answer = self._request(self._endpoint("token_endpoint"), urlencode(form).encode(), headers)
+        named, authorization = identified(form, self._client_id, secret)
+        headers = {"Authorization": authorization} if authorization else {}
+        answer = self._request(self._endpoint("token_endpoint"), urlencode(named).encode(), headers)
         if not isinstance(answer.get("id_token") or answer.get("access_token"), str):
             raise CommandError(f"the issuer {self._issuer} answers without a token: is openid among --oidc-scope?")
         return answer

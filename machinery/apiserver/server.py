@@ -40,6 +40,8 @@ NamespaceLookup = Callable[[str], Awaitable[bool]]
 Page = Callable[[Incoming], Awaitable[web.Response]]
 """Handler of an additional path, after authorization of the path. Raises a MusterError to refuse."""
 
+LISTENER = web.RequestKey("listener", str)
+"""Name of the listener at which a request arrived, for a server with several."""
 LONGEST_AUDIT_ID = 64
 
 log = structlog.get_logger(__name__)
@@ -113,10 +115,15 @@ class ApiServer:
             self._answer_authorized,
         )
 
-    def application(self) -> web.Application:
-        """A new application over these parts. Its shutdown ends the watches."""
+    def application(self, listener: str = "") -> web.Application:
+        """A new application over these parts, for one listener. Its shutdown ends the watches."""
         app = web.Application(client_max_size=self._limits.body)
-        app.router.add_route("*", r"/{path:[\s\S]*}", self.handle)  # "." does not match a line break
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            request[LISTENER] = listener
+            return await self.handle(request)
+
+        app.router.add_route("*", r"/{path:[\s\S]*}", answer)  # "." does not match a line break
         app.on_shutdown.append(self._stop)
         app.on_response_prepare.append(_common_headers)
         return app

@@ -74,14 +74,20 @@ def server_context(material: Material, *clients: bytes) -> ssl.SSLContext:
 
     A trusted CA may be an intermediate. Raises InvalidError.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = CLIENT_CIPHERS_FROM
-    context.set_ciphers(TLS_1_2_CIPHERS)
+    context = anonymous_server_context(material.chain, material.key)
     context.verify_mode = ssl.CERT_OPTIONAL
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     for trusted in (material.trust, *clients):
         _trust(context, trusted)
-    _load_pair(context, material.chain, material.key)
+    return context
+
+
+def anonymous_server_context(chain: bytes, key: bytes) -> ssl.SSLContext:
+    """TLS 1.2 or later, without a request for a client certificate. `chain` and `key`: PEM. Raises InvalidError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = CLIENT_CIPHERS_FROM
+    context.set_ciphers(TLS_1_2_CIPHERS)
+    load_pair(context, chain, key)
     return context
 
 
@@ -91,7 +97,7 @@ def client_context(trust: bytes, chain: bytes | None = None, key: bytes | None =
     context.minimum_version = CLIENT_CIPHERS_FROM
     _trust(context, trust)
     if chain is not None and key is not None:
-        _load_pair(context, chain, key)
+        load_pair(context, chain, key)
     return context
 
 
@@ -128,7 +134,8 @@ def _trust(context: ssl.SSLContext, trust: bytes) -> None:
         raise InvalidError("the trusted certificates cannot be read: expected PEM") from None
 
 
-def _load_pair(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
+def load_pair(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
+    """Present this certificate from the next handshake on. Raises InvalidError."""
     try:
         with _pair_file(chain, key) as (path, password):
             context.load_cert_chain(path, password=password)

@@ -141,13 +141,13 @@ def static_site(folder: Path) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def opened_browser() -> AsyncIterator[Any]:
+async def opened_browser(*flags: str) -> AsyncIterator[Any]:
     from playwright.async_api import async_playwright  # noqa: PLC0415 - the tests are skipped without it
 
     async with async_playwright() as driver:
         # without a sandbox, which root and containers cannot have: the only pages are ours
         opened = await driver.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-dev-shm-usage"]
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-dev-shm-usage", *flags]
         )
         yield opened
         await opened.close()

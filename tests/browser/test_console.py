@@ -11,8 +11,9 @@ from docs.record_console import record_site
 from hub.api.liveness import Beat
 from machinery.identity import ClusterName
 from tests import programs
-from tests.browser.conftest import NO_SHARED_WORKER, Desk, Visit, static_site
+from tests.browser.conftest import NO_SHARED_WORKER, WATCHED, Desk, Visit, opened_browser, static_site
 from tests.integration.https_door.conftest import CLUSTERS, REQUESTS, admin_of, hub_with
+from tests.integration.https_door.test_console_sign_in import staged
 
 expect: Any = pytest.importorskip("playwright.async_api").expect
 expect.set_options(timeout=20_000)  # a machine that runs the whole suite is slow
@@ -338,3 +339,31 @@ async def test_every_page_is_accessible_in_both_themes_and_on_a_telephone(desk: 
                 width = await visit.page.evaluate("document.documentElement.scrollWidth - innerWidth")
                 wrong += [f"{view} is {width} pixels wider than {size['width']}"] if width > 0 else []
     assert not wrong, "\n".join(wrong)
+
+
+async def test_a_person_signs_in_at_the_issuer_returns_to_the_view_and_signs_out(tmp_path: Path) -> None:
+    async with (
+        opened_browser("--ignore-certificate-errors") as browser,
+        staged(tmp_path, {}, url="https://localhost:{port}") as stage,
+    ):
+        hub, origin = stage.hubs[0], f"https://localhost:{stage.ports[0]}"
+        await stage.admin.bind("view", "User", "ann")
+        await hub.join("edge1")
+        tabs = await browser.new_context()
+        visit = Visit(await tabs.new_page(), origin, "")
+        visit.watch_faults()
+        await visit.page.add_init_script(WATCHED)
+        await visit.page.goto(f"{origin}/console/#/cluster/edge1")
+        await visit.at("sign-in-button").click()  # to the issuer, which is another site, and back
+        await expect(visit.at("user")).to_have_text("ann")
+        await expect(visit.page).to_have_url(f"{origin}/console/#/cluster/edge1")
+        await visit.go("fleet")
+        await expect(row(visit, "edge1")).to_be_visible()
+        await hub.join("edge2")  # the watch of the worker has the session too
+        await expect(row(visit, "edge2")).to_be_visible()
+        assert await visit.page.evaluate("document.cookie") == ""
+        assert await visit.fetch("DELETE", f"{CLUSTERS}/edge1") == 403
+        await visit.at("sign-out").click()
+        await expect(visit.at("sign-in-button")).to_be_visible()
+        assert await visit.fetch("GET", f"{CLUSTERS}/edge1") == 401
+        assert visit.faults == []

@@ -12,6 +12,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from yarl import URL
 
 from machinery import pki
 from machinery.apiserver.http.listener import serve
@@ -93,6 +94,7 @@ class FakeIssuer:
     fetched: int = 0
     named: str | None = None  # what its configuration says that it is; None: the truth
     exchanged: list[dict[str, str]] = field(default_factory=list)  # what was posted to the token endpoint
+    claims: dict[str, Any] = field(default_factory=dict)  # of the tokens of that endpoint
 
     def token(self, user: str = "ann", *, key: SigningKey | None = None, **claims: Any) -> str:
         return (key or self.keys[0]).sign(claims_of(self.url, user, **claims))
@@ -106,10 +108,15 @@ class FakeIssuer:
         if request.path == "/keys":
             self.fetched += 1
             return web.json_response({"keys": [key.jwk for key in self.keys]})
+        if request.path == "/authorization":  # everybody is signed in here; the code is the nonce
+            answer = URL(request.query["redirect_uri"]).with_query(code=request.query["nonce"], state=request.query["state"])
+            return web.Response(status=302, headers={"Location": str(answer)})
         if request.path == "/token" and request.method == "POST":
             form = {name: str(value) for name, value in (await request.post()).items()}
             self.exchanged.append({**form, "authorization": request.headers.get("Authorization", "")})
-            return web.json_response({"id_token": self.token(nonce=form.get("code")), "token_type": "Bearer"})
+            return web.json_response(
+                {"id_token": self.token(**{"nonce": form.get("code"), **self.claims}), "token_type": "Bearer"}
+            )
         return web.Response(status=404)
 
 

@@ -123,6 +123,11 @@ subjects:
 
 {{- /* What the schema cannot say, because it is about several values at once. */}}
 {{- define "hub.checked" -}}
+{{- with .Values.consoleSignIn }}
+{{- if and .url (or (not .authenticator) (not .tlsSecret) (has (toString $.Values.console) (list "off" "false"))) }}
+{{- fail "consoleSignIn.url needs consoleSignIn.authenticator, consoleSignIn.tlsSecret, and console: on or read-only" }}
+{{- end }}
+{{- end }}
 {{- if and (gt (int .Values.replicas) 1) (not (include "hub.isShared" .)) }}
 {{- fail "replicas: more than one share a PostgreSQL database (database.existingSecret) and the hub's keys (keys.existingSecret)" }}
 {{- end }}

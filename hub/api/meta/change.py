@@ -34,6 +34,7 @@ CLUSTER_SET_BINDINGS = Kind("managedclustersetbindings.cluster")
 CLUSTER_PROFILES = Kind("clusterprofiles.multicluster.x-k8s.io")
 JWT_AUTHENTICATORS = Kind("jwtauthenticators.login")
 WEBHOOK_AUTHENTICATORS = Kind("webhookauthenticators.login")
+CONSOLE_SESSIONS = Kind("consolesessions.login")
 
 SEALED = frozenset((SECRETS,))
 """Kinds whose documents the store encrypts. Names, labels and selectable fields are not encrypted."""

@@ -113,7 +113,7 @@ class _Server:
         check_https(self.name, self.address)
 
     async def discover(self) -> None:
-        self._keys_url = await discover(self.address, self._documents)
+        self._keys_url, _configuration = await discover(self.address, self._documents)
 
     async def fetch_keys(self) -> None:
         await fetch_keys(self._keys_url, self._documents)

@@ -1,4 +1,4 @@
-"""Deletes old rows: change log and history, Events, audit records, transitions, certificate records, finished requests."""
+"""Deletes old rows: change log and history, Events, audit records, transitions, certificate records, requests, sessions."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from hub.controllers import ACTOR
 from hub.controllers.builder import ControllerBuilder
 from hub.controllers.clock_guard import ClockGuard
 from hub.ports import Store, Transaction
-from hub.registry import auditrecords as audit, events
+from hub.registry import auditrecords as audit, consolesessions, events
 from hub.registry.certificatesigningrequests import service as request_ends
 from hub.registry.certificatesigningrequests.service import REMOVED_AT_ONCE
 from hub.settings import HubSettings
@@ -223,6 +223,8 @@ class RequestCleanup(Reconciler[str]):
         )
         if forgotten:
             log.info("ended bootstrap credentials removed", count=forgotten)
+        for name in await self._store.read(self._clock_guard.guarded(consolesessions.ended)) or ():
+            await self._store.run(consolesessions.end, name, f"{ACTOR}:{CLEANUP}")
         return self._clock_guard.wait or None
 
 

@@ -1,4 +1,7 @@
-"""The console's files, read once at the start. A request selects a file by name and never reaches the file system."""
+"""The console's files, read once at the start. A request selects a file by name and never reaches the file system.
+
+All of them are sent with `HEADERS`.
+"""
 
 import gzip
 from collections.abc import Iterator
@@ -8,6 +11,22 @@ from importlib.resources.abc import Traversable
 from pathlib import PurePosixPath
 from typing import Self
 
+ROOT = "/console"
+POLICY = (
+    "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types muster-console"
+)
+"""The only Trusted Types policy, `muster-console`, makes the URL of the SharedWorker."""
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
 MEDIA = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",

@@ -21,10 +21,12 @@ from hub.extensions.settings import OcmGrpcSettings
 from hub.grpc_door.gate import Gate
 from hub.grpc_door.server import OPTIONS
 from hub.grpc_door.session.drain import Age, Cordon
+from hub.https_door.server import HttpsServer
 from hub.metrics.doors import add_ocm_grpc
 from hub.settings.fields import Address
 from machinery.apiserver.http.arrivals import Arrival
 from machinery.apiserver.http.connections import ConnectionBounds, Connections, most_connections
+from machinery.apiserver.http.filters import Draining
 from machinery.apiserver.http.listener import TCP_BACKLOG
 from machinery.apiserver.server import ApiServer
 from machinery.errors import InvalidError
@@ -59,12 +61,12 @@ async def install(core: HubCore) -> None:
     core.more_doors.append(partial(_add_door, core, settings.ocm_grpc_listen))
 
 
-def _add_door(core: HubCore, address: Address, cordon: Cordon, server: ApiServer) -> None:
+def _add_door(core: HubCore, address: Address, cordon: Cordon, https: HttpsServer, _draining: Draining) -> None:
     context, settings = core.context, core.context.settings
     door = OcmGrpcDoor(
         address,
         core.certificates.doors.serving,
-        server,
+        https.server,
         cordon=cordon,
         age=Age(settings.connection_age, settings.connection_age_grace),
         bounds=ConnectionBounds(

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import msgspec
@@ -61,10 +61,16 @@ class HttpsDocuments(JsonDocuments):
         return cls(client_context(authorities) if authorities else ssl.create_default_context(), timeout)
 
     async def get(self, url: str) -> Mapping[str, Any]:
-        return await self._exchange("GET", url, None)
+        return await self._exchange("GET", url, None, {})
 
     async def post(self, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await self._exchange("POST", url, msgspec.json.encode(body))
+        return await self._exchange("POST", url, msgspec.json.encode(body), {"Content-Type": "application/json"})
+
+    async def post_form(self, url: str, form: Mapping[str, str], authorization: str = "") -> Mapping[str, Any]:
+        """As `post`, with a form. `authorization`: the header Authorization; "": none."""
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        headers |= {"Authorization": authorization} if authorization else {}
+        return await self._exchange("POST", url, urlencode(form).encode(), headers)
 
     async def reach(self, url: str) -> None:
         parts = urlsplit(url)
@@ -92,11 +98,9 @@ class HttpsDocuments(JsonDocuments):
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise UnavailableError(f"{host} cannot be asked: {type(error).__name__}") from None
 
-    async def _exchange(self, method: str, url: str, body: bytes | None) -> Mapping[str, Any]:
+    async def _exchange(self, method: str, url: str, body: bytes | None, more: Mapping[str, str]) -> Mapping[str, Any]:
         host, content = urlsplit(url).netloc, bytearray()
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": NAME}
-        if body is not None:
-            headers["Content-Type"] = "application/json"
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": NAME, **more}
         connector = aiohttp.TCPConnector(ssl=self.context, force_close=True)
         async with (
             self._asking(host),
@@ -132,8 +136,8 @@ STALE = timedelta(hours=1)
 APART = timedelta(seconds=10)
 
 
-async def discover(issuer: str, documents: JsonDocuments) -> str:
-    """Return the URL of the issuer's keys.
+async def discover(issuer: str, documents: JsonDocuments) -> tuple[str, Mapping[str, Any]]:
+    """Return the URL of the issuer's keys, and its whole configuration.
 
     Raises UnavailableError, or InvalidError if the configuration belongs to another issuer or names no keys.
     """
@@ -141,7 +145,7 @@ async def discover(issuer: str, documents: JsonDocuments) -> str:
     named = configuration.get("issuer")
     if named != issuer:
         raise InvalidError(f"the discovered issuer is {str(named)[:200]!r} and not {issuer!r}")
-    return check_https("the jwks_uri of the issuer", configuration.get("jwks_uri"))
+    return check_https("the jwks_uri of the issuer", configuration.get("jwks_uri")), configuration
 
 
 async def fetch_keys(url: str, documents: JsonDocuments) -> KeySet:
@@ -161,6 +165,7 @@ class IssuerKeys:
         self._documents = documents
         self._clock = clock
         self._keys: KeySet | None = None
+        self._configuration: Mapping[str, Any] = {}
         self._fetched_at = 0.0
         self._tried_at: float | None = None
         self._failure = ""
@@ -182,6 +187,11 @@ class IssuerKeys:
             why = "its signature is not the issuer's" if keys.has_key_for(header) else "the issuer has no such key"
             raise UnauthorizedError(why)
         return claims
+
+    async def endpoint(self, name: str) -> str:
+        """The https URL under this name in the issuer's configuration. Raises UnavailableError, InvalidError."""
+        await self._current()
+        return check_https(f"the {name} of the issuer", self._configuration.get(name))
 
     async def _current(self) -> KeySet:
         """Return the fresh or still usable keys. Raises UnavailableError."""
@@ -208,10 +218,10 @@ class IssuerKeys:
     async def _fetched(self, now: float) -> None:
         """Fetch once. The failure is stored for callers without keys."""
         try:
-            url = await discover(self._issuer, self._documents)
+            url, configuration = await discover(self._issuer, self._documents)
             if not self._allow_keys(url):
                 raise ForbiddenError(f"the jwks_uri of the issuer is at another host, which is not allowed: {url[:200]}")
-            self._keys = await fetch_keys(url, self._documents)
+            self._keys, self._configuration = await fetch_keys(url, self._documents), configuration
         except MusterError as error:
             self._failure = error.message
         else:

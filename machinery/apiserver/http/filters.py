@@ -45,6 +45,8 @@ class Incoming:
     """Result of the authorization; None: not authorized yet."""
     annotations: dict[str, str] = field(default_factory=dict)
     """Additional fields of the audit record; never a secret."""
+    shows_session: bool = False
+    """Whether a filter has found a credential of its own kind, which authentication will check, such as a cookie."""
     on_headers: list[Callable[[web.StreamResponse], None]] = field(default_factory=list)
     """Called with the response just before its headers are sent. For a stream this is long before its filters return."""
 
@@ -202,6 +204,7 @@ class RefusalLimit:
     async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         host, request = origin(incoming.request.remote or ""), incoming.request
         shows_nothing = "Authorization" not in request.headers and peer_certificate(request) is None
+        shows_nothing = shows_nothing and not incoming.shows_session
         if incoming.attributes.resource and shows_nothing and not self._rates.has_room(host):
             async with self._turns.one(host):
                 return await self._counted(incoming, inner, host)

@@ -259,6 +259,11 @@ def test_a_network_policy_lets_in_to_the_doors_alone() -> None:
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()
     [rule] = policy["ingress"]
     assert {port["port"] for port in rule["ports"]} == {port["name"] for port in container(documents)["ports"]}
+    settings, files = settings_of(documents), ("console_cert_file", "console_key_file", "console_client_secret_file")
+    ports = {port["name"]: port["containerPort"] for port in container(documents)["ports"]}
+    assert (ports["console"], settings.console_scopes) == (settings.console_listen.port, ("email",))
+    secrets = [mounted(documents, str(getattr(settings, file).parent))[1]["secret"]["secretName"] for file in files]
+    assert secrets == ["console-tls", "console-tls", "console-client"]
     assert rule["from"] == [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert [port["port"] for port in policy["egress"][0]["ports"]] == [53, 53]

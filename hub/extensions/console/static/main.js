@@ -1,11 +1,11 @@
 // @ts-check
 /** Starts the console: the secret, the configuration, the watches, then the page of the route. */
 import { Button, KeyHelp, Notices } from "./components/basics.js";
-import { config, readUser, user } from "./core/access.js";
+import { config, readUser, signOut, user } from "./core/access.js";
 import { ApiError, configure, get } from "./core/api.js";
 import { moment } from "./core/format.js";
 import { useKeys } from "./core/keys.js";
-import { href, navigate, route, takeSecret } from "./core/router.js";
+import { href, navigate, returnToView, route, signIn, takeSecret } from "./core/router.js";
 import { requests, revisions, stale, start, streams } from "./core/store.js";
 import { setTheme, showTheme, theme } from "./core/theme.js";
 import { html, render, signal, useEffect } from "./core/ui.js";
@@ -36,7 +36,8 @@ function Header() {
     </nav>
     <span class="grow"></span>
     ${config.value.mode === "read-only" && html`<span class="tag" title="The hub runs with --console=read-only.">read-only</span>`}
-    <span class="user" title="You, as the hub sees you">${user.value}</span>
+    <span class="user" title="You, as the hub sees you" data-testid="user">${user.value}</span>
+    ${config.value.signIn && html`<${Button} kind="small" testid="sign-out" onClick=${signOut}>Sign out<//>`}
     <${Button} kind="small" testid="theme" label=${`Theme: ${chosen}. Change it`} title="Theme" onClick=${() => setTheme(/** @type {any} */ (THEMES[chosen]))}>${{ auto: "◐", dark: "☾", light: "☀" }[chosen]}<//>
     <${Button} kind="small" testid="help" label="Keyboard" title="Keyboard (?)" onClick=${() => (helping.value = true)}>?<//>
   </header>`;
@@ -50,6 +51,7 @@ function StaleBanner() {
   return html`<div role="status" aria-live="polite">
     ${gone && html`<p class="banner" data-testid="stale"><strong>Not live since ${moment(gone.at)}.</strong> ${gone.why} The page reconnects by itself and shows the last known state.</p>`}
     ${refused.map(([kind, each]) => html`<p class="banner quiet" key=${kind} data-testid=${`forbidden-${kind}`}>No ${kind}: ${each.value.why}</p>`)}
+    ${config.value.signIn && refused.length > 0 && html`<p class="banner quiet"><${Button} kind="small" onClick=${signIn}>Sign in again<//></p>`}
   </div>`;
 }
 
@@ -67,6 +69,13 @@ function Page() {
 function SignIn() {
   const why = failure.value;
   const unknown = why?.code === 401 || why?.code === 403;
+  if (config.value.signIn) {
+    return html`<main class="sign-in" data-testid="sign-in">
+      <h1>Muster</h1>
+      ${!unknown && html`<p>${why?.message}</p>`}
+      <${Button} kind="primary" testid="sign-in-button" onClick=${signIn}>Sign in<//>
+    </main>`;
+  }
   return html`<main class="sign-in" data-testid="sign-in">
     <h1>Muster</h1>
     <p>${unknown ? "The hub does not know this browser." : why?.message}</p>
@@ -99,11 +108,12 @@ async function boot() {
   if (place) render(html`<${App} />`, place);
   const secret = takeSecret();
   configure(secret);
+  returnToView();
   try {
     config.value = await get("console/config.json");
     configure(secret, config.value.groupSuffix);
     await readUser(); // a tab that the hub does not know must not join the worker of the others
-    start();
+    start(user.value);
   } catch (error) {
     failure.value = error instanceof ApiError ? error : new ApiError(0, "", String(error));
   }

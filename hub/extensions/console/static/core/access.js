@@ -1,9 +1,9 @@
 // @ts-check
 /** What the user may do, by SelfSubjectAccessReview, and by the console's mode. */
-import { ApiError, post } from "./api.js";
+import { ApiError, open, post } from "./api.js";
 import { signal } from "./ui.js";
 
-/** @typedef {{mode: "off" | "read-only" | "on", version: string, groupSuffix: string}} Config */
+/** @typedef {{mode: "off" | "read-only" | "on", version: string, groupSuffix: string, signIn?: boolean}} Config `signIn`: people sign in at this listener */
 /** @typedef {{allowed: boolean, reason: string, known: boolean}} Access `reason`: why not, for the tooltip of a grey button */
 
 /** @type {import("./ui.js").Signal<Config>} of `/console/config.json` */
@@ -57,6 +57,12 @@ async function review(answer, verb, { group, version, name: plural }, name, subr
     const why = error instanceof ApiError ? error.message : String(error);
     answer.value = { allowed: false, reason: `Your permissions are not known: ${why}`, known: true };
   }
+}
+
+/** Signs out, and loads the page again: it shows whether that has worked. */
+export async function signOut() {
+  await open("POST", "console/logout").catch(() => null);
+  location.reload();
 }
 
 /** Reads the user's name; "" if the hub does not say it. Raises ApiError if the hub does not know the caller. */

@@ -55,6 +55,23 @@ export function setParams(changes) {
   route.value = parseRoute(location.hash);
 }
 
+const LEFT = "muster-console-view";
+
+/** Goes to the page that signs in. The tab shows the present view after it. */
+export function signIn() {
+  sessionStorage.setItem(LEFT, location.hash);
+  location.assign("login");
+}
+
+/** Shows the view from which this tab went to sign in, if there is one. */
+export function returnToView() {
+  const left = sessionStorage.getItem(LEFT);
+  sessionStorage.removeItem(LEFT);
+  if (!left || location.hash) return;
+  history.replaceState(null, "", left);
+  route.value = parseRoute(left);
+}
+
 const KEPT = "muster-console-secret";
 
 /** Takes `secret` out of the address at once and keeps it for this tab. @returns {string} the secret; "": there is none */

@@ -95,8 +95,8 @@ function apply() {
   });
 }
 
-/** Connects to the worker of all tabs, or reads in this page where there is none. */
-export function start() {
+/** Connects to the worker of all tabs, or reads in this page where there is none. @param {string} user of this tab */
+export function start(user) {
   if (typeof SharedWorker === "undefined") {
     const feed = new Feed();
     feed.add(receive);
@@ -105,7 +105,7 @@ export function start() {
   }
   const worker = new SharedWorker(scriptUrl("worker.js"), { type: "module", name: "muster-console" });
   worker.port.onmessage = ({ data }) => receive(data);
-  const join = () => worker.port.postMessage({ type: "start", ...configuration() });
+  const join = () => worker.port.postMessage({ type: "start", user, ...configuration() });
   addEventListener("pagehide", () => worker.port.postMessage({ type: "bye" }));
   addEventListener("pageshow", (event) => {
     if (event.persisted) join();

@@ -5,19 +5,20 @@ import { Feed } from "./feed.js";
 
 /** @type {Feed | null} */
 let feed = null;
-let secret = "";
+let identity = "";
 /** @type {Map<MessagePort, import("./feed.js").Listener>} */
 const tabs = new Map();
 
-/** @param {MessagePort} port @param {{secret: string, suffix: string}} wanted */
+/** @param {MessagePort} port @param {{secret: string, suffix: string, user: string}} wanted */
 function join(port, wanted) {
   leave(port);
-  if (feed && wanted.secret !== secret) {
+  const joined = JSON.stringify([wanted.secret, wanted.user]);
+  if (feed && joined !== identity) {
     feed.stop();
     feed = null;
   }
-  secret = wanted.secret;
-  configure(secret, wanted.suffix);
+  identity = joined;
+  configure(wanted.secret, wanted.suffix);
   if (!feed) {
     feed = new Feed();
     for (const listener of tabs.values()) feed.add(listener);
