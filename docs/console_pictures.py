@@ -18,7 +18,7 @@ from tests.integration.https_door.conftest import hub_with
 
 FOLDER = Path(__file__).parent / "console"
 VIEWS = {
-    "fleet": ("fleet", "row"),
+    "fleet": ("fleet", "beat"),
     "inbox": ("inbox", "entry"),
     "cluster": ("cluster/edge-3", "diagnosis"),
     "time": ("time?range=3600000&at={now}", "fleet-then"),

@@ -73,9 +73,10 @@ function Changes({ at, range }) {
     moment(timeOf(time)), html`<a href=${href("cluster", [namespace], { at: time })}>${shown(namespace)}</a>`, `${statusWords(from ?? "")} → ${to ? statusWords(to) : "Deleted"}`, reason,
     to === "True" ? "" : html`<a href=${href("time", [], { cluster: namespace, at: time })}>What came before</a>`,
   ]);
-  return html`<${Section} title=${`Changes of availability, last ${duration(range)}`} count=${value ? rows.length : undefined} testid="changes"><${Problem} text=${problem} />
+  const words = RANGES.find(([, length]) => length === range)?.[0] ?? duration(range);
+  return html`<div class="changes"><${Section} title=${`Changes of availability, last ${words}`} count=${value ? rows.length : undefined} testid="changes"><${Problem} text=${problem} />
     ${value && html`<${Rows} label="Changes of availability" titles=${["Time", "Cluster", "Change", "Reason", ""]} rows=${rows} />`}
-    ${rows.length >= 100 && html`<p class="muted pad">The newest 100. For more: <code>hubctl get clustertransitions -A</code>.</p>`}<//>`;
+    ${rows.length >= 100 && html`<p class="muted pad">The newest 100. For more: <code>hubctl get clustertransitions -A</code>.</p>`}<//></div>`;
 }
 
 /** @param {{name: string, from: number, to: number}} props */

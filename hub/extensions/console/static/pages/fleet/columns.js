@@ -63,14 +63,14 @@ const COLUMNS = [
       return text ? html`<span class=${text === "no session" ? "bad" : ""} title=${about} data-testid="session">${shortId(text)}</span>` : none;
     },
   },
-  { id: "beat", title: "Last beat", width: "92px", sort: "lastBeat", cell: (_one, _session, extra) => html`<${Ago} at=${extra?.beat ?? NaN} />`, text: (_one, _session, extra) => time(extra?.beat ?? NaN) },
+  { id: "beat", title: "Last beat", width: "92px", sort: "lastBeat", cell: (_one, _session, extra) => (extra ? html`<span data-testid="beat"><${Ago} at=${extra.beat} /></span>` : none), text: (_one, _session, extra) => time(extra?.beat ?? NaN) },
+  { id: "certificate", title: "Certificate", width: "100px", sort: "certificateExpiresIn", cell: (_one, _session, extra) => plain(extra?.ends ?? "", isSoon(extra?.ends) ? "warn" : ""), text: (_one, _session, extra) => extra?.ends ?? "" },
   { id: "set", title: "Set", width: "minmax(80px, 1fr)", sort: "set", cell: (one) => plain(one.set), text: (one) => one.set },
   { id: "version", title: "Version", width: "86px", sort: "version", cell: (one) => plain(one.version), text: (one) => one.version },
   { id: "nodes", title: "Nodes", width: "70px", sort: "nodes", numeric: true, cell: (one) => plain(String(number(one.nodes))), text: (one) => number(one.nodes) },
   { id: "cpu", title: "CPU", width: "62px", sort: "cpu", numeric: true, cell: (one) => plain(cores(one.cpu)), text: (one) => number(one.cpu) },
   { id: "memory", title: "Memory", width: "86px", sort: "memory", numeric: true, cell: (one) => plain(gibibytes(one.memory)), text: (one) => number(one.memory) },
   { id: "agent", title: "Agent", width: "80px", sort: "agentVersion", cell: (one, session) => plain(session?.agentVersion || one.agentVersion), text: (one, session) => session?.agentVersion || one.agentVersion },
-  { id: "certificate", title: "Certificate", width: "100px", sort: "certificateExpiresIn", cell: (_one, _session, extra) => plain(extra?.ends ?? "", isSoon(extra?.ends) ? "warn" : ""), text: (_one, _session, extra) => extra?.ends ?? "" },
   { id: "flaps", title: "Flaps", width: "66px", sort: "flaps", numeric: true, cell: (_one, _session, extra) => plain(extra?.flaps ? String(extra.flaps) : "", "warn"), text: (_one, _session, extra) => extra?.flaps ?? "" },
   {
     id: "addons", title: "Add-ons", width: "minmax(90px, 1fr)", text: (one) => pairs(one.addons),
@@ -84,7 +84,7 @@ const COLUMNS = [
   { id: "taints", title: "Taints", width: "minmax(90px, 1fr)", cell: (one) => plain(pairs(one.taints)), text: (one) => pairs(one.taints) },
   { id: "age", title: "Age", width: "62px", sort: "age", cell: (one) => html`<${Ago} at=${one.created} />`, text: (one) => time(one.created) },
 ];
-const USUAL = ["name", "state", "since", "session", "beat", "set", "version", "nodes", "cpu", "memory", "agent", "certificate", "flaps", "addons"];
+const USUAL = ["name", "state", "since", "session", "beat", "certificate", "set", "version", "nodes", "cpu", "memory", "agent", "flaps", "addons"];
 const KEPT = "muster-console-columns";
 const LABEL = "label:";
 
