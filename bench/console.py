@@ -25,8 +25,8 @@ from bench.stage import CLUSTERS, Stage, cpu_seconds, memory_mib
 
 OWN = "/apis/hub.open-cluster-management.io/v1alpha1"
 SESSIONS, REQUESTS = f"{OWN}/clustersessions", "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-STRIP = (f"{OWN}/hubreplicas", f"{OWN}/certificateauthorities", f"{OWN}/clustersummaries/fleet")
-STRIP_SECONDS, ROWS_SECONDS = 15, 10
+STRIP = (f"{OWN}/hubreplicas", f"{OWN}/clustersummaries/fleet")
+STRIP_SECONDS, ROWS_SECONDS = 30, 10
 """How often the page reads the strip of the hub, and the beats of the rows on the screen."""
 TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
 ROWS = 40

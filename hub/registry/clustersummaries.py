@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from hub.api.certificateauthorities.authority import Phase
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selection import CONDITIONS, HUB_ACCEPTS, VERSION
@@ -58,6 +59,9 @@ def _fleet(tx: Transaction) -> Sequence[ComputedObject]:
         "available": {state or NEVER: count for state, count in sorted(available.items())},
         "versions": {version: count for version, count in sorted(versions.items()) if version},
         "brake": held,
+        "certificateAuthorities": {
+            each.id: each.phase.value for each in tx.authorities.all() if each.phase is not Phase.RETIRED
+        },
     }
     made = tx.facts.get(BACKUP_MADE)
     status |= {"lastBackupTime": made} if made else {}

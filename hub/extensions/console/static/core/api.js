@@ -58,7 +58,6 @@ export const RESOURCES = {
   sessions: own("hub", "v1alpha1", "clustersessions"),
   summaries: own("hub", "v1alpha1", "clustersummaries"),
   replicas: own("hub", "v1alpha1", "hubreplicas"),
-  authorities: own("hub", "v1alpha1", "certificateauthorities"),
   revocations: own("hub", "v1alpha1", "revocations"),
   diagnoses: own("hub", "v1alpha1", "clusterdiagnoses"),
   transitions: own("hub", "v1alpha1", "clustertransitions"),

@@ -14,16 +14,16 @@ import { fields } from "./question.js";
 import { waiting } from "./state.js";
 import { TILES, bars } from "./view.js";
 
-/** @typedef {{replicas: any[], authorities: any[], brake: any, backup: string | undefined, problem: string}} Hub `backup`: time of the newest; "": none; undefined: not known */
+/** @typedef {{replicas: any[], status: any, problem: string}} Hub `status`: of the ClusterSummary; undefined: not known */
 
-const PERIOD = 15_000;
+const PERIOD = 30_000;
 const FLEET = () => pathOf(RESOURCES.summaries, "fleet");
 const MOST_BARS = 8;
 /** Age of a backup at which the alert MusterHubBackupOld is raised. */
 const OLD = 8 * 86400e3;
 
 /** @type {import("../../core/ui.js").Signal<Hub>} */
-const hub = signal(/** @type {Hub} */ ({ replicas: [], authorities: [], brake: {}, backup: undefined, problem: "" }));
+const hub = signal(/** @type {Hub} */ ({ replicas: [], status: undefined, problem: "" }));
 const releasing = signal(false);
 
 async function readHub() {
@@ -33,8 +33,8 @@ async function readHub() {
     throw error;
   };
   try {
-    const [replicas, authorities, summary] = await Promise.all([listAll(pathOf(RESOURCES.replicas)).catch(none), listAll(pathOf(RESOURCES.authorities)).catch(none), get(FLEET()).catch(none)]);
-    hub.value = { replicas, authorities, brake: summary?.status?.brake ?? {}, backup: summary?.status ? (summary.status.lastBackupTime ?? "") : undefined, problem: "" };
+    const [replicas, summary] = await Promise.all([listAll(pathOf(RESOURCES.replicas)).catch(none), get(FLEET()).catch(none)]);
+    hub.value = { replicas, status: summary.status, problem: "" };
   } catch (error) {
     hub.value = { ...hub.peek(), problem: error instanceof ApiError ? error.message : String(error) };
   }
@@ -49,15 +49,15 @@ export function HubStrip() {
     const timer = setInterval(readHub, PERIOD);
     return () => clearInterval(timer);
   }, [version]);
-  const { replicas, authorities, backup } = hub.value;
+  const { replicas, status } = hub.value;
+  const backup = status && (status.lastBackupTime ?? "");
   const leader = replicas.find((each) => each.status?.leader)?.metadata.name;
   const ready = replicas.filter((each) => each.status?.state === "Ready").length;
-  const phases = authorities.filter((each) => each.status?.phase !== "Retired");
   const about = replicas.map((each) => `${each.metadata.name}: ${each.status?.state}, ${each.status?.sessions ?? 0} sessions, version ${each.status?.version}`).join("\n");
   return html`<dl class="strip" data-testid="hub">
     <div title=${about}><dt>Replicas</dt><dd class=${ready < replicas.length ? "warn" : ""}>${replicas.length ? `${ready} of ${replicas.length} ready` : "–"}</dd></div>
     <div><dt>Leader</dt><dd class=${replicas.length && !leader ? "bad" : ""} title=${leader ?? ""}>${leader ? shortId(leader) : replicas.length ? "none" : "–"}</dd></div>
-    <div title=${phases.flatMap((each) => each.status?.waitsFor ?? []).join("\n")}><dt>CA</dt><dd>${phases.map((each) => each.status?.phase).join(", ") || "–"}</dd></div>
+    <div title="hubctl ca status"><dt>CA</dt><dd>${Object.values(status?.certificateAuthorities ?? {}).join(", ") || "–"}</dd></div>
     <div title="hub backup; the alert is raised after 8 days"><dt>Backup</dt><dd class=${backup === "" || now.value - timeOf(backup) > OLD ? "warn" : ""} data-testid="backup">${backup ? html`<${Ago} at=${timeOf(backup)} /> ago` : backup === "" ? "none" : "–"}</dd></div>
   </dl>`;
 }
@@ -78,7 +78,7 @@ const TONES = /** @type {Record<string, string>} */ ({ available: "Available", u
 /** The tiles; each one filters the table. */
 export function Tiles() {
   const { tile: chosen = "" } = route.value.params;
-  const { brake } = hub.value;
+  const brake = hub.value.status?.brake ?? {};
   const choose = (/** @type {string} */ id) => setParams({ tile: chosen === id ? "" : id });
   return html`<div class="tiles" role="group" aria-label="Filters">
     <button type="button" class="tile" aria-pressed=${String(!chosen)} data-testid="tile-all" onClick=${() => choose(chosen)}><b>${clusters.size.toLocaleString("en")}</b><span>Clusters</span></button>
