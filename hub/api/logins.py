@@ -187,7 +187,7 @@ class AuthenticatorConfig:
 
 def read_authenticator(kind: str, document: Document) -> AuthenticatorConfig:
     """Parse an authenticator. Raises InvalidError for CAs that are not base64."""
-    spec, metadata = doc.mapping(document, "spec"), doc.mapping(document, "metadata")
+    spec = doc.mapping(document, "spec")
     address = str(spec.get("issuer" if kind == JWT else "endpoint") or "")
     chosen, required = doc.mapping(document, "spec", "claims"), doc.mapping(document, "spec", "requiredClaims")
     claims = ClaimRules(
@@ -205,9 +205,15 @@ def read_authenticator(kind: str, document: Document) -> AuthenticatorConfig:
         address,
         authorities_of(document),
         tuple(str(group) for group in doc.sequence(document, "spec", "operatorGroups")),
-        (str(metadata.get("uid") or ""), int(metadata.get("generation") or 0)),
+        mark_of(document),
         claims if kind == JWT else None,
     )
+
+
+def mark_of(document: Document) -> tuple[str, int]:
+    """The authenticator's `mark`: its uid and generation."""
+    metadata = doc.mapping(document, "metadata")
+    return str(metadata.get("uid") or ""), int(metadata.get("generation") or 0)
 
 
 def authorities_of(document: Document) -> bytes:

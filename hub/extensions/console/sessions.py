@@ -11,7 +11,7 @@ from functools import partial
 from aiohttp import web
 
 from hub.api.consolesessions import SECRET_LENGTH, ConsoleSession, name_of
-from hub.api.logins import JWT, read_authenticator
+from hub.api.logins import mark_of
 from hub.api.meta.change import CONSOLE_SESSIONS, JWT_AUTHENTICATORS, Change
 from hub.extensions.console.listener import is_console
 from hub.https_door.callers.authentication import ExternalAuthenticator
@@ -99,14 +99,15 @@ class SessionAuthenticator(RequestAuthenticator, ExternalAuthenticator):
 
     async def _sync(self) -> int:
         """Ends all watches, because the end of a session may have been missed. Browsers open them again."""
-        self._end_under(MARKS)
-        return await self._store.read(lambda tx: tx.changes.newest())
+        revision = await self._store.read(lambda tx: tx.changes.newest())
+        self._end_under(MARKS)  # after the read: a session that ends in between is in the changes that follow
+        return revision
 
     async def _take(self, changes: Sequence[Change]) -> None:
         for change in changes:
             is_deleted = change.type is ChangeType.DELETED
             if change.kind == JWT_AUTHENTICATORS:
-                mark = None if is_deleted else read_authenticator(JWT, change.document).mark
+                mark = None if is_deleted else mark_of(change.document)
                 for each in [each for each in self._seen if each[0] == change.key.name and each[1] != mark]:
                     self._seen.discard(each)
                     self._end_under(_prefix(*each))
