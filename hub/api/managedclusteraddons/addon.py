@@ -88,7 +88,7 @@ def leaves_registrations_unchanged(new: Document, old: Document) -> bool:
         names = _subject(subject, addon_subject(cluster, addon, addon))
         return entry.get("type") == KUBE_CLIENT and not foreign_names(names, cluster, addon, None)
 
-    before, after = ([parts(entry) for entry in _registrations(each)] for each in (old, new))
+    before, after = ([parts(_without_empty(entry)) for entry in _registrations(each)] for each in (old, new))
     kept = len(before) <= len(after) and all(
         now == was and (subject in (known, by_token) or (not subject and known == by_token))
         for (now, subject), (was, known) in zip(after, before, strict=False)
@@ -103,6 +103,12 @@ def alternative_names(addon: AddOnName) -> tuple[str, ...]:
 
 def _registrations(addon: Document) -> Iterator[Mapping[str, Any]]:
     return (entry for entry in doc.sequence(addon, "status", "registrations") if isinstance(entry, Mapping))
+
+
+def _without_empty(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy without empty values: OCM's agent writes an absent user as an empty one."""
+    filled = {name: _without_empty(value) if isinstance(value, Mapping) else value for name, value in entry.items()}
+    return {name: value for name, value in filled.items() if value}
 
 
 def _subject(registered: Mapping[str, Any], default: CertificateSubject) -> CertificateSubject:

@@ -108,14 +108,14 @@ TOKENS = DataType("authentication.k8s.io.v1.tokenrequests", "/api/v1/namespaces/
 DATA_TYPES = {each.name: each for each in (CLUSTERS, REQUESTS, LEASES, ADDONS, OLD_ADDONS, EVENTS, TOKENS)}
 SUBSCRIBED = frozenset(DATA_TYPES) - {EVENTS.name}
 
-RESYNC = "spec.resync_request"
+RESYNC, REPORT = "spec.resync_request", "status.update_request"
 _WRITES = {
     (CLUSTERS, "spec.create_request"): ("POST", ""),
-    (CLUSTERS, "status.update_request"): ("PUT", "/status"),
+    (CLUSTERS, REPORT): ("PUT", "/status"),
     (REQUESTS, "spec.create_request"): ("POST", ""),
     (LEASES, "spec.update_request"): ("PUT", ""),
-    (ADDONS, "status.update_request"): ("PUT", "/status"),
-    (OLD_ADDONS, "status.update_request"): ("PUT", "/status"),
+    (ADDONS, REPORT): ("PUT", "/status"),
+    (OLD_ADDONS, REPORT): ("PUT", "/status"),
     (EVENTS, "spec.create_request"): ("POST", ""),
     (EVENTS, "spec.update_request"): ("PATCH", ""),
     (TOKENS, "spec.create_request"): ("POST", "/token"),

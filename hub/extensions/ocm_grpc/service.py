@@ -16,6 +16,7 @@ from hub.extensions.ocm_grpc.api import ApiAnswer, ApiCaller
 from hub.extensions.ocm_grpc.cloudevents import (
     CLUSTERS,
     LEASES,
+    REPORT,
     REQUESTS,
     RESYNC,
     SERVICE,
@@ -34,12 +35,16 @@ from hub.extensions.ocm_grpc.subscriptions import Subscription
 from hub.grpc_door.errors import Context
 from hub.grpc_door.gate import CallCounts, Gate
 from hub.grpc_door.session.drain import Cordon
+from machinery.apiserver.http.limits import Rates
 from machinery.apiserver.http.status_errors import status_document
 from machinery.apiserver.server import ApiServer
 from machinery.errors import BadRequestError, MusterError, UnauthorizedError, UnavailableError
 from machinery.identity import ClusterName
 from machinery.runtime.clock import Clock
 
+REPORTS, REPORTS_AT_ONCE = 0.2, 10
+"""Status reports of one agent: per second, and as a burst. After a long outage an agent reports that it is available whenever
+the hub has set it to Unknown, many times per second, until it sends heartbeats again."""
 WRITE_TIMEOUT = timedelta(seconds=30)
 """How long an agent may not read before its connection is closed."""
 LONGEST_MESSAGE = 2048
@@ -65,6 +70,7 @@ class EventService:
         self._cordon = cordon
         self._gate = gate
         self._clock = clock
+        self._reports = Rates(REPORTS, REPORTS_AT_ONCE, clock)
         self.counts = CallCounts()
         self._open: dict[tuple[bytes, ClusterName, DataType], set[Subscription]] = {}
 
@@ -91,6 +97,8 @@ class EventService:
                 for each in followers:
                     each.resync(uids)
                 return b""
+            if event.data_type is CLUSTERS and event.action == REPORT:
+                self._reports.check(caller.credential.hex())
             with _held(followers if event.data_type is REQUESTS else ()):
                 answer = await self._request(caller, event)
             if answer.is_error:

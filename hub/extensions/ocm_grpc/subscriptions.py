@@ -35,8 +35,10 @@ HOLD_AFTER_CREATE = timedelta(milliseconds=250)
 """After the answer to a create, before its events. With the answer the agent stores its own copy, also in place of an event."""
 REPEAT_EVERY, REPEAT_FOR = timedelta(seconds=30), timedelta(minutes=10)
 """Certificate requests are sent again after a create, in case the agent has discarded one nevertheless."""
-FIRST_RETRY, LONGEST_RETRY = timedelta(seconds=1), timedelta(minutes=5)
+FIRST_RETRY, LONGEST_RETRY = timedelta(milliseconds=500), timedelta(minutes=5)
 """How often an accepted cluster's agent is authorized again that was refused: a later agent has taken its place."""
+LEASE_FIRST = timedelta(seconds=1)
+"""Before the event that a cluster is accepted. An agent without a Lease by then sends its first heartbeat a minute later."""
 LISTED = "spec.resync_response"
 CHANGED: Mapping[str, str] = {ChangeType.ADDED: "spec.create_request", ChangeType.MODIFIED: "spec.update_request"}
 
@@ -62,7 +64,7 @@ class Subscription:
         """Uids of objects that the agent has said it has."""
         self._forbidden: MusterError | None = None
         """Why the agent may not read the objects; None: it may."""
-        self._accepted = False
+        self._accepted = self._accepted_sent = False
         self._repeat_until = self._repeated = 0.0
         self._position: tuple[DataType, str] | None = None
 
@@ -141,6 +143,11 @@ class Subscription:
             return
         if self.data_type is not TOKENS:
             self._versions[uid] = version
+        if self.data_type is CLUSTERS and is_accepted(document) is not self._accepted_sent:
+            self._accepted_sent = not self._accepted_sent
+            if self._accepted_sent:
+                self.hold()
+                asyncio.get_running_loop().call_later(LEASE_FIRST.total_seconds(), self._release)
         self._queue(object_event(self.data_type, self._cluster, action, document), listed=listed)
 
     def _queue(self, event: bytes, *, listed: bool = False) -> None:

@@ -259,6 +259,9 @@ async def test_an_agent_beats_and_reports(hub: HubUnderTest) -> None:
     await until_permitted(report)  # the beat may have changed the cluster meanwhile
     echo = await streams[CLUSTERS].until(lambda seen: has_condition(seen, "ManagedClusterConditionAvailable"))
     assert {name: echo.document["status"][name] for name in ("version", "capacity")}.items() <= status.items()
+    with pytest.raises(aio.AioRpcError, match="TooManyRequests"):
+        for _ in range(20):
+            await agent.publish(CLUSTERS, STATUS, echo.document)
     moment = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}.000000Z"
     note: dict[str, Any] = {"apiVersion": "events.k8s.io/v1", "kind": "Event", "reason": "Available", "action": "Available"}
     note |= {"metadata": {"name": "edge1.17", "namespace": NAME}, "type": "Normal", "deprecatedSource": {}, "note": "up"}

@@ -456,6 +456,8 @@ def test_agent_changes_of_an_addons_registrations_the_driver_alone() -> None:
     token = {"user": "system:serviceaccount:edge:work-agent"}
     rows = (
         (client(), client(driver="csr"), True),
+        (client(), client(driver="csr", subject={"user": ""}), True),
+        (signer(""), {"type": "customSigner", "customSigner": {"signerName": "example.com/s"}}, True),
         (client(driver="csr"), client(driver="token", subject=token), True),
         (client(driver="token", subject=token), client(driver="csr"), True),
         (client(subject={"user": "a"}), client(driver="token", subject=token), True),
