@@ -12,12 +12,12 @@ from hub.registry.generic.declaration import declared
 from hub.registry.generic.definition import computed
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.liveness import brake
-from machinery.apiserver.resource import TableRow, age_of
+from machinery.apiserver.resource import TableRow
 from machinery.apiserver.storage import Actor, GroupResource, UpdateFunc
 from machinery.errors import MethodNotAllowedError
 from machinery.meta import conditions
 from machinery.meta.objects import Key, StoredObject
-from machinery.meta.timestamps import format_time
+from machinery.meta.timestamps import age_of, format_time
 
 
 def _brake_cell(row: TableRow) -> str:

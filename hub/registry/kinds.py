@@ -20,7 +20,7 @@ from hub.registry import (
     namespaces,
     revocations,
 )
-from hub.registry.approvalrules import resource as approvalrules
+from hub.registry.approvalrules import service as approvalrules
 from hub.registry.bootstrapcredentials import resource as bootstrapcredentials
 from hub.registry.certificateauthorities import resource as certificateauthorities
 from hub.registry.certificatesigningrequests import service as requests

@@ -11,12 +11,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from machinery.apiserver.storage import Actor, Admit, GroupResource, Storage
-from machinery.durations import human_duration
+from machinery.apiserver.storage import Actor, Admit, Counts, DeletionWarnings, FieldExtractor, GroupResource, Past, Storage
 from machinery.errors import Cause
 from machinery.meta.managedfields.structure import LEAF, FieldForm, Structure, keyed_lists, structure
-from machinery.meta.objects import Document, Key, Query, SortPosition
-from machinery.meta.timestamps import parse_time
+from machinery.meta.objects import Document, Key, SortPosition
+from machinery.meta.timestamps import age_of
 
 Schema = Mapping[str, Any]
 """A structural OpenAPI v3 schema: `type`, `properties`, `items`, `required`, `enum`, `default`, ..., without metadata."""
@@ -31,34 +30,10 @@ PrepareUpdate = Callable[[Document, Document, Actor, datetime], Document]
 """As PrepareCreate for a write of the main resource: (new, old, actor, now). The status is already the old one if it has a
 subresource."""
 
-FieldExtractor = Callable[[Document], Mapping[str, str]]
-"""Values of the selectable fields other than metadata.name and metadata.namespace, by field path."""
-
 Extras = Callable[[Sequence[Key]], Awaitable[Mapping[Key, Mapping[str, Any]]]]
 """One query per table for the data that its cells need in addition to the documents."""
 
-COUNT = "Count"
-
-
-@dataclass(frozen=True, slots=True)
-class CountedGroups:
-    """Groups of a selection: columns of values, the column COUNT, and columns of totals. None: no value."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str | int | None]]
-    revision: int
-
-
-Counts = Callable[[Mapping[str, str], Query], Awaitable[CountedGroups]]
-"""Evaluates the query parameters `groupBy`, `sum` and `sortBy` for a selection. Raises BadRequestError."""
-
-Past = Callable[[datetime | int], Awaitable[tuple[Storage, datetime]]]
-"""Returns the storage at an instant or a revision, and the instant. Raises ExpiredError if this state is no longer kept."""
-
 Written = Callable[[GroupResource, int], Awaitable[None]]
-
-DeletionWarnings = Callable[[Sequence[Key], bool], Awaitable[Sequence[str]]]
-"""Returns the warnings for the response to a deletion: (keys of the deleted objects, whether it was a dry run)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,16 +269,14 @@ class ApiGroup:
 
 
 _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
-_STABLE = 3
 
 
 def version_order(name: str) -> tuple[Any, ...]:
     """A key that sorts versions as Kubernetes does: v2, v1, v1beta2, v1beta1, v1alpha1, then other names."""
-    found = _VERSION.fullmatch(name)
-    if found is None:
+    if (found := _VERSION.fullmatch(name)) is None:
         return (1, name)
     major, stage, minor = found.groups()
-    maturity = {"alpha": 1, "beta": 2}.get(stage, _STABLE)
+    maturity = {"alpha": 1, "beta": 2}.get(stage, 3)
     return (0, -maturity, -int(major), -int(minor or 0))
 
 
@@ -320,16 +293,6 @@ CREATED_DESCRIPTION = (
     "form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: "
     "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
 )
-
-
-def age_of(moment: str | None, now: datetime) -> str:
-    """Age of an RFC 3339 instant in kubectl's format; `<unknown>` without one."""
-    if not moment:
-        return "<unknown>"
-    try:
-        return human_duration((now - parse_time(moment)).total_seconds())
-    except ValueError:
-        return "<invalid>"
 
 
 AGE = Column(

@@ -6,9 +6,10 @@ Revisions (`metadata.resourceVersion`)
 are integers that increase over all resources of one storage.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
 
 from machinery.errors import ErrorSubject, ForbiddenError, MethodNotAllowedError
@@ -113,3 +114,28 @@ class Storage(Protocol):
 
     async def wait_for(self, revision: int) -> None:
         """Wait until `revision` is visible. The caller bounds the wait."""
+
+
+COUNT = "Count"
+
+
+@dataclass(frozen=True, slots=True)
+class CountedGroups:
+    """Groups of a selection: columns of values, the column COUNT, and columns of totals. None: no value."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | int | None]]
+    revision: int
+
+
+Counts = Callable[[Mapping[str, str], Query], Awaitable[CountedGroups]]
+"""Evaluates the query parameters `groupBy`, `sum` and `sortBy` for a selection. Raises BadRequestError."""
+
+Past = Callable[[datetime | int], Awaitable[tuple[Storage, datetime]]]
+"""Returns the storage at an instant or a revision, and the instant. Raises ExpiredError if this state is no longer kept."""
+
+FieldExtractor = Callable[[Document], Mapping[str, str]]
+"""Values of the selectable fields other than metadata.name and metadata.namespace, by field path."""
+
+DeletionWarnings = Callable[[Sequence[Key], bool], Awaitable[Sequence[str]]]
+"""Returns the warnings for the response to a deletion: (keys of the deleted objects, whether it was a dry run)."""

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from functools import lru_cache
 
+from machinery.durations import human_duration
+
 SECONDS = len("2026-11-21T07:51:08")
 
 
@@ -24,3 +26,13 @@ def parse_time(text: str) -> datetime:
         msg = f"timestamp {text!r} has no time zone"
         raise ValueError(msg)
     return moment.astimezone(UTC)
+
+
+def age_of(moment: str | None, now: datetime) -> str:
+    """Age of an RFC 3339 instant in kubectl's format; `<unknown>` without one."""
+    if not moment:
+        return "<unknown>"
+    try:
+        return human_duration((now - parse_time(moment)).total_seconds())
+    except ValueError:
+        return "<invalid>"

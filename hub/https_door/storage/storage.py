@@ -25,8 +25,7 @@ from hub.registry.generic.definition import WritePath
 from hub.registry.generic.virtual import DryRun, StoreRevision, not_found
 from hub.registry.kinds import write_paths
 from machinery.apiserver.http.limits import Rates
-from machinery.apiserver.resource import COUNT, CountedGroups, Counts
-from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
+from machinery.apiserver.storage import COUNT, Actor, CountedGroups, Counts, GroupResource, Storage, UpdateFunc
 from machinery.errors import AlreadyExistsError, ErrorSubject, TooManyRequestsError
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
 from machinery.runtime.clock import Clock

@@ -1,4 +1,4 @@
-"""Use cases about ApprovalRules: the kind's only write path, and the counts of their decisions."""
+"""ApprovalRule, a kind of this project: its declaration, its only write path, and the counts of the rules' decisions."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -15,6 +15,9 @@ from hub.ports import Transaction, Written
 from hub.registry.approvalrules.approval import is_open
 from hub.registry.certificatesigningrequests import service as request_objects
 from hub.registry.generic import objects
+from hub.registry.generic.declaration import declared
+from hub.registry.generic.definition import ResourceDefinition
+from machinery.apiserver.resource import TableRow
 from machinery.meta.conditions import FALSE, TRUE, Condition
 from machinery.meta.objects import Key, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
@@ -89,3 +92,11 @@ def open_clusters(tx: Transaction, after: Key | None) -> tuple[list[str], Key | 
     """One page of the names of clusters that rules may still accept, and the start of the next page."""
     page = tx.objects.find(MANAGED_CLUSTERS, Query(fields=(NOT_ACCEPTED,), limit=PAGE, after=after))
     return [stored.key.name for stored in page.items if is_open(stored.document)], page.after
+
+
+def _mode(row: TableRow) -> str:
+    spec = doc.mapping(row.document, "spec")
+    return "Paused" if spec.get("paused") is True else "DryRun" if spec.get("dryRun") is True else "Active"
+
+
+APPROVAL_RULE = ResourceDefinition(declared(APPROVAL_RULES, {"Mode": _mode}), put=put)

@@ -10,7 +10,8 @@ from hub.registry.generic.declaration import HUB_KINDS, declared
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.managedclusteraddons import service as addons
 from machinery.apiserver.kinds.declaration import condition_cell
-from machinery.apiserver.resource import TableRow, age_of
+from machinery.apiserver.resource import TableRow
+from machinery.meta.timestamps import age_of
 
 
 def _available(part: str) -> Callable[[TableRow], str]:

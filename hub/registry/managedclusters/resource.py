@@ -21,8 +21,8 @@ from hub.registry.generic.declaration import declared
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.managedclusters import service as clusters
 from hub.registry.managedclusters.actions import cluster_move, cluster_rotation
-from machinery.apiserver.resource import STATUS, DeletionWarnings, Extras, Resource, TableRow
-from machinery.apiserver.storage import Actor
+from machinery.apiserver.resource import STATUS, Extras, Resource, TableRow
+from machinery.apiserver.storage import Actor, DeletionWarnings
 from machinery.durations import human_duration
 from machinery.errors import UnavailableError
 from machinery.identity import ClusterName

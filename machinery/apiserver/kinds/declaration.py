@@ -5,9 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from machinery.apiserver.resource import AGE, DEFAULT_VERBS, STATUS, Column, Resource, ServedVersion, TableRow, age_of
+from machinery.apiserver.resource import AGE, DEFAULT_VERBS, STATUS, Column, Resource, ServedVersion, TableRow
 from machinery.meta import bounded_yaml
 from machinery.meta.objects import Document
+from machinery.meta.timestamps import age_of
 
 Schema = dict[str, Any]
 Cell = Callable[[TableRow], Any]

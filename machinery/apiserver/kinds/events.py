@@ -5,10 +5,11 @@ from functools import partial
 from typing import Any
 
 from machinery.apiserver.kinds.declaration import builtin
-from machinery.apiserver.resource import ApiGroup, TableRow, age_of
+from machinery.apiserver.resource import ApiGroup, TableRow
 from machinery.apiserver.storages.conversion import Conversion
 from machinery.errors import Cause, invalid_value, not_supported, required, too_long
 from machinery.meta.objects import Document
+from machinery.meta.timestamps import age_of
 
 _ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 

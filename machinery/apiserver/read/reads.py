@@ -24,8 +24,8 @@ from machinery.apiserver.http.responses import (
     value_answer,
 )
 from machinery.apiserver.http.status_errors import PageExpiredError, errors_about, too_new_error
-from machinery.apiserver.resource import AGE, COUNT, Column, Resource, ServedVersion, Subresource, TableRow
-from machinery.apiserver.storage import Actor, Storage
+from machinery.apiserver.resource import AGE, Column, Resource, ServedVersion, Subresource, TableRow
+from machinery.apiserver.storage import COUNT, Actor, Storage
 from machinery.errors import BadRequestError, ExpiredError
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject
 from machinery.runtime.clock import Clock

@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from machinery.apiserver.resource import FieldExtractor
-from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
+from machinery.apiserver.storage import Actor, FieldExtractor, GroupResource, Storage, UpdateFunc
 from machinery.errors import AlreadyExistsError, ExpiredError, NotFoundError
 from machinery.meta.objects import ChangeType, Document, Key, Page, Query, StoredObject, WatchEvent
 from machinery.meta.timestamps import format_time

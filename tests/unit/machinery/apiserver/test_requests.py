@@ -20,10 +20,11 @@ from machinery.apiserver.http.responses import JSON, YAML, ResponseShape, etag_m
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
 from machinery.apiserver.openapi.discovery import Discovery, aggregated_version
 from machinery.apiserver.read.past import parse_at
-from machinery.apiserver.resource import ApiGroup, Resource, ServedVersion, age_of, version_order
+from machinery.apiserver.resource import ApiGroup, Resource, ServedVersion, version_order
 from machinery.durations import human_duration
 from machinery.errors import BadRequestError, InvalidError, NotAcceptableError
 from machinery.meta.objects import Key
+from machinery.meta.timestamps import age_of
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.health import ALL, Endpoint, HealthCheck
 from tests.checks import CASE_FILES, check_refusals
