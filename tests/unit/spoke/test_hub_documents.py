@@ -235,6 +235,7 @@ async def beat_once() -> tuple[SessionLoss, str]:
     with pytest.raises(HubLostError) as lost:
         await session.beat(available=True)
     await session.stop()
+    assert session._outbox.get_nowait() is None, "gRPC waits for no further message"
     return lost.value.loss, lost.value.message
 
 
