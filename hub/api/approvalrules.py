@@ -1,4 +1,4 @@
-"""ApprovalRules: automatic decisions of operators, as pure functions.
+"""ApprovalRules: decisions that operators automate, as pure functions.
 
 A rule matches if all its fields match: requester, cluster name, labels, condition. Names are compared exactly; unknown values
 never match. A rule without `requesters` approves for any holder of a bootstrap credential, and accepts a cluster from any

@@ -58,7 +58,7 @@ class ObjectReference(msgspec.Struct, frozen=True, omit_defaults=True, rename="c
 
 
 class ResponseStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """HTTP code (at the gRPC door the corresponding code), and the reason of a refusal."""
+    """HTTP code (of a gRPC call the corresponding HTTP code), and the reason of a refusal."""
 
     code: int
     reason: str = ""
@@ -99,7 +99,7 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True,
 
 @dataclass(frozen=True, slots=True)
 class AuditFields:
-    """Searchable fields. `user` is the authenticated one, even with impersonation; `resource` has no group or subresource."""
+    """Searchable fields. `user` is the authenticated user, even with impersonation; `resource` has no group or subresource."""
 
     user: str = ""
     verb: str = ""

@@ -11,7 +11,7 @@ OPERATOR   no agent's, add-on's or credential's              none
 LOGIN      the same                                          none
 SERVING    has no holder: not signed this way
 
-All begin between five minutes and two days before now (peers' clocks differ), and end after now.
+All certificates begin between five minutes and two days before now (peers' clocks differ), and end after now.
 """
 
 from collections.abc import Sequence
@@ -93,7 +93,7 @@ class IssuedCertificate:
     chain: bytes
     signed_by: str = ""
     not_after: datetime | None = None
-    """Its end if that differs from the profile: no certificate outlives its CA."""
+    """The certificate's end, if it differs from the profile, because no certificate outlives its CA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +149,9 @@ class Lifetimes:
 
 
 def own_agent(records: Sequence[CertificateRecord]) -> AgentId | None:
-    """The agent that registered last, among those with an unrevoked certificate. A renewal does not count as registration.
+    """The agent that registered last, among those with an unrevoked certificate. A renewal is no registration.
 
-    A readopted agent has only a recovery certificate, which counts.
+    A readopted agent has only a recovery certificate; this one counts too.
     """
     came: dict[AgentId, tuple[datetime, SerialNumber]] = {}
     standing: set[AgentId] = set()

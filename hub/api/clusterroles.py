@@ -55,7 +55,7 @@ class ApiGroups:
 
 
 def completed(default: Document, groups: ApiGroups) -> dict[str, Any]:
-    """A default as it is stored: marked as Kubernetes marks its own, with the groups' suffix."""
+    """A default role as it is stored: with the marks of Kubernetes' own default roles, and with the groups' suffix."""
     kept = doc.with_metadata(default, labels={**BOOTSTRAPPING, **doc.labels(default)}, annotations={AUTOUPDATE: "true"})
     if default["kind"] == "ClusterRole":
         kept["rules"] = [dict(rule) for rule in default.get("rules", ())]

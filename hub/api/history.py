@@ -26,18 +26,18 @@ def has_history(kind: Kind) -> bool:
 @dataclass(frozen=True, slots=True)
 class RetentionPeriods:
     window: timedelta
-    """A watch can resume from changes up to this age."""
+    """A watch can resume from a change that is not older than this."""
     history: timedelta
-    """Past states of objects can be read up to this age, unless the change log exceeds `history_bytes`."""
+    """Past states of objects are readable for this time, unless the change log exceeds `history_bytes`."""
     history_bytes: int
     events: timedelta
     """An Event is removed this long after its last update."""
     records: timedelta
-    """Of audit records, unless they exceed `records_bytes`."""
+    """Retention of audit records, unless they exceed `records_bytes`."""
     transitions: timedelta
-    """Of changes of availability."""
+    """Retention of changes of availability."""
     reserve: int
-    """Bytes of disk space that stay free; history is removed for them."""
+    """Bytes of disk space that stay free; history is removed to keep them free."""
     records_bytes: int = 2**30
 
 

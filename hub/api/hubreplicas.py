@@ -31,7 +31,7 @@ class Load:
     memory: int
     """Resident memory in bytes."""
     ahead: timedelta
-    """How far its clock is ahead of the database's clock."""
+    """How far the replica's clock is ahead of the database's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class AgentSession:
     at: datetime
 
     def is_newer_than(self, session: str, at: datetime) -> bool:
-        """Whether it replaces that session. All replicas choose the same of two sessions with equal times."""
+        """Whether it replaces `session`, begun `at`. With equal times all replicas choose the same one."""
         return self.session != session and (self.at, self.session) > (at, session)
 
 
@@ -170,7 +170,7 @@ class UnreportedTerms:
         return UnreportedTerms(terms[-MOST_TERMS:], self.left_out + max(0, len(terms) - MOST_TERMS))
 
     def news(self, term: int, ours: EventRecord) -> Iterator[EventRecord]:
-        """Events that the leader of `term` must write. `ours`: the Event of its own term, with the cause of its election."""
+        """Events that the leader of `term` must write. `ours`: the Event of this term, with the cause of the election."""
         if self.left_out:
             yield replace(ours, message=f"{self.left_out} changes of leader before term {self.terms[0].term} are not listed")
         for each in self.terms:

@@ -7,7 +7,7 @@ Coverage: the time in which replicas could store all beats. Only covered time co
 marks into the database while it can store beats. A mark is fresh for a limited time. Time is covered while the fresh marks of
 all replicas together leave no gap, regardless of which replicas lead, start or stop.
 
-The brake: when many clusters become silent at once, the hub has more likely lost them than they have failed.
+The brake: when many clusters become silent at the same time, a fault of the hub is more likely than a failure of them all.
 
 The brake postpones the consequences of Unknown (taints, alarms, stale marks, removal), never Unknown itself. It ends when so
 many clusters are back that less than half of its thresholds is reached, or when an operator releases it. After a release only
@@ -91,14 +91,14 @@ JUMP = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A mark, in database time: the replica could store beats at `at`, and some replica always could since `since`."""
+    """A mark, in database time: this replica could store beats at `at`; at every instant since `since` some replica could."""
 
     replica: str
     since: datetime
     at: datetime
 
     def is_fresh(self, now: datetime) -> bool:
-        """Whether it is recent and not in the future."""
+        """Whether the mark is recent and not in the future."""
         return -JUMP <= now - self.at <= FRESH
 
     def is_ahead(self, now: datetime) -> bool:
@@ -107,7 +107,7 @@ class Checkpoint:
 
 
 def covered_since(marks: Iterable[Checkpoint], now: datetime) -> datetime | None:
-    """Start of the current coverage; None: no fresh mark exists, so there is none."""
+    """Start of the current coverage; None: no fresh mark exists, so there is no coverage."""
     return min((mark.since for mark in marks if mark.is_fresh(now)), default=None)
 
 

@@ -46,7 +46,7 @@ class ClaimRules:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedUser:
-    """A user as an authenticator names it. `account`: uid of the ServiceAccount of this hub; None: another user."""
+    """A user as returned by an authenticator. `account`: uid of the ServiceAccount of this hub; None: another user."""
 
     user: str
     groups: tuple[str, ...] = ()

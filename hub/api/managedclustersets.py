@@ -20,7 +20,7 @@ from machinery.product import GROUP_SUFFIX
 API_VERSION = f"cluster.{GROUP_SUFFIX}/v1beta2"
 KIND = "ManagedClusterSet"
 LABEL = "cluster.open-cluster-management.io/clusterset"
-"""On a ManagedCluster: its exclusive set."""
+"""Label of a ManagedCluster: its exclusive set."""
 AUTOUPDATE = "cluster.open-cluster-management.io/autoupdate"
 """Annotation of `default` and `global`: "false" disables the restoration."""
 CRITICAL = f"alert.{GROUP_SUFFIX}/critical"
@@ -50,16 +50,16 @@ class ClusterSet:
         return self.selector == _exclusive(self.name)
 
     def has(self, labels: Mapping[str, str]) -> bool:
-        """Whether it contains a cluster with these labels."""
+        """Whether the set contains a cluster with these labels."""
         return self.selector is not None and self.selector.matches(labels)
 
     def query(self) -> Query | None:
-        """The query for its clusters; None if there are none."""
+        """The query for the set's clusters; None: the set has no clusters."""
         return None if self.selector is None else Query(labels=self.selector.requirements)
 
 
 def cluster_set(document: Document) -> ClusterSet | None:
-    """The parsed set; None if it is being deleted."""
+    """The parsed set; None: the set is being deleted."""
     if doc.is_deleting(document):
         return None
     names = (entry.get("name") for entry in doc.sequence(document, "spec", "managedNamespaces") if isinstance(entry, Mapping))

@@ -52,7 +52,7 @@ def labelled(document: Document) -> dict[str, Any]:
 
 
 def is_held(document: Document) -> bool:
-    """Whether finalizers keep a deleted namespace: the one for its content, or others."""
+    """Whether finalizers keep a deleted namespace: the finalizer for its content, or others."""
     return bool(doc.sequence(document, "spec", "finalizers")) or bool(doc.finalizers(document))
 
 

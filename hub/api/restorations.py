@@ -15,7 +15,7 @@ from machinery.meta.timestamps import format_micro_time, parse_time
 
 FACT = "restorations"
 KEPT = 10
-"""Number of restores that the hub remembers, the newest; certificates from before the others have expired."""
+"""Number of newest restores that the hub remembers; certificates from before older restores have expired."""
 SLACK = timedelta(minutes=5)
 """Tolerance for differences between the clocks of databases and replicas."""
 
@@ -24,11 +24,11 @@ class Readopts(StrEnum):
     """How the hub handles agents whose certificates were signed after the backup."""
 
     AUTOMATIC = "automatic"
-    """They return with their recovery certificate, like agents with an expired certificate."""
+    """These agents return with their recovery certificate, like agents with an expired certificate."""
     APPROVAL = "approval"
-    """An operator must approve each."""
+    """An operator must approve each of these agents."""
     NEVER = "never"
-    """They register again with a bootstrap credential."""
+    """These agents register again with a bootstrap credential."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,7 @@ def revoked_at(document: Document) -> datetime | None:
 
 
 def last_of_cluster(documents: Iterable[Document]) -> datetime | None:
-    """Time of the last revocation of the whole cluster, from Revocations that name it."""
+    """Time of the last revocation of the whole cluster, from the Revocations of this cluster."""
     whole = (document for document in documents if not doc.mapping(document, "spec").get("agent"))
     return max((moment for each in whole if (moment := revoked_at(each)) is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""The gRPC door of agents, with the path of heartbeats to the database."""
+"""The gRPC server of agents, with the path of heartbeats to the database."""
 
 from dataclasses import dataclass
 

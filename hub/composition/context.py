@@ -1,4 +1,4 @@
-"""The common input of all sections: settings, clock, process, and registries for parts."""
+"""The common input of all sections: settings, clock, process and registries for parts."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

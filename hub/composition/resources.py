@@ -59,7 +59,7 @@ class Resources:
 async def open_resources(context: BuildContext) -> Resources:
     """Open everything; the stack closes it. Raises StartError, MusterError.
 
-    It waits for a database server that is unavailable, slow or failing over. Each step can be repeated, as after a crash.
+    Waits while the database server is unavailable, slow or failing over. Each step can be repeated, for example after a crash.
     """
     settings, clock, stack = context.settings, context.clock, context.stack
     # lock of the data directory

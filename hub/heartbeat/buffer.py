@@ -47,10 +47,10 @@ class BeatSink(Protocol):
     epoch: int = 0
 
     def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
-        """The beat is stored, and has ended a silence if it was held for that. Never raises; the session may have ended."""
+        """Called when the beat is stored, and has ended a silence if it had to. Never raises; the session may have ended."""
 
     def refuse(self, error: StaleEpochError) -> None:
-        """The beat will never be stored. Never raises; the session may have ended."""
+        """Called when the beat will never be stored. Never raises; the session may have ended."""
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ class BeatBuffer:
         ends_silence: bool = False,
         entry: AuditEntry | None = None,
     ) -> PendingBeat:
-        """Takes a beat received now. A beat with an outdated epoch is refused and does not replace its successor's."""
+        """Takes a beat received now. A beat with an outdated epoch is refused and replaces no newer beat."""
         entries = () if entry is None else (entry,)
         beat = PendingBeat(cluster, self._clock.monotonic(), available, sink, sequence, ends_silence, entries)
         known = self._held.get(cluster)

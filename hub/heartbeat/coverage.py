@@ -1,4 +1,4 @@
-"""Writes this replica's mark, which proves that beats can be stored and silence is therefore the agents' own.
+"""Writes this replica's mark. A fresh mark proves that beats can be stored, so that silence is caused by agents.
 
 A mark is written while this process runs and the beats it holds can be stored. Time without a fresh mark of any replica (none
 was running, all were suspended, the database was unavailable) does not count towards a grace, nor does a jump of the database's
@@ -84,7 +84,7 @@ class HeartbeatCoverage:
 
 @dataclass(frozen=True, slots=True)
 class _ClockOffset:
-    """Bounds of the database time at which our monotonic clock was 0, as a transaction may wait for its turn."""
+    """Bounds of the database time at which our monotonic clock was 0: bounds, because a transaction may wait for its turn."""
 
     earliest: datetime
     latest: datetime

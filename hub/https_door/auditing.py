@@ -1,9 +1,9 @@
 """Audit of the HTTPS door: a filter that records each request that the policy selects.
 
 The record of a request that changes something is written in the transaction of the change. Other records are built when the
-outcome is known, and queued without waiting. The filter is outside of deadline, authentication and limits, so that their
-refusals are recorded too. If a record cannot be built, this is logged without an effect on the request, and a shorter record is
-written.
+outcome is known, and queued without waiting. The filter is outside of the filters for deadline, authentication and limits, so
+that their refusals are recorded too. If a record cannot be built, the hub logs the error and writes a shorter record; the
+request goes on.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The API groups and resources that the door serves; groups are in the order of their first resource here."""
+"""The API groups and resources that the HTTPS door serves; groups are in the order of their first resource in this file."""
 
 from dataclasses import replace
 from datetime import timedelta

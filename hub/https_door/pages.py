@@ -3,9 +3,9 @@
 `/crl` is the index of the revocation lists, `/crl/<id>.crl` one list in DER, `/crl/<id>.pem` in PEM. The lists are public: they
 need no authentication and are not audited. The database is read at most once a second.
 
-`/debug/flags/v` is the path at which Kubernetes servers change their log level: here for all replicas, and for a limited time.
-GET returns the level. PUT with a level or `{"level": "debug", "for": "15m"}` as body sets a level. DELETE ends this. RBAC on
-the path authorizes these requests.
+`/debug/flags/v` is the path at which Kubernetes servers change their log level. In this hub a change applies to all replicas,
+for a limited time. GET returns the level. PUT with a level or `{"level": "debug", "for": "15m"}` as body sets a level. DELETE
+ends the order. RBAC on the path authorizes these requests.
 """
 
 import asyncio

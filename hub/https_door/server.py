@@ -67,7 +67,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HttpsServer:
-    """The parts of the door. `run` must run while it serves."""
+    """The parts of the HTTPS door. `run` must run while the door serves."""
 
     server: ApiServer
     feed: ChangeFeed
@@ -102,7 +102,7 @@ class HttpsDoorConfig:
 
 @dataclass(slots=True)
 class DoorChanges:
-    """What extensions change in the door. `authorizers`: each returns an authorizer that asks the given one about all else."""
+    """Changes by extensions. `authorizers`: each returns an authorizer that asks the given one about all other users."""
 
     authorizers: list[Callable[[Reviewer], Reviewer]] = field(default_factory=list)
     resources: dict[GroupResource, ChangeResource] = field(default_factory=dict)
@@ -172,7 +172,7 @@ def build_door(
     )
 
     async def namespace_exists(name: str) -> bool:
-        """Runs before a write, whose transaction then checks whether the namespace is terminating."""
+        """Runs before a write. The write's transaction then checks whether the namespace is terminating."""
         return await store.read(namespaces.get, name) is not None
 
     # only the hub's records make an actor an agent, add-on or bootstrap credential
@@ -212,7 +212,7 @@ def version_document() -> dict[str, str]:
 
 @dataclass(eq=False)
 class HttpsDoor(Door):
-    """The HTTPS door. While it refuses requests, clients get a retry delay; it serves health and metrics until it closes.
+    """The HTTPS door. While the door refuses requests, clients get a retry delay. It serves health and metrics until it closes.
 
     A subclass is another listener of the same server. `setting`: of its address.
     """

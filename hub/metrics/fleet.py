@@ -99,7 +99,7 @@ class FleetSnapshots:
         self.seen: Snapshot = {}
 
     async def refresh(self) -> None:
-        """Reads a snapshot, unless the last read was less than `EVERY` ago. Concurrent callers share it."""
+        """Reads a snapshot, unless the last read was less than `EVERY` ago. Concurrent callers share one read."""
         async with self._reading:
             now = self._clock.monotonic()
             if self._read_at is not None and now - self._read_at < EVERY.total_seconds():

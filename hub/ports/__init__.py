@@ -1,4 +1,4 @@
-"""Protocols of what use cases and servers need from outside: the database here, CAs and keys in `identities`.
+"""Protocols of what use cases and servers need from outside: the database in this file, CAs and keys in `identities`.
 
 Adapters implement them; `hub.composition` connects the two. The store is split by subject, so that a use case names what it
 uses. All methods of a `Transaction` are synchronous and run on a thread of the pool; `Store` is the asynchronous interface
@@ -42,7 +42,7 @@ class Objects(Protocol):
         """The object, including this transaction's own writes."""
 
     def read_ahead(self, kind: Kind, keys: Collection[Key]) -> None:
-        """Load these objects with one query, so that `get` needs no query for each."""
+        """Load these objects with one query, so that `get` does not query each object."""
 
     def find(self, kind: Kind, query: Query) -> Page: ...
 
@@ -62,10 +62,10 @@ class Objects(Protocol):
         """Number of matching objects, including this transaction's own writes. The query's limit and revision are ignored."""
 
     def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
-        """Number of objects per value of a selectable field; "" counts the objects without it."""
+        """Number of objects per value of a selectable field; "" counts the objects without this field."""
 
     def values(self, kind: Kind, field: str) -> Mapping[Key, str]:
-        """Value of a selectable field by object, without the objects that lack it."""
+        """Value of a selectable field by object, without the objects that lack the field."""
 
     def groups(self, query: Query, grouping: GroupQuery) -> Sequence[Group]:
         """The query's clusters per combination of values, in the order of the grouping. Without values it is one group.
@@ -96,7 +96,7 @@ class ChangeLog(Protocol):
         """Changes above `revision`, in order, of one namespace or name. Raises ExpiredError if they are compacted."""
 
     def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
-        """Changes of one object from that instant on, in order, preceded by the last change before it if that is kept."""
+        """Changes of one object from this instant on, in order, after the last change before it, if that is kept."""
 
     def newest(self) -> int: ...
 
@@ -104,10 +104,10 @@ class ChangeLog(Protocol):
         """Kept changes of one object below a revision (None: all), newest first."""
 
     def one_at(self, kind: Kind, key: Key, at: int) -> StoredObject | None:
-        """The object as of revision `at`. Raises ExpiredError if that revision is no longer kept."""
+        """The object in its state at revision `at`. Raises ExpiredError if this revision is no longer kept."""
 
     def position(self, moment: datetime) -> int:
-        """The newest revision at that instant. Raises ExpiredError if that time is no longer kept."""
+        """The newest revision at this instant. Raises ExpiredError if the log no longer reaches back to this time."""
 
     def instant(self, revision: int) -> datetime | None:
         """Time of the newest change up to that revision; None without one. Raises ExpiredError like `position`."""
@@ -145,7 +145,7 @@ class Facts(Protocol):
     def set(self, name: str, value: str) -> None: ...
 
     def settle(self, name: str, value: str) -> str:
-        """Return the fact, after setting it to `value` if it does not exist. Safe against concurrent calls."""
+        """Return the fact. A fact that does not exist is first set to `value`. Safe against concurrent calls."""
 
 
 class AuditLog(Protocol):

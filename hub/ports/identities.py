@@ -108,7 +108,7 @@ class Credentials(Protocol):
         """Credentials that admit this name and are neither revoked nor expired, oldest first."""
 
     def forget_ended(self, before: datetime) -> int:
-        """Delete credentials that expired or were revoked before, with their uses; return their number."""
+        """Delete credentials that expired or were revoked before this time, with their uses; return their number."""
 
 
 class Bindings(Protocol):
@@ -239,7 +239,7 @@ class KeyPlace(Protocol):
 
     @property
     def refusal(self) -> str | None:
-        """The reason why this storage accepts no key and what an operator must do; None if it accepts keys."""
+        """The reason why this storage accepts no key, and what an operator must do; None: the storage accepts keys."""
         return None
 
 

@@ -19,8 +19,8 @@ class Heartbeats(Protocol):
     def store(self, beats: Iterable[Beat]) -> Mapping[ClusterName, int]:
         """Store all beats in one statement; return the clusters with an outdated epoch, with the known epoch.
 
-        The stored time is database time minus the beat's age; a stored beat never moves backwards. A beat clears the other
-        owner that its agent reported. Beats of an outdated epoch are not stored.
+        The stored time is database time minus the beat's age; this time never moves backwards. A beat clears the other owner
+        that its agent reported. Beats of an outdated epoch are not stored.
         """
 
     def of(self, cluster: ClusterName) -> LastBeat | None: ...
@@ -66,7 +66,7 @@ class Transitions(Protocol):
         """
 
     def falls(self, since: datetime, among: Collection[ClusterName] | None = None) -> Mapping[ClusterName, Sequence[datetime]]:
-        """Per cluster, the instants after `since` at which it ceased to be Available, oldest first.
+        """Per cluster, the instants after `since` at which the cluster ceased to be Available, oldest first.
 
         Clusters without such an instant are left out. `among`: only these clusters; None: all.
         """
@@ -90,7 +90,7 @@ class Marks(Protocol):
         """Invalidate all marks and move beats out of the future, after a jump of the database's clock."""
 
     def forget(self, before: datetime) -> None:
-        """Delete older marks, whose replicas no longer exist."""
+        """Delete older marks; their replicas no longer exist."""
 
 
 class Replicas(Protocol):
@@ -157,10 +157,10 @@ class Leaders(Protocol):
         """Raises ConflictError unless the lock equals `held`. Does not wait for transactions that have called `require`."""
 
     def release(self, held: LockRecord) -> bool:
-        """Release the lock; return whether it was as in `held`. The term stays, and the next one is higher."""
+        """Release the lock if it equals `held`; return whether it did. The term stays, and the next term is higher."""
 
     def require(self, term: int) -> None:
-        """Raise NotLeaderError unless `term` is the newest. It then stays the newest until this transaction ends."""
+        """Raise NotLeaderError unless `term` is the newest. No newer term can begin until this transaction ends."""
 
 
 class LeaderLockConnection(Protocol):

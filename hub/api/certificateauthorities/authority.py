@@ -60,7 +60,7 @@ class AuthorityRecord:
 
     id: AuthorityId
     certificate: bytes
-    """PEM, self-signed."""
+    """The CA's self-signed certificate in PEM."""
     phase: Phase
     created_at: datetime
     since: datetime
@@ -68,9 +68,9 @@ class AuthorityRecord:
     cross_signed: bytes | None = None
     """Certificate (PEM) for the same subject and key, signed by the previous CA, for agents that trust only that CA."""
     ends_at: datetime | None = None
-    """Retiring CA: when it is retired at the latest. Compromised CA: end of the wait for agents; None: no wait."""
+    """Retiring CA: latest time at which it becomes retired. Compromised CA: end of the wait for agents; None: no wait."""
     within: timedelta | None = None
-    """Compromised CA: how long each of two phases waits for agents: trusting the next CA, and renewing."""
+    """Compromised CA: how long agents have in each of two phases: to trust the next CA, and to renew."""
     order: AuthorityOrder | None = None
     ordered_by: str | None = None
     compromised: bool = False
@@ -82,7 +82,7 @@ class AuthorityRecord:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether an attacker may know the CA's key."""
+        """Whether an operator has declared the CA compromised."""
         return self.compromised or self.order is AuthorityOrder.COMPROMISED
 
     def moved(self, phase: Phase, now: datetime, ends_at: datetime | None = None) -> "AuthorityRecord":

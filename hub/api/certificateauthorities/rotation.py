@@ -7,10 +7,10 @@
       and operators hold none of it
     retiring: its time has ended                                retired
 
-Absent agents delay a step for the configured patience, counted from the start of the phase; later they return by `Recover`. The
-order to proceed skips agents, but never a replica that lacks the key. A compromised CA waits only for connected agents that can
-still renew, in two phases of length `within`: to trust the next CA, and to renew. The second phase has its own time, so that an
-unresponsive agent of the first does not shorten it.
+A step waits for absent agents for a configured time (the patience), counted from the start of the phase; later these agents
+return by `Recover`. The order to proceed skips agents, but never a replica that lacks the key. A compromised CA waits only for
+connected agents that can still renew, in two phases of length `within`: to trust the next CA, and to renew. The second phase
+has its own time, so that an unresponsive agent of the first does not shorten it.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,7 +23,7 @@ from hub.api.certificates import Purpose
 from machinery.identity import AgentId, ClusterName
 
 WITH_PEOPLE = (Purpose.OPERATOR, Purpose.BOOTSTRAP, Purpose.LOGIN)
-"""Purposes of certificates that nothing renews automatically; a step waits for them as long as for absent agents."""
+"""Purposes of certificates that people must renew; a step waits for these certificates as long as for absent agents."""
 
 
 class Act(StrEnum):
@@ -49,17 +49,17 @@ class RotationAgent:
     agent: AgentId
     signer: AuthorityId | None
     connected: bool = False
-    """It has a session, so it can receive and answer requests."""
+    """The agent has a session, so that it can receive and answer requests."""
     away: bool = False
-    """Its cluster's availability is Unknown."""
+    """The availability of the agent's cluster is Unknown."""
     silent: bool = False
-    """It has a session, and sent no beat for longer than its lease duration."""
+    """The agent has a session, but has sent no beat for longer than its lease duration."""
     trusted: frozenset[str] | None = None
-    """Fingerprints of the CAs that it reports as trusted; None: it does not report them."""
+    """Fingerprints of the CAs that the agent reports as trusted; None: the agent does not report its CAs."""
 
     @property
     def can_move(self) -> bool:
-        """Whether it is connected and renews its certificate on request."""
+        """Whether the agent is connected and renews its certificate on request."""
         return self.connected and self.trusted is not None
 
 
@@ -77,13 +77,13 @@ class RotationSnapshot:
     living: frozenset[str] = frozenset()
     """Serving replicas; all replicas while the hub cannot know which ones serve."""
     left_behind: Mapping[AuthorityId, tuple[ClusterName, ...]] = field(default_factory=dict)
-    """Per compromised CA: clusters whose agent had only certificates of it and has no other one yet."""
+    """Per compromised CA: clusters whose agent had only certificates of this CA and has no other certificate yet."""
 
     def of(self, phase: Phase) -> tuple[AuthorityRecord, ...]:
         return tuple(each for each in self.authorities if each.phase is phase)
 
     def lagging(self, authority: AuthorityRecord) -> tuple[str, ...]:
-        """Replicas that do not apply its phase yet, or lack its key although it signs or will sign."""
+        """Replicas that do not apply the CA's phase yet, or lack its key although the CA signs or will sign."""
         needs_key = authority.phase in (Phase.DISTRIBUTING, Phase.ISSUING)
         current = {
             each.replica
@@ -102,15 +102,15 @@ class RotationSnapshot:
         return tuple(each for each in self.members if each.signer == authority.id)
 
     def held_by_users(self, authority: AuthorityRecord) -> int:
-        """Number of its unexpired certificates that no agent renews."""
+        """Number of unexpired certificates of this CA that no agent renews."""
         return sum(self.signed.get(authority.id, {}).get(purpose, 0) for purpose in WITH_PEOPLE)
 
     def renewable(self, authority: AuthorityRecord) -> tuple[RotationAgent, ...]:
-        """Agents that hold a certificate of it and can renew on request."""
+        """Agents that have a certificate of this CA and can renew it on request."""
         return tuple(each for each in self.holding(authority) if each.can_move)
 
     def silent(self, authority: AuthorityRecord) -> tuple[RotationAgent, ...]:
-        """Those of `renewable` that currently send no beats."""
+        """Agents of `renewable` that currently send no beats."""
         return tuple(each for each in self.renewable(authority) if each.silent)
 
     def stranded_agents(self, authority: AuthorityRecord) -> tuple[RotationAgent, ...]:
@@ -141,7 +141,7 @@ def goes_by_time(seen: RotationSnapshot, step: RotationStep) -> bool:
 
 
 def _due(seen: RotationSnapshot, one: AuthorityRecord, old: AuthorityRecord | None, patience: timedelta) -> Act | None:
-    """The act that is due for this CA. `old`: the issuing one."""
+    """The act that is due for this CA. `old`: the issuing CA."""
     is_late = one.ends_at is None or seen.now >= one.ends_at
     is_ordered, is_over = one.order is AuthorityOrder.PROCEED, seen.now - one.since > patience
     match one.phase:
@@ -180,7 +180,7 @@ def _is_enough(missing: Collection[RotationAgent], patient: bool) -> bool:  # no
 
 
 def waits_for(seen: RotationSnapshot, one: AuthorityRecord, patience: timedelta) -> tuple[str, ...]:
-    """Descriptions of what the next step of this CA waits for; empty if it is due or there is none."""
+    """Descriptions of what the next step of this CA waits for; empty if the step is due or the CA has no next step."""
     is_patient = seen.now - one.since <= patience
     reasons = [f"replica {name} does not apply the phase yet, or lacks the key" for name in seen.lagging(one)]
     match one.phase:

@@ -118,7 +118,7 @@ def is_for_a_client(request: Document) -> bool:
 
 
 def phase(request: Document) -> RequestPhase:
-    """The first that applies: issued, denied, failed, approved, pending."""
+    """Return the first phase that applies: issued, denied, failed, approved, pending."""
     if doc.mapping(request, "status").get("certificate"):
         return RequestPhase.ISSUED
     present = {entry.get("type") for entry in doc.conditions(request) if entry.get("status", "True") == "True"}
@@ -157,7 +157,7 @@ def fingerprint(request: Document) -> str:
 
 
 def labelled(request: Document, cluster: ClusterName) -> dict[str, Any]:
-    """The request with the label of its cluster. Raises InvalidError if its label names another one."""
+    """The request with the label of its cluster. Raises InvalidError if its label names another cluster."""
     named = doc.labels(request).get(CLUSTER_LABEL)
     if named not in (None, cluster):
         raise InvalidError(f'the label {CLUSTER_LABEL} names "{named[:80]}", but the request is for cluster "{cluster}"')
@@ -244,12 +244,12 @@ def selectable(request: Document) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RequestRetention:
-    """Retention of requests. Issued ones are removed at the latest with their certificate's end."""
+    """Retention of requests. An issued request is removed no later than at the end of its certificate."""
 
     finished: timedelta = timedelta(hours=1)
-    """After it was issued or denied, or has failed."""
+    """Time from the issuance, denial or failure of a request to its removal."""
     pending: timedelta = timedelta(hours=24)
-    """Without a decision, or approved without a signature."""
+    """Time until a request without a decision, or an approved request without a signature, is removed."""
 
 
 def removed_at(request: Document, ends: RequestRetention, not_after: datetime | None) -> datetime:

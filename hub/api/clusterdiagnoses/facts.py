@@ -74,7 +74,7 @@ class ClusterFacts:
     addons: Sequence[Document] = ()
     brake: Brake = field(default_factory=Brake)
     falls: int = 0
-    """How often it stopped being Available within the last hour."""
+    """How often the cluster stopped being Available within the last hour."""
 
     @property
     def document(self) -> Document:

@@ -17,11 +17,11 @@ from machinery.meta.timestamps import format_time, parse_time
 
 OK, WAITING, WARNING, BROKEN = FindingState.OK, FindingState.WAITING, FindingState.WARNING, FindingState.BROKEN
 SIGNED_WITHIN = timedelta(seconds=30)
-"""An approved request that is older and not signed is a fault; normally it is signed at once."""
+"""An approved request that is older and not signed is a fault; normally the leader signs a request immediately."""
 ENDS_SOON = 0.1
-"""Share of a certificate's validity that is left, for a warning; agents renew long before."""
+"""Remaining share of a certificate's validity below which a warning is due; agents renew much earlier."""
 FLAPS = 3
-"""Losses of availability within an hour, for a warning; the hub's default for flapping."""
+"""Losses of availability within an hour from which on a warning is due; the hub's default for flapping."""
 LATE = 1.5
 """Lease durations without a beat that cause a warning; an agent sends one beat in each."""
 NAMED = 5
@@ -64,7 +64,7 @@ def known(facts: ClusterFacts) -> StepResult:
 
 
 def duplicates(facts: ClusterFacts) -> StepResult | None:
-    """Several agents or clusters with this name. A refused second cluster does not affect the first one."""
+    """Several agents or clusters with this name. A refused second cluster does not affect the first cluster."""
     found = conditions.find(doc.conditions(facts.document), cluster_rules.DUPLICATED)
     if found is None or found.status != conditions.TRUE:
         return None
@@ -143,7 +143,7 @@ def certificate(facts: ClusterFacts) -> StepResult | None:
 
 
 def owner(facts: ClusterFacts) -> StepResult | None:
-    """The hub that owns the agent, as it reports."""
+    """The hub that owns the agent, as the agent reports."""
     if facts.beat is None or facts.beat.owner is None:
         return None
     if not (named := facts.beat.owner):

@@ -60,7 +60,7 @@ def foreign_names(
 ) -> list[str]:
     """Names of a subject that are neither the add-on's own nor listed in its ClusterManagementAddOn.
 
-    Its own names are those of OCM's default subject, and `system:authenticated`.
+    An add-on's own names are the names in OCM's default subject, and `system:authenticated`.
     """
     listed = {each.strip() for each in doc.annotations(definition or {}).get(SUBJECTS, "").split(",")}
     group = addon_group(cluster, addon)
@@ -164,7 +164,7 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 def wants_token(addon: Document) -> bool:
-    """Whether one of its registrations has the driver `token`, and it is not being deleted."""
+    """Whether one of the add-on's registrations has the driver `token`, and the add-on is not being deleted."""
     by_token = any(doc.mapping(entry, KUBE_CLIENT).get("driver") == TOKEN for entry in _registrations(addon))
     return by_token and not doc.is_deleting(addon)
 

@@ -30,7 +30,7 @@ class _Note:
 
 
 def silence_of(addon: Document) -> str | None:
-    """Reason of the silence that this add-on shows; "": its agent has reported since; None: it shows no silence."""
+    """Reason of the silence that this add-on shows; "": its agent has reported since the silence; None: it shows no silence."""
     note = _note(addon)
     if note is None:
         return None
@@ -81,7 +81,7 @@ def _is_of(found: Condition | None, note: _Note) -> bool:
 
 
 def _note(addon: Document) -> _Note | None:
-    """None without the annotation. An unreadable annotation counts as one without a previous condition."""
+    """None without the annotation. An unreadable annotation counts as an annotation without a previous condition."""
     text = doc.annotations(addon).get(NOTE)
     if text is None:
         return None

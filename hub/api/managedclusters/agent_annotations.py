@@ -98,7 +98,7 @@ def with_agent_version(cluster: Document, version: str) -> dict[str, Any]:
 
 
 def move_to(cluster: Document) -> str:
-    """Id of the hub to which the agent shall move; "" without an order."""
+    """Id of the hub to which the agent shall move; "": there is no order."""
     return doc.annotations(cluster).get(MOVE_TO, "")
 
 

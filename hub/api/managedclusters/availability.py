@@ -41,11 +41,11 @@ PARTED = frozenset((MOVED.reason, STANDBY.reason))
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """An agent's report that another hub owns it."""
+    """An agent's report that another hub owns the agent."""
 
     cluster: ClusterName
     owner: HubId
-    """The hub that owns the agent; "" if none does yet."""
+    """The hub that owns the agent; "": no hub owns it yet."""
     epoch: int = 0
     agent: AgentId | None = None
     """The reporting agent; None if the report does not name it."""
@@ -79,7 +79,7 @@ class Transition:
 
     cluster: ClusterName
     uid: str
-    """Uid of the ManagedCluster; a later cluster of the same name has another one."""
+    """Uid of the ManagedCluster; a later cluster of the same name has another uid."""
     at: datetime
     before: str
     status: str
@@ -187,7 +187,7 @@ HEARD = Condition(STALE, conditions.FALSE, "HeardAgain", "The registration agent
 
 @dataclass(frozen=True, slots=True)
 class StalenessPolicy:
-    """Length of the silence until the mark and until the removal; zero disables each. A removal requires a mark."""
+    """Length of the silence until the mark, and until the removal; zero disables the step. A removal requires a mark."""
 
     mark: timedelta = timedelta()
     remove: timedelta = timedelta()
@@ -209,7 +209,7 @@ class StalenessStep(StrEnum):
 
 
 def staleness_step(cluster: Document, policy: StalenessPolicy, now: datetime) -> StalenessStep | None:
-    """The step that is due; None if none is."""
+    """The step that is due; None: no step is due."""
     marked = conditions.find(doc.conditions(cluster), STALE)
     is_marked = marked is not None and marked.status == conditions.TRUE
     since = silent_since(cluster)

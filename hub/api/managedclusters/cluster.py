@@ -32,7 +32,7 @@ ACCEPTED_ON = "open-cluster-management.io/automatically-accepted-on"
 ACCEPTED_BY = "hub.open-cluster-management.io/accepted-by-rule"
 """Annotation: the ApprovalRule that accepted the cluster."""
 DENIED_FOR = "hub.open-cluster-management.io/denied"
-"""Annotation: an operator has denied the cluster; its text is the reason. The hub removes it when the cluster is accepted."""
+"""Annotation: an operator denied the cluster; the text is the reason. The hub removes it at acceptance."""
 MAX_REASON = 1024
 BOUND_ONLY = "hub.open-cluster-management.io/bound-credentials-only"
 """Annotation: with the value "true", only bootstrap credentials for this name alone can register agents of the cluster."""
@@ -155,7 +155,7 @@ def adopted(cluster: Document, joining: JoinRequest) -> dict[str, Any]:
 
 
 def joining_annotations(joining: JoinRequest) -> dict[str, str]:
-    """The annotations that an agent may set, and that of the cluster uid."""
+    """The annotations that an agent may set, and the annotation with the cluster uid."""
     kept = {note: value for note, value in joining.annotations.items() if note.startswith(AGENT_ANNOTATIONS)}
     return {**kept, CLUSTER_UID: joining.cluster_uid} if joining.cluster_uid else kept
 
@@ -208,7 +208,7 @@ def availability(cluster: Document) -> Condition | None:
 
 
 def is_revoked(cluster: Document) -> bool:
-    """Whether its availability is Unknown because its agent's certificates are revoked."""
+    """Whether the cluster's availability is Unknown because its agent's certificates are revoked."""
     current = availability(cluster)
     return current is not None and (current.status, current.reason) == (REVOKED.status, REVOKED.reason)
 
@@ -303,14 +303,14 @@ def denied_condition(cluster: Document) -> Condition:
 
 
 def is_denied(cluster: Document) -> bool:
-    """Whether an operator has denied it, before or after it was accepted."""
+    """Whether an operator has denied the cluster, before or after its acceptance."""
     return was_ever_accepted(cluster) and not is_accepted(cluster)
 
 
 def is_denial(before: Document | None, after: Document) -> bool:
     """Whether a write denies the cluster: with a reason, or by revoking an acceptance that no controller has recorded.
 
-    Without a record an approval rule would accept the cluster again.
+    If such a write were not a denial, an approval rule would accept the cluster again.
     """
     if is_accepted(after) or denial_of(after) is not None:
         return not is_accepted(after)
@@ -318,7 +318,7 @@ def is_denial(before: Document | None, after: Document) -> bool:
 
 
 def awaits_acceptance(cluster: Document) -> bool:
-    """Whether it has neither been accepted nor denied, and is not being deleted."""
+    """Whether the cluster was neither accepted nor denied, and is not being deleted."""
     return not is_accepted(cluster) and not was_ever_accepted(cluster) and not doc.is_deleting(cluster)
 
 

@@ -14,7 +14,7 @@ from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time, parse_time
 
 WANTED_BY = "hub.open-cluster-management.io/wanted-by-uid"
-"""Annotation: uid of the last cluster that was refused because its name is taken."""
+"""Annotation: uid of the last cluster that the hub refused because its name is taken."""
 REFUSED_AT = "hub.open-cluster-management.io/second-agent-refused"
 """Annotation: time of the last recorded refusal of a second agent, and the id of the first agent."""
 GIVEN_TO = "hub.open-cluster-management.io/given-to-agent"
@@ -105,7 +105,7 @@ def is_rebuilt(new: Document, old: Document | None) -> bool:
 
 
 def given_to(cluster: Document) -> AgentId | None:
-    """The agent to which a write gives the cluster; None: the write has no such order."""
+    """The agent that gets the cluster's session by this write; None: the write has no such order."""
     chosen = doc.annotations(cluster).get(GIVEN_TO)
     return AgentId(chosen) if chosen is not None else None
 

@@ -3,8 +3,8 @@
 All fields come from an object's name, labels, selectable fields, creation time, and tables about its agent. So a database
 evaluates a condition without reading documents, and a watch can evaluate it for the state before a change.
 
-Objects without a value come last in both directions; equal ones are ordered by key. A page begins after the values of the last
-object of the previous page, so that the cost of a page does not depend on its position.
+Objects without a value come last in both directions; objects with equal values are ordered by key. A page begins after the
+values of the last object of the previous page, so that the cost of a page does not depend on its position.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ class FieldSource(Enum):
 
 
 PRESENT = tuple(each for each in FieldSource if each.name in ("BEAT", "SESSION", "REPLICA", "DRIVER", "FLAPS", "CERTIFICATE"))
-"""Sources outside of the object, which have no history."""
+"""Sources outside of the object; they have no history."""
 MOVING = frozenset((*PRESENT, FieldSource.CREATION))
 """Sources that change without a write of the object, so no watch reports the change."""
 AgentFacts = Mapping[FieldSource, str | int | None]
@@ -104,14 +104,14 @@ class Where:
     sources: Mapping[str, ValueSource] = field(compare=False, repr=False)
 
     def holds(self, known: QueryRecord) -> bool:
-        """Whether the condition is true of an object; unknown is false."""
+        """Whether the condition is true for an object. A condition whose truth is unknown counts as false."""
         return self.expression.holds({word: self._value(source, known) for word, source in self.sources.items()})
 
     def patterns(self) -> Sequence[tree.PatternMatch]:
         return tuple(tree.patterns(self.expression.tree))
 
     def with_tree(self, new: tree.Condition) -> "Where":
-        """Another condition at the same time."""
+        """The same `now` and sources with another condition."""
         return replace(self, expression=replace(self.expression, tree=new))
 
     def named(self) -> frozenset[FieldSource]:

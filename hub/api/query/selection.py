@@ -59,7 +59,7 @@ def of_cluster(cluster: Document) -> dict[str, str]:
 
 
 def of_conditions(document: Document) -> dict[str, str]:
-    """Status by condition."""
+    """Return the status of each condition, by type."""
     return {f"{CONDITIONS}{entry.get('type')}": str(entry.get("status") or "") for entry in doc.conditions(document)}
 
 

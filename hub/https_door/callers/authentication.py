@@ -63,7 +63,7 @@ ListenToCredentials = Callable[[Callable[[CredentialId], None]], object]
 
 
 class CertificateAuthenticator(RequestAuthenticator):
-    """Authenticates by those names in the certificate's record that count."""
+    """Authenticates the holder of a certificate by those names in the certificate's record that count."""
 
     def __init__(self, identify: Identify, is_anothers: Callable[[bytes], bool] = lambda _certificate: False) -> None:
         """`is_anothers`: whether only another authenticator may judge a certificate."""
@@ -85,7 +85,7 @@ def recorded_identity(record: CertificateRecord, certificate: bytes, user: str, 
 
 
 class BootstrapTokenAuthenticator(TokenAuthenticator):
-    """Authenticates a bootstrap token as the user of its bootstrap credential, as a certificate of it would be."""
+    """Authenticates a bootstrap token as the user of its bootstrap credential, like a client certificate of this credential."""
 
     def __init__(self, identify: IdentifyToken) -> None:
         self._identify = identify
@@ -157,7 +157,7 @@ class ExternalAuthenticator:
         return own
 
     def bind(self, presence: Presence) -> None:
-        """Sets `presence`, with which it ends long-running requests of credentials that are not valid any more."""
+        """Sets `presence`, which ends long-running requests whose credential is no longer valid."""
         self._presence = presence
 
     def end_requests_under(self, authorities: Iterable[str]) -> None:

@@ -1,6 +1,6 @@
 """Follows the change log once for all watchers of the HTTPS door.
 
-Each watcher has a bounded queue. If it overflows, the queue is dropped and the watcher reads from the log until it has caught
+Each watcher has a bounded queue. If the queue overflows, it is dropped, and the watcher reads from the log until it has caught
 up. So a slow watcher costs no memory, and no change is lost or repeated. Only a compacted revision is refused, with
 ExpiredError.
 """
@@ -104,7 +104,7 @@ class _Watcher:
         self._events.clear()
 
     async def next(self) -> WatchEvent | None:
-        """Returns the next event; None: none came in time, or the queue has overflowed."""
+        """Returns the next event; None: no event came in time, or the queue has overflowed."""
         if not self._events and not self.behind:
             self._waiting = self._loop.create_future()
             self._quiet_from = self._loop.time() + self._bookmark_after
@@ -164,7 +164,7 @@ class ChangeFeed:
     async def watch(
         self, kind: Kind, query: Query, *, after: int, bookmark_after: timedelta
     ) -> AsyncGenerator[WatchEvent | int]:
-        """Yields events above `after` in order, and at the start and when quiet the revision up to which it is complete.
+        """Yields events above `after` in order; at the start and when quiet, the revision up to which it is complete.
 
         Raises ExpiredError if `after` is compacted or not a revision of this database.
         """
@@ -213,7 +213,7 @@ class ChangeFeed:
 
 
 def _since(tx: Transaction, kind: Kind, query: Query, after: int) -> tuple[Sequence[Change], int]:
-    """Returns changes that a selection may see and the newest revision; for one object only its own changes are read."""
+    """Returns changes that may match a selection, and the newest revision. For one object it reads only that object's."""
     if after < (oldest := tx.changes.oldest()):
         raise ExpiredError(f"too old resource version: {after} ({oldest})")
     exact = (each.values[0] for each in query.fields if each.name == "metadata.name" and each.operator is Operator.EQUALS)

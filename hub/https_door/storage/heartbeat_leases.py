@@ -42,7 +42,7 @@ class LeaseFacts:
         return LeaseFacts(str(metadata.get("uid")), str(metadata.get("creationTimestamp")), seconds)
 
     def document(self, name: str, beat: datetime | None) -> dict[str, Any]:
-        """Returns the Lease as OCM's hub makes it: held by its own name, and before the first beat renewed at creation."""
+        """Returns the Lease as in OCM: its holder is its own name; before the first beat its renewal time is its creation."""
         renewed = beat or parse_time(self.created)
         return {
             "apiVersion": "coordination.k8s.io/v1",

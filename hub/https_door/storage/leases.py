@@ -1,7 +1,7 @@
-"""Storage of Leases: `managed-cluster-lease` is a view of a cluster's heartbeat, every other Lease is an ordinary object.
+"""Storage of Leases. `managed-cluster-lease` is a view of a cluster's heartbeat; every other Lease is an ordinary object.
 
 The view is computed on read and exists as long as its ManagedCluster. Its resourceVersion is the beat's instant in
-microseconds, so that optimistic concurrency works as usual. A PUT is a beat, timed at receipt. It cannot be deleted.
+microseconds, so that optimistic concurrency works as usual. A PUT is a beat, timed at receipt. A view cannot be deleted.
 
 A watch reports at most one change per cluster and POLL. It resumes from any resourceVersion that it has reported: from a
 revision of the store as usual, from a beat's instant at the position that the change log had then. Changes that the client may
@@ -143,7 +143,7 @@ def _differences(seen: Mapping[Key, View] | None, look: HeartbeatSnapshot, query
 
 
 def _start(tx: Transaction, query: Query, after: int) -> tuple[int, list[WatchEvent]]:
-    """Returns where a watch starts in the change log, and the events before it. Raises ExpiredError if that is compacted."""
+    """Returns where a watch starts in the change log, and earlier events. Raises ExpiredError if the start is compacted."""
     try:
         place = after if after < FIRST_BEAT else tx.changes.position(beats.moment(after) - SLACK)
         departed = _departed(tx, query, place)
@@ -181,7 +181,7 @@ def _since(tx: Transaction, kind: Kind, after: int) -> Iterator[Change]:
 def _beat(
     tx: Transaction, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, limit: timedelta, dry_run: bool
 ) -> View:
-    """Writes the view: a beat at the current time, whatever time the client wrote. That time gives the client's clock skew."""
+    """Writes the view: a beat at the current time, whatever time the client wrote. The client's time gives its clock skew."""
     view = beats.one(tx, key) or not_found(resource, key)
     document = view.document
     new = change(document)
@@ -200,7 +200,7 @@ def _beat(
 
 
 def _skew(tx: Transaction, old: Document, new: Document) -> timedelta | None:
-    """Returns how far the client's clock is ahead; None: it wrote no new time, or an invalid one."""
+    """Returns how far the client's clock is ahead; None: the client wrote no new time, or an invalid time."""
     written = (new.get("spec") or {}).get("renewTime")
     if not isinstance(written, str) or written == old["spec"]["renewTime"]:
         return None

@@ -1,6 +1,6 @@
 """Reads of past revisions, for the generic API server.
 
-ObjectHistory: GET `managedclusters/NAME/history` returns the changes of one object, newest first, also of a deleted one.
+ObjectHistory: GET `managedclusters/NAME/history` returns the changes of one object, newest first, also of a deleted object.
 
 `limit` bounds the number of changes (default 100, at most 500), `before` continues below a revision, `after` stops at one;
 `since` and `until` are instants.
@@ -31,7 +31,7 @@ from machinery.runtime.clock import Clock
 
 
 class PastStorage(Storage):
-    """The objects as of one revision, from the change log."""
+    """The objects in their state at one revision, from the change log."""
 
     def __init__(self, store: Store, paths: Mapping[GroupResource, WritePath], revision: int) -> None:
         self._store = store
@@ -133,7 +133,7 @@ def _history(tx: Transaction, kind: Kind, key: Key, asked: HistoryQuery) -> Docu
 
 
 def _found(tx: Transaction, kind: Kind, key: Key, asked: HistoryQuery) -> Sequence[Change]:
-    """Returns the requested changes, newest first, and the one before them."""
+    """Returns the requested changes, newest first, and the change before them."""
     below, found = asked.before, list[Change]()
     while portion := tx.changes.past(kind, key, below=below, limit=asked.limit + 1):
         for change in portion:

@@ -1,8 +1,8 @@
 """ClusterSessions: get, list and watch over the table of sessions, which every replica writes for itself.
 
-Nothing is written for it. While there are watches, each replica compares a fingerprint of the table every POLL and reads the
-table when it changes; one watch does that for all. A resourceVersion is valid in this process only; any other answers
-ExpiredError, so that the client lists.
+Serving this resource writes nothing. While there are watches, each replica compares a fingerprint of the table every POLL and
+reads the table after a change; one watch does this for all. A resourceVersion is valid in this process only; any other gives
+ExpiredError, so that the client lists again.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class SessionStorage(ComputedStorage):
         self._now = _Snapshot()
         self._fingerprint: object = None
         self._oldest = 0
-        """The revision before the first event of the log. Each event raises the revision by one."""
+        """The revision before the first event of the log; each event increases the revision by one."""
         self._log: list[_Logged] = []
         self._reading, self._polling = asyncio.Lock(), asyncio.Lock()
         self._failure = LogOnce(log)

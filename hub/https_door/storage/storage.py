@@ -151,9 +151,9 @@ def _show(tx: Transaction, path: WritePath, key: Key, old: StoredObject | None) 
 
 
 def requester(actor: Actor) -> Requester:
-    """Adds the serial number of the actor's certificate, which the hub's own rules use and no other actor may claim.
+    """Adds the serial number of the actor's certificate. The hub's own rules use this number, and no other actor may claim it.
 
-    Operators' requests have none, so that they stay valid when the operator's certificate is revoked.
+    Operators' requests have no serial number, so that they stay valid when the operator's certificate is revoked.
     """
     holder = actor.holder
     extra = {name: values for name, values in actor.extra.items() if name != SERIAL_EXTRA}
@@ -163,7 +163,7 @@ def requester(actor: Actor) -> Requester:
 
 
 def cluster_counts(store: Store) -> Counts:
-    """For `Resource.counts`: `groupBy` uses the fields of `where`; without a field, or with `*`, it counts all."""
+    """For `Resource.counts`: `groupBy` uses the fields of `where`; without a field, or with `*`, all objects are counted."""
 
     async def count(asked: Mapping[str, str], query: Query) -> CountedGroups:
         group_by = asked.get("groupBy", "")
@@ -188,7 +188,7 @@ TOTAL = (100, 1000)
 class EventStorage(ServiceStorage):
     """`ServiceStorage` of Events, with limited rates of creates and updates, per namespace and in total.
 
-    Each Event costs a row, and each change of one a line of the change log. The limits are those of Kubernetes' EventRateLimit
+    Each Event costs a row, and each of its changes a line of the change log. The limits are those of Kubernetes' EventRateLimit
     admission, which does not count dry runs either. Clients above the rate get a retry delay. Reads are not limited.
     """
 
