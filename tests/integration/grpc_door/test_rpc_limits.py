@@ -50,12 +50,15 @@ async def test_new_calls_are_refused_while_writes_wait_and_heartbeats_are_not(
     async with rpc_stage(tmp_path) as stage:
         credential = await stage.enrol("edge")
         stream, congestion = await stage.welcomed(credential), stage.parts.limits._congestion
-        monkeypatch.setattr(congestion, "_delay", lambda: 1.0)
+        gate, seen = stage.parts.gate, list[int]()
+        before = gate.in_flight
+        monkeypatch.setattr(congestion, "_delay", lambda: seen.append(gate.in_flight) or 1.0)
         congestion.admit()  # measures from now on
         await asyncio.sleep(0)
         refused = await refusal(stage.stub(credential).GetHub(registration.GetHubRequest(), timeout=8))
         assert refused.reason == (EXHAUSTED, "TooManyRequests")
         assert int(refused.trailing["grpc-retry-pushback-ms"]) >= 1000
+        assert max(seen) == before + 1, "a call that waits is in flight: a stop waits for it"
         await stream.beat(1)
 
 
