@@ -259,32 +259,7 @@ async def test_no_script_runs_whatever_a_cluster_reports_or_a_link_says(desk: De
         await expect(visit.at("question-problem")).to_be_visible()
 
 
-PURE = r"""async () => {
-  const load = (folder, names) => Promise.all(names.map((name) => import(`/console/${folder}/${name}.js`)));
-  const [text, view, question, beats] = await load("pages/fleet", ["export", "view", "completion", "beats"]);
-  const [follow, router, cluster, format] = await load("core", ["follow", "router", "cluster", "format"]);
-  const versions = Object.entries({ a: "v1.9.0", b: "v1.10.0", c: "" });
-  const fleet = new Map(versions.map(([name, version]) => [name, { name, version, labels: {} }]));
-  const types = Object.entries({ version: "version", set: "text", labels: "map of text" });
-  const fields = types.map(([name, type]) => ({ name, type, about: "" }));
-  const values = (_, key) => (key === "*" ? ["env"] : ["edge"]);
-  const first = (asked) => question.complete(asked, asked.length, fields, values)[0]?.text;
-  const state = (status, reason) => ({ conditions: [{ type: "ManagedClusterConditionAvailable", status, reason }] });
-  const stateOf = (each) => cluster.stateOf({ spec: { hubAcceptsClient: true }, status: state(...each) }).state;
-  return {
-    csv: text.csvOf([["=1+1", "-x", -3, "@x", 'a,"b']]),
-    command: text.hubctlCommand({ where: "a || name == 'x'", tile: "revoked", sort: "-memory,since" }),
-    order: ["version", "-version"].map((sort) => view.arrange(fleet, new Map(), { sort, matches: null }).join("")),
-    moves: [["bcda", "abcd"], ["ab", "bc"], ["ab", "ab"]].map(([before, after]) => view.countMoves([...before], [...after])),
-    offers: ["v", "version ", "set == ", 'set == "ed', "labels.", "!(s", "version < 1.30 "].map(first),
-    joined: [question.toggled("a || b", "c"), question.toggled("a && b", "a")],
-    portions: [60, 40, 0].map((count) => beats.conditionsFor(Array(count).fill("x".repeat(63))).length),
-    retries: [follow.backoff(0, 1), follow.backoff(60, 1)],
-    route: [router.parseRoute("#/cluster/a%2Fb?at=1h").args[0], router.href("fleet", [], { where: "a&b", sort: "" })],
-    states: [["Unknown", "Revoked"], ["False", ""]].map(stateOf),
-    texts: [format.duration(125000), format.quantity("500m"), format.gibibytes(2 ** 36)],
-  };
-}"""
+PURE = Path(__file__).with_name("pure.js").read_text()
 ANSWERS = {
     "csv": '\'=1+1,\'-x,-3,\'@x,"a,""b"\r\n',
     "command": """hubctl get clusters --where='(a || name == '\\''x'\\'') && reason == "Revoked"' --sort-by=-memory""",
