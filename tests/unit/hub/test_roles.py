@@ -121,6 +121,7 @@ WITHHELD = {
     "certificatesigningrequests": "for who approves",
     "bootstrapcredentials": "who may join is not for everybody to know",
     "auditrecords": "who did what is not for everybody to know",
+    "consolesessions": "who is signed in, and from where, is not for everybody to know",
 }  # resources that the role `view` does not show, and why
 
 
