@@ -17,7 +17,7 @@ from machinery.client.kubeconfig_documents import decoded, encoded
 from machinery.client.ownership import owner_if_known
 from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import AlreadyExistsError, ConflictError, NotFoundError
-from machinery.runtime.backoff import retried
+from machinery.runtime.tasks import retried
 
 SECRETS = RestResource("", "v1", "secrets")
 TRIES = 5

@@ -1,12 +1,8 @@
-"""Jittered exponential back-off, and retries of changes after conflicts."""
+"""Jittered exponential back-off."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from random import Random
-from typing import TypeVar
 
-T = TypeVar("T")
 RANDOM = Random()  # noqa: S311 - spreads load, guards nothing
 """Shared, because the system seeds each new generator, and most back-offs are made for a call that succeeds."""
 
@@ -36,16 +32,3 @@ class Backoff:
 
     def reset(self) -> None:
         self.failures = 0
-
-
-async def retried(
-    change: Callable[[], Awaitable[T]], on: tuple[type[Exception], ...], attempts: int, pauses: Backoff | None = None
-) -> T:
-    """Call `change`, which reads and writes, again after the errors `on`. Raises the last error."""
-    for _ in range(attempts - 1):
-        try:
-            return await change()
-        except on:
-            if pauses is not None:
-                await asyncio.sleep(pauses.next().total_seconds())
-    return await change()

@@ -1,15 +1,19 @@
-"""Tasks that live as long as their service.
+"""Tasks that live as long as their service, and retries of changes.
 
 A task of a service that ends before the service has failed, even when it returns: the whole group ends and the error names the
 task. Short-lived tasks belong into an `asyncio.TaskGroup`.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import structlog
+
+from machinery.runtime.backoff import Backoff
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -108,3 +112,16 @@ class GuardedTasks:
         elif self._owner is not None:
             self._interrupted = True
             self._owner.cancel()
+
+
+async def retried(
+    change: Callable[[], Awaitable[T]], on: tuple[type[Exception], ...], attempts: int, pauses: Backoff | None = None
+) -> T:
+    """Call `change`, which reads and writes, again after the errors `on`. Raises the last error."""
+    for _ in range(attempts - 1):
+        try:
+            return await change()
+        except on:
+            if pauses is not None:
+                await asyncio.sleep(pauses.next().total_seconds())
+    return await change()

@@ -14,7 +14,7 @@ import structlog
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError, NotLeaderError
 from machinery.identity import HubId
 from machinery.observability.logs import LogOnce
-from machinery.runtime.backoff import retried
+from machinery.runtime.tasks import retried
 from spoke.domain.credential import (
     CERTIFICATE,
     EPOCH,

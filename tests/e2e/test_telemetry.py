@@ -25,8 +25,9 @@ NOW = time.time()
 MOMENTS = [NOW + 60 * minute for minute in range(200)]
 HAPPENED = {
     *("muster_hub_leader_lost_total", "muster_hub_logins_total", "muster_hub_cluster_transitions_total", "muster_hub_watchers"),
+    *("muster_hub_ocm_grpc_handled_total", "muster_hub_ocm_grpc_connections", "muster_hub_ocm_grpc_streams"),
     *("muster_hub_backup_timestamp_seconds", "muster_spoke_troubles_total", "muster_spoke_failover_total"),
-}  # what has no series before it happens for the first time
+}  # what has no series before it happens for the first time, or with an extension that is off
 
 
 def samples(text: str) -> Samples:

@@ -108,7 +108,15 @@ def test_each_program_imports_packages_of_its_extra_alone_hubctl_none_and_a_miss
     listed = {"hubctl": project["dependencies"], **project["optional-dependencies"]}
     listed = {extra: {canonicalize_name(Requirement(each).name) for each in lines} for extra, lines in listed.items()}
     assert {owners[module] for module in used["hubctl"]} == listed["hubctl"]
-    below = {"google", "jsonpointer", "multidict", "opentelemetry", "pydantic_core", "pytest"}  # pytest loads its plug-in
+    below = {
+        "google",
+        "jsonpointer",
+        "multidict",
+        "opentelemetry",
+        "pydantic_core",
+        "pytest",
+        "yarl",
+    }  # pytest loads its plug-in
     for program, modules in EXTRAS.items():
         assert {owners[module] for module in used[program] - below} <= listed["hubctl"] | listed[program]
         assert {owners[module] for module in modules} - {"psycopg-pool"} == listed[program] - {"protobuf"}

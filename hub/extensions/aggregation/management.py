@@ -24,8 +24,8 @@ from machinery.apiserver.storage import Actor
 from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import ConflictError, MusterError
 from machinery.observability.logs import LogOnce
-from machinery.runtime.backoff import retried
 from machinery.runtime.clock import Clock
+from machinery.runtime.tasks import retried
 from machinery.runtime.tls import Serving
 
 CONFIG_MAP = RestResource("", "v1", "configmaps").path("extension-apiserver-authentication", namespace="kube-system")

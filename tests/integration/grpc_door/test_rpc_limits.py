@@ -52,7 +52,12 @@ async def test_new_calls_are_refused_while_writes_wait_and_heartbeats_are_not(
         stream, congestion = await stage.welcomed(credential), stage.parts.limits._congestion
         gate, seen = stage.parts.gate, list[int]()
         before = gate.in_flight
-        monkeypatch.setattr(congestion, "_delay", lambda: seen.append(gate.in_flight) or 1.0)
+
+        def delay() -> float:
+            seen.append(gate.in_flight)
+            return 1.0
+
+        monkeypatch.setattr(congestion, "_delay", delay)
         congestion.admit()  # measures from now on
         await asyncio.sleep(0)
         refused = await refusal(stage.stub(credential).GetHub(registration.GetHubRequest(), timeout=8))
