@@ -50,8 +50,7 @@ async def test_new_calls_are_refused_while_writes_wait_and_heartbeats_are_not(
     async with rpc_stage(tmp_path) as stage:
         credential = await stage.enrol("edge")
         stream, congestion = await stage.welcomed(credential), stage.parts.limits._congestion
-        gate, seen = stage.parts.gate, list[int]()
-        before = gate.in_flight
+        gate, seen, before = stage.parts.gate, list[int](), stage.parts.gate.in_flight
 
         def delay() -> float:
             seen.append(gate.in_flight)
