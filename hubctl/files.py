@@ -1,4 +1,4 @@
-"""Files that hubctl reads and writes: atomically, readable only by their owner, and other files only with --overwrite."""
+"""Reads and writes files. Writes are atomic, and only the owner may read. --overwrite replaces files with other content."""
 
 import os
 import tempfile

@@ -85,7 +85,7 @@ class LeaseAndTerm(Lock):
         raise UnavailableError("the term could not be taken: others take it all the time")
 
     async def renew(self, held: LockRecord) -> LockRecord:
-        """Renew the row first: a replica without the database must stop leading and let the Lease expire."""
+        """Renew the row before the Lease: a replica without the database must stop leading and let the Lease expire."""
         if self._held is None or self._held[1].term != held.term:
             raise ConflictError("the lock is not held in that term")
         lease, row = self._held
@@ -95,7 +95,7 @@ class LeaseAndTerm(Lock):
         return replace(lease, term=held.term)
 
     async def release(self, held: LockRecord) -> bool:
-        """Release the row last, because other replicas watch it."""
+        """Release the row after the Lease, because other replicas watch the row."""
         if self._held is None or self._held[1].term != held.term:
             return await self._lease.release(held)  # no answer to `take` had arrived
         lease, row = self._held

@@ -12,7 +12,7 @@ from spoke.domain.report import NodeResources, ReportedClaim
 
 class Cluster(Protocol):
     async def uid(self) -> str:
-        """UID of its kube-system namespace."""
+        """UID of the cluster's namespace kube-system."""
 
     async def version(self) -> str:
         """The API server's gitVersion."""
@@ -32,7 +32,7 @@ class Cluster(Protocol):
         """Whether the namespace exists; True if it may not be read."""
 
     async def label_namespace(self, name: str, label: str, value: str, *, create: bool) -> None:
-        """Set one label of a namespace; create a missing one, or with `create` False do nothing."""
+        """Set one label of a namespace. If the namespace is missing, create it if `create`, else do nothing."""
 
     async def lease_renewed_at(self, namespace: str, name: str) -> datetime | None:
         """The renewTime of a Lease; None: no such lease."""
@@ -69,7 +69,7 @@ class Secrets(Protocol):
         """Replace the contents if the version is still `version` (None: create). Raises ConflictError, AlreadyExistsError."""
 
     async def delete(self, name: str) -> None:
-        """Delete it; a missing one is no error."""
+        """Delete the secret. A missing secret is no error."""
 
     async def named(self, prefix: str) -> Sequence[str]:
         """The names with this prefix of secrets that agents have created here; empty if listing is not supported."""
@@ -99,7 +99,7 @@ class Remains(Protocol):
         """Credentials of add-ons that this cluster's agent has created, and pending requests for them."""
 
     async def remove(self, place: SecretPlace) -> None:
-        """Delete it; a missing one is no error."""
+        """Delete the secret at this place. A missing secret is no error."""
 
     async def forget_lease(self) -> None:
         """Delete the agent's Lease. A missing Lease is no error."""

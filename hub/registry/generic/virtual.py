@@ -99,7 +99,7 @@ def _computed(tx: Transaction, compute: Compute) -> tuple[Sequence[ComputedObjec
 
 
 def merged(page: Page, computed: Sequence[StoredObject], limit: int | None) -> Page:
-    """Adds computed objects to a page of stored ones. `computed`: those of the query after the key where the page begins."""
+    """Adds computed objects to a page of stored objects. `computed`: of the same query, with keys after `query.after`."""
     items = sorted([*page.items, *computed], key=lambda stored: stored.key)
     chosen = tuple(items[:limit])
     rest = len(items) - len(chosen)

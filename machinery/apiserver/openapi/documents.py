@@ -1,7 +1,7 @@
-"""The pages `/openapi/v2` and `/openapi/v3`: chosen by Accept, with hashes as ETags, built at the first request.
+"""The pages `/openapi/v2` and `/openapi/v3`. Accept selects the format; the ETag is a hash; the first request builds a page.
 
-There is one version 3 document per group and version, and one for each page of discovery. Documents are cached compressed,
-because most clients accept gzip, and decompressed for other clients.
+Version 3 has one document for each version of an API group, and one for each discovery page. The cache holds compressed
+documents, because most clients accept gzip. The server decompresses a document for other clients.
 """
 
 import asyncio

@@ -59,7 +59,7 @@ class Watches:
             self._end_now(end)
 
     async def drain(self, grace: timedelta) -> None:
-        """End all watches within `grace` at the lowest sufficient rate. End remaining watches when `grace` is over."""
+        """End all watches at the lowest rate that suffices for `grace`. After `grace`, end the remaining watches at once."""
         self._stopped = True
         log.info("watches are ended", count=len(self._ends), within_seconds=grace.total_seconds())
         try:
