@@ -45,7 +45,7 @@ NODES = "nodes"
 HUB_CONDITIONS = frozenset(
     (
         *(conditions.HUB_ACCEPTED, conditions.CLOCK_SYNCED, DUPLICATED, ATTESTED),
-        *("Deleting", "ManagedClusterImportSucceeded", "ApprovalRuleDryRun"),
+        *("Deleting", "ManagedClusterImportSucceeded", "ManagedClusterStale", "ApprovalRuleDryRun"),
     )
 )
 """Conditions that only the hub sets; they are ignored in agents' reports."""

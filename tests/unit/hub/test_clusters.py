@@ -15,7 +15,7 @@ from hub.api.clusterdiagnoses import Diagnosis, DiagnosisFinding, FindingState, 
 from hub.api.hubreplicas import LOST_AFTER, Replica
 from hub.api.liveness import DEFAULT_LEASE_DURATION, Beat, Brake, encode_brake
 from hub.api.managedclusters import admission, cluster as rules, duplicates
-from hub.api.managedclusters.availability import Departure
+from hub.api.managedclusters.availability import STALE, Departure
 from hub.api.managedclusters.cluster import ClusterClaim, Joined, JoinRequest, StatusReport, joining_document
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, REQUESTS
@@ -262,7 +262,7 @@ def test_complete_report_replaces_the_agents_fields_and_an_incomplete_one_its_co
 
 
 def test_report_beyond_the_bounds_or_of_the_hubs_conditions_is_not_taken() -> None:
-    kinds = [*sorted(rules.HUB_CONDITIONS), "SomethingNew"]
+    kinds = [*sorted({*rules.HUB_CONDITIONS, STALE}), "SomethingNew"]
     report = StatusReport(conditions=tuple(Condition(kind, "True", "Mine", "") for kind in kinds), complete=False)
     assert [entry["type"] for entry in doc.conditions(rules.with_report({}, report, NOW))] == ["SomethingNew"]
     reports = (
