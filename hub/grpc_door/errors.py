@@ -1,4 +1,4 @@
-"""Translates errors into gRPC statuses: the code follows from the reason; reason and retry delay are in trailing metadata."""
+"""Translates errors into gRPC statuses. The reason determines the code; trailing metadata has reason and retry delay."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 REASON = "reason"
 EPOCH = "epoch"
 CAUSE = "cause"
-"""A `machinery.errors.DenialCause`: finer than the reason."""
+"""Name of the metadata entry with a `machinery.errors.DenialCause`, which is more specific than the reason."""
 PUSHBACK = "grpc-retry-pushback-ms"
 AUDIT_ID = "audit-id"
 """Identifies the call in the log and in audit records, like the header Audit-Id at the HTTPS door."""
@@ -45,7 +45,10 @@ CODES: dict[str, grpc.StatusCode] = {
 
 
 async def abort(context: Context, error: Exception) -> NoReturn:
-    """Ends the call with the error's status. Errors other than MusterError are logged with a stack trace, as INTERNAL."""
+    """Ends the call with the error's status.
+
+    An error that is no MusterError becomes INTERNAL and is logged with a stack trace.
+    """
     request_id = logs.request_id()
     identified = ((AUDIT_ID, request_id),) if request_id else ()
     if not isinstance(error, MusterError):
@@ -94,7 +97,7 @@ class RegistrationInterceptor(aio.ServerInterceptor):
 
 @asynccontextmanager
 async def _aborting(context: Context) -> AsyncIterator[None]:
-    """Ends the call with the status of each error of the block."""
+    """Converts an error of the block into the status of the call."""
     try:
         yield
     except aio.AbortError:

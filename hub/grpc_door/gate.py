@@ -1,7 +1,7 @@
-"""The gate and the counters of gRPC calls, and the request attributes of each.
+"""Gate, counters and request attributes of gRPC calls.
 
-When the server stops, `grpc.aio` ends calls that it has received and not started with CANCELLED. So the gate is closed first,
-remaining calls get UNAVAILABLE, and the server stops when no call has arrived for `QUIET`.
+`grpc.aio` ends calls that it has received but not started with CANCELLED when the server stops. To avoid this, the hub first
+closes the gate, so that new calls get UNAVAILABLE. It stops the server when no call has arrived for `QUIET`.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from machinery.runtime.clock import Clock
 
 QUIET = timedelta(milliseconds=250)
 STEP = 0.05
-"""Seconds between checks of that time."""
+"""Seconds between two checks whether QUIET has passed."""
 GATE_RETRY = timedelta(seconds=1)
 
 
@@ -115,7 +115,7 @@ CERTIFICATES = "certificates.k8s.io"
 
 
 class CallAttributes:
-    """Request attributes of gRPC calls, as the HTTPS door has them, for audit policies and limits."""
+    """Request attributes of gRPC calls in the form of the HTTPS door, for audit policies and limits."""
 
     def __init__(self, group_suffix: str) -> None:
         self._clusters = f"cluster.{group_suffix}"

@@ -1,4 +1,4 @@
-"""The gRPC health protocol. Unlike in the library's servicer, watches end on shutdown, so that they do not delay it."""
+"""The gRPC health protocol. Watches end on shutdown; with gRPC's own servicer, they would delay the shutdown."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -45,7 +45,7 @@ class HealthService(HealthServicer):
             yield wire.HealthCheckResponse(status=wire.HealthCheckResponse.SERVICE_UNKNOWN)
             return
         if self._watches >= MOST_WATCHES:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watch the health of this hub")
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many clients watch the health of this hub")
         end = asyncio.get_running_loop().time() + WATCHED_FOR.total_seconds()
         self._watches += 1
         try:

@@ -35,9 +35,9 @@ _STATES: Mapping[int, AgentHubState] = {
     wire.Hub.STATE_LOST: AgentHubState.LOST,
 }
 MAX_SECONDS, NANOS_PER_SECOND = 10**13, 10**9
-"""Bounds of seconds and nanoseconds of a Duration. Python's own bound is not much higher."""
+"""Bounds of seconds and nanoseconds of a Duration. The bound of Python's timedelta is not much higher."""
 AVAILABLE: Mapping[int, bool] = {wire.VERDICT_AVAILABLE: True, wire.VERDICT_UNAVAILABLE: False}
-"""Availability by the agent's verdict, without absent verdicts and verdicts that this version does not know."""
+"""Availability by the agent's verdict. An absent verdict, or one that this version does not know, has no entry."""
 
 
 def decoded_duration(duration: Duration) -> timedelta:
@@ -65,7 +65,7 @@ class SessionClusterView:
     denial: str | None
     """The reason of the denial."""
     silent: bool
-    """Availability is Unknown, or no beat was ever stored, so that the next beat changes the availability."""
+    """Availability is Unknown, or no beat was ever stored. In both cases the next beat changes the availability."""
     lease_duration: timedelta
     uid: str
     """The recorded uid of the managed cluster itself; "": none yet."""

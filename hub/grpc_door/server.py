@@ -36,16 +36,17 @@ IDLE = timedelta(minutes=5)
 """Time for which a connection without a call stays open. Agents with a session are not idle; other clients reconnect."""
 
 OPTIONS = (
-    # On by default: a second hub on this port would bind without an error and get half of the agents.
+    # gRPC's default is 1: a second hub could then bind this port without an error, and would get half of the agents.
     ("grpc.so_reuseport", 0),
-    # Agents ping the hub at shorter intervals, in order to fail over. The hub's pings only find vanished agents, as missing
-    # beats do. They are rarer than beats, else the pings of a thousand agents would cost more than their beats.
+    # Agents ping the hub more often, to detect a lost hub. The hub's pings only detect lost agents, which missing beats also
+    # show. They are less frequent than beats: otherwise they would cost more than the beats.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.max_receive_message_length", BODY_LIMIT),
-    # A ping with every heartbeat to measure the bandwidth, which nothing uses: it doubled the cost of a heartbeat.
+    # The probe measures the bandwidth with a ping per heartbeat. Nothing uses the result, and the pings double the cost of a
+    # heartbeat.
     ("grpc.http2.bdp_probe", 0),
 )
 
@@ -100,7 +101,7 @@ class RpcDoor(Door):
         await self._health.stop()
 
     async def stop_listening(self) -> None:
-        """Stops the listener. Calls already received are answered first, because the server would end them with CANCELLED."""
+        """Stops the listener. The hub first answers the calls that it has received, which gRPC would end with CANCELLED."""
         await self.refuse()
         if self._server is not None and self._stopping is None:
             await self._parts.gate.still(QUIET_TIMEOUT)
@@ -162,7 +163,7 @@ def credentials_of(serving: Serving) -> grpc.ServerCredentials:
         configuration = _configuration(shown)
         return configuration
 
-    fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", newest)  # None, "as before", is unknown to the stubs
+    fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", newest)  # the stubs do not allow None (unchanged)
     return grpc.dynamic_ssl_server_credentials(configuration, fetch, require_client_authentication=True)
 
 

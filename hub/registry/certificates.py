@@ -2,7 +2,7 @@
 
 Each serial number is recorded before its certificate is returned. Each CA has one revocation list. The hub renews it when its
 content has changed or half of its validity has passed. The first replica that needs a new list signs and stores it, so all
-replicas publish the same bytes. A certificate stays listed until one list validity after its own end (RFC 5280, 3.3).
+replicas publish the same bytes. A revoked certificate stays on the list until its end plus one list validity (RFC 5280, 3.3).
 """
 
 from base64 import b64decode, b64encode
@@ -121,7 +121,7 @@ def sign_list(tx: Transaction, signer: ListSigner, authority: str) -> PublishedL
     before, now = _stored_list(tx, authority), tx.now.replace(microsecond=0)
     if before is not None and _is_current(before, digest, tx.now):
         return before
-    # higher than all earlier numbers, and not that of a replica that signs at the same time
+    # microseconds: higher than all earlier numbers, and different from a replica that signs at the same time
     number = max(int(tx.now.timestamp() * 1_000_000), 1 + (before.number if before else 0))
     der = signer.sign_list(authority, RevocationList(number, now, now + LIST_LIFETIME, entries))
     stored = {"number": number, "signed": now.timestamp(), "entries": digest, "der": b64encode(der).decode()}

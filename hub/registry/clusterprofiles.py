@@ -1,7 +1,7 @@
 """ClusterProfiles: ManagedClusters in the inventory API of SIG Multicluster, for consumers that do not know this hub.
 
-Sources: multicluster.x-k8s.io/v1alpha1 (KEP-4322), OCM's ClusterProfile controllers: one per cluster in every namespace with a
-Bound binding of one of its sets; labels, properties, version and conditions follow the cluster.
+Sources: multicluster.x-k8s.io/v1alpha1 (KEP-4322), OCM's ClusterProfile controllers. A cluster has one profile in every
+namespace with a Bound binding of one of its sets. Labels, properties, version and conditions of the profile follow the cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -49,7 +49,7 @@ def profile(cluster: Document, namespace: str) -> dict[str, Any]:
 
 
 def following(profile: Document, cluster: Document) -> dict[str, Any]:
-    """Return the profile with the cluster's current state, which equals `profile` if nothing changed."""
+    """Return the profile with the cluster's current state. Equals `profile` if nothing changed."""
     own = {MANAGED_BY: MANAGER, SET: doc.labels(cluster).get(sets.LABEL, ""), CLUSTER_LABEL: doc.name(cluster)}
     labelled = doc.with_metadata(profile, labels={**doc.labels(profile), **own})
     version = str(doc.mapping(cluster, "status", "version").get("kubernetes") or "")

@@ -161,7 +161,7 @@ class Withdrawn:
 
 
 def leave(tx: Transaction, cluster: ClusterName, cluster_uid: str, actor: str) -> bool:
-    """Delete the ManagedCluster like an operator, and revoke its certificates now. Returns False if it did not exist.
+    """Delete the ManagedCluster as an operator does, and revoke its certificates now. Returns False if it did not exist.
 
     The content is removed later, in order. Raises AlreadyExistsError if another cluster has the name.
     """
@@ -178,9 +178,9 @@ def leave(tx: Transaction, cluster: ClusterName, cluster_uid: str, actor: str) -
 def withdraw(
     tx: Transaction, cluster: ClusterName, agent: AgentId, cluster_uid: str, requester: CertificateRecord
 ) -> Withdrawn:
-    """Delete undecided requests of a bootstrap credential for this agent, and the cluster if it has only joined.
+    """Delete the agent's undecided requests that came with this bootstrap credential, and a cluster that has only joined.
 
-    The cluster is deleted if this credential admitted it, the uid matches, it was never accepted and no agent has a
+    The cluster is deleted if this credential admitted it, the uid matches, it was never accepted, and no agent has a
     certificate.
     """
     found = request_objects.of_cluster(tx, cluster)
@@ -210,6 +210,6 @@ def _is_undecided(stored: StoredObject, agent: AgentId, cluster: ClusterName, us
 
 
 def has_left(record: CertificateRecord, cluster: str) -> bool:
-    """Whether an agent certificate was revoked because this cluster has left."""
+    """Whether an agent certificate was revoked because this cluster has left or was deleted."""
     is_agents = record.purpose is Purpose.AGENT and record.cluster == cluster
     return is_agents and record.revoked_at is not None and record.revoked_reason in ENDED

@@ -19,7 +19,7 @@ from machinery.meta.objects import Key
 
 
 def record(tx: Transaction, records: Sequence[EventRecord], actor: str) -> None:
-    """Write Events in the namespaces of their clusters; in the hub's own namespace if there is none."""
+    """Write Events in the namespaces of their clusters, or in the hub's own namespace if a cluster has none."""
     for each in records:
         found = namespaces.get(tx, each.cluster) if each.cluster else None
         key = Key(HUB if found is None or doc.is_deleting(found.document) else each.cluster, each.name)

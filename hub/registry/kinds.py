@@ -31,7 +31,7 @@ from hub.registry.managedclusters import resource as managedclusters
 from machinery.apiserver.storage import GroupResource
 
 DEFINITIONS: tuple[ResourceDefinition, ...] = (
-    # a write may revoke agents of the cluster, and a deletion its bootstrap credentials
+    # a write may revoke agents of the cluster; a deletion may revoke its bootstrap credentials
     replace(managedclusters.MANAGED_CLUSTER, put=revocations.put_cluster, remove=revocations.remove_cluster),
     managedclustersets.MANAGED_CLUSTER_SET,
     managedclustersets.MANAGED_CLUSTER_SET_BINDING,

@@ -27,7 +27,8 @@ from machinery.meta.objects import Key, StoredObject
 AHEAD = timedelta(hours=24)
 """Limit for epochs ahead of the clock. Agents create epochs at most an hour ahead of their own clock."""
 RETURNS_WITHIN = timedelta(seconds=30)
-"""Time after its last beat in which the first of two agents can return before the second agent gets the session."""
+"""If a cluster has two agents, the first one can return within this time after its last beat. Then the second one gets the
+session."""
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
@@ -40,7 +41,7 @@ class StandbyStatus:
 
 
 class SecondAgentError(AlreadyExistsError):
-    """Another agent of the cluster has its session."""
+    """Another agent has the session of the cluster."""
 
     def __init__(self, cluster: ClusterName, holder: AgentId, other: AgentId) -> None:
         super().__init__(duplicates.second_agent_error(cluster, holder, other).message)
@@ -160,9 +161,10 @@ def report_hubs(tx: Transaction, cluster: ClusterName, epoch: int, annotation: s
 
 
 def lower_epochs(tx: Transaction, cluster: ClusterName | None = None) -> int:
-    """Set stored epochs that no hub accepts to the current time; for one `cluster`, any future epoch. Returns the number.
+    """Set stored epochs above the accepted limit to the current time; for one `cluster`, any future epoch.
 
-    Agents raise their epochs themselves. For one cluster, call this only in a transaction that ends its certificates.
+    Returns their number. Agents raise their epochs themselves. For one cluster, call this only in a transaction that ends its
+    certificates.
     """
     present = _epoch_at(tx.now)
     return tx.heartbeats.lower_epochs(present, above=present if cluster else _epoch_at(tx.now + AHEAD), cluster=cluster)
@@ -181,7 +183,7 @@ def denied_error(name: str, reason: str | None = None) -> ForbiddenError:
 
 
 def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: str) -> None:
-    """Record the other owner. The status of a never accepted cluster shows it after acceptance (`heartbeats.silence`)."""
+    """Record the other owner. A cluster that was never accepted shows it only after acceptance (`silence`)."""
     last = tx.heartbeats.of(departure.cluster)
     if last is None or last.owner != departure.owner or last.epoch < departure.epoch:
         tx.heartbeats.depart(departure.cluster, departure.owner, departure.epoch)

@@ -4,8 +4,9 @@ Recovery: the recovery certificate proves possession of the previous key. All ot
 state: an agent that was denied, revoked, replaced or deleted since cannot recover.
 
 Readoption: a restored hub has no record of certificates that it signed after the backup. A recovery certificate gets a record,
-and is then accepted for `Recover`, if a CA of the hub signed it, it began in the lost interval, and no revocation list given at
-the restore contains it. An unknown cluster is created again and waits for acceptance, because its former acceptance is lost.
+and is then accepted for `Recover`, if a CA of the hub signed it, its validity began in the lost interval, and no revocation
+list of the restore contains it. An unknown cluster is created again and waits for acceptance, because its former acceptance is
+lost.
 """
 
 from dataclasses import dataclass
@@ -171,7 +172,10 @@ class RestoreOrder:
 
 @dataclass(frozen=True, slots=True)
 class AppliedList:
-    """Result of one list: the numbers of certificates valid in the backup (`revoked`) and signed after it (`unknown`)."""
+    """Result of one list. `revoked`: its certificates that are valid in the backup.
+
+    `unknown`: those signed after the backup.
+    """
 
     authority: str
     at: datetime
@@ -232,7 +236,8 @@ def _take(tx: Transaction, encoded: bytes, touched: set[ClusterName]) -> Applied
     for entry in content.entries:
         record = tx.certificates.by_serial(entry.serial)
         if record is None:
-            # authorizes nothing and stays on the hub's own lists; its end is unknown, so it lasts as long as its CA
+            # this record authorizes nothing and keeps the certificate on the hub's lists. Its end is unknown: the end of the CA
+            # is used
             record = CertificateRecord(
                 serial=entry.serial,
                 purpose=Purpose.SERVING,

@@ -1,4 +1,4 @@
-"""Streams that follow a certificate request until it is final, while the certificate of the caller is valid."""
+"""Streams that follow a certificate request until it is final, or until the caller's certificate is no longer valid."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -26,9 +26,10 @@ from machinery.wire.registration.v1 import registration_pb2 as wire
 RECHECK = timedelta(seconds=30)
 """A waiting stream checks at least this often that its certificate is still valid."""
 MAX_STREAMS = 16
-"""Largest number of streams of one certificate for one request: an agent has one stream, plus lost streams."""
+"""Largest number of streams of one certificate for one request. An agent has one stream; its lost streams still count for a
+while."""
 EXPIRY_MARGIN = timedelta(milliseconds=1)
-"""Time after the end of a certificate at which its stream checks it."""
+"""A stream checks its certificate this long after the certificate expires."""
 
 _STATES = {
     RequestPhase.PENDING: wire.FollowRequestResponse.STATE_PENDING,
@@ -40,7 +41,7 @@ _STATES = {
 
 
 class Check(Protocol):
-    """Raises ForbiddenError unless the holder may follow a request that `requester` made for `cluster`."""
+    """Raises ForbiddenError unless the holder of the certificate may follow a request that `requester` made for `cluster`."""
 
     def __call__(self, record: CertificateRecord, *, requester: str, cluster: str) -> None: ...
 
@@ -64,7 +65,7 @@ class CSRFollower:
             woken.set()
 
     async def follow(self, name: str, call: RpcCall, check: Check) -> AsyncIterator[wire.FollowRequestResponse]:
-        """Yields the state of a request, at once and after each change, until it is final. `check`: is the caller permitted."""
+        """Yields the state of a request, at once and after each change, until it is final. `check`: checks the caller."""
         sent: RequestState | None = None
         seen, woken, feed = 0, asyncio.Event(), self._parts.feed
         woken.set()

@@ -35,7 +35,8 @@ from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationSer
 DEFAULT_LIFETIME = timedelta(hours=1)
 SHORTEST_LIFETIME = timedelta(minutes=10)
 LONGEST_LIFETIME = timedelta(days=366)
-"""Limits of the lifetime of add-on tokens: Kubernetes' minimum, and the time for which an old signing key is kept."""
+"""Limits of the lifetime of add-on tokens: the minimum of Kubernetes, and the time for which the hub keeps an old signing
+key."""
 _ACCEPTANCES = {
     Acceptance.ABSENT: wire.GetHubResponse.ACCEPTANCE_UNSPECIFIED,
     Acceptance.WAITING: wire.GetHubResponse.ACCEPTANCE_WAITING,
@@ -198,7 +199,7 @@ async def issue_addon_token(
     asked = decoded_duration(request.requested_duration) if request.HasField("requested_duration") else DEFAULT_LIFETIME
     if asked < SHORTEST_LIFETIME:
         shortest, short = SHORTEST_LIFETIME.total_seconds(), asked.total_seconds()
-        raise InvalidError(f"a token lives {shortest:.0f} s at least, and {short:.0f} s were asked for")
+        raise InvalidError(f"requested_duration is {short:.0f} s, but a token is valid for at least {shortest:.0f} s")
     account = await parts.store.read(addons.token_account, cluster, addon)
     begin = parts.clock.now().replace(microsecond=0)
     end = begin + min(asked, LONGEST_LIFETIME)
@@ -209,7 +210,7 @@ async def issue_addon_token(
 
 
 def _own_cluster(record: CertificateRecord, cluster: str, agent: str) -> ClusterName:
-    """Returns the cluster if the certificate is its agent's. Raises ForbiddenError."""
+    """Returns the certificate's cluster. Raises ForbiddenError if the certificate is of another cluster or agent."""
     own: tuple[ClusterName, AgentId] = session_holder(record)
     if own != (cluster, agent):
         raise ForbiddenError(
@@ -219,7 +220,10 @@ def _own_cluster(record: CertificateRecord, cluster: str, agent: str) -> Cluster
 
 
 async def _returning_holder(parts: DoorContext, request: wire.RecoverRequest, call: RpcCall) -> CertificateRecord:
-    """Returns the record of a recovering agent; readopts a certificate lost by a restore first. Raises UnauthorizedError."""
+    """Returns the record of a recovering agent's certificate. Raises UnauthorizedError.
+
+    If a restore of the hub lost the record, the hub first accepts the certificate again.
+    """
     try:
         return await call.identify()
     except UnauthorizedError as error:

@@ -1,11 +1,12 @@
 """Beat intervals of agents, and the acknowledgements of a session's beats.
 
-The interval is the hub's setting, but longer if there are many agents, so that the load of beats on a replica is bounded. No
-decision waits for a beat: an agent sends a new verdict immediately, and a cluster is silent only after five leases.
+If there are many agents, the interval is longer than the hub's setting, so that the load of beats on a replica is bounded. A
+longer interval delays no decision: an agent sends a new verdict immediately, and a cluster is silent only after five lease
+durations.
 
-An acknowledgement names the newest stored beat and covers all earlier beats; it is most of the cost of a beat (ADR 0015). So a
-session that beats faster than `spacing` gets one acknowledgement for several beats. A beat after a longer pause, the first beat
-of a session and a beat that ends a silence are acknowledged as soon as they are stored.
+An acknowledgement names the newest stored beat and covers all earlier beats. Acknowledgements are most of the cost of beats
+(ADR 0015). So a session that beats faster than `spacing` gets one acknowledgement for several beats. A beat after a longer
+pause, the first beat of a session and a beat that ends a silence are acknowledged as soon as they are stored.
 """
 
 import asyncio
@@ -20,7 +21,8 @@ from machinery.wire.session.v1 import session_pb2 as wire
 INTERVAL_STEP = timedelta(seconds=5)
 """Longer intervals are multiples of this, so that not every new session changes the interval of all agents."""
 INTERVALS_PER_LEASE = 2
-"""Intervals grow at most to this part of the lease: an agent is ready while a beat was acknowledged within its lease."""
+"""The longest interval is the lease duration divided by this: an agent is ready only if a beat was acknowledged within its
+lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,8 @@ def _interval(interval: timedelta, lease_duration: timedelta, needed: float) -> 
 
 
 ACK_TIMEOUT, MAX_ACK_TIMEOUT = timedelta(seconds=5), timedelta(seconds=10)
-"""After how long without an acknowledgement an agent considers its hub silent by default: if it beats every ACK_TIMEOUT or
-less often, and if it beats more often."""
+"""An agent considers its hub silent after this time without an acknowledgement (defaults). ACK_TIMEOUT applies to beat
+intervals of ACK_TIMEOUT or longer, MAX_ACK_TIMEOUT to shorter intervals."""
 ACK_MARGIN = timedelta(seconds=0.5)
 PER_LEASE = 4
 """Acknowledgements per lease: an agent is ready only if a beat was acknowledged within its lease."""
@@ -65,10 +67,10 @@ def encoded_ack(sequence: int, next_interval: timedelta | None = None) -> bytes:
 
 
 def spacing(lease_duration: timedelta, interval: timedelta, ack_timeout: timedelta = timedelta()) -> float:
-    """Returns the seconds between acknowledgements; with the flush window well below the time that the agent waits.
+    """Returns the seconds between acknowledgements. With the flush window, they are well below the agent's time-out.
 
-    `interval`: the beat interval. `ack_timeout`: how long the agent says that it waits if it beats more often than every
-    ACK_TIMEOUT; otherwise it waits half of that. Zero: it does not say.
+    `interval`: the beat interval. `ack_timeout`: the time-out that the agent reports. It applies to intervals shorter than
+    ACK_TIMEOUT; half of it applies to longer intervals. Zero: the agent reports none.
     """
     often, rarely = (ack_timeout, ack_timeout / 2) if ack_timeout else (ACK_TIMEOUT, ACK_TIMEOUT)
     timeout = min(often, MAX_ACK_TIMEOUT) if interval < ACK_TIMEOUT else min(rarely, ACK_TIMEOUT)
@@ -95,7 +97,7 @@ class Deferred:
 
 
 class Acknowledgements:
-    """Acknowledgements of one session. `ack_timeout`: how long the agent says that it waits for one, if it beats often."""
+    """Acknowledgements of one session. `ack_timeout`: as in `spacing`."""
 
     def __init__(self, rate: BeatRate, ack_timeout: timedelta) -> None:
         self.interval = timedelta()
@@ -126,7 +128,7 @@ class Acknowledgements:
         return self._sent_at + self._spacing
 
     def due_ack(self, now: float) -> bytes | None:
-        """Returns the acknowledgement that is due, or None; with the interval if the number of agents has changed it."""
+        """Returns the acknowledgement that is due, or None. It contains the beat interval if the interval has changed."""
         if self._sent >= self._stored:
             return None
         self._sent, self._sent_at = self._stored, now

@@ -1,4 +1,4 @@
-"""Admission of sessions: only for the cluster that has the name, and with the newest known epoch."""
+"""Admits a session only if its cluster owns the name and its epoch is the newest."""
 
 from datetime import timedelta
 

@@ -1,7 +1,7 @@
 """Wraps every call of this door: gate, authentication, limits, audit and trace.
 
-Calls that the gate refuses are not audited. If the policy requires this, a unary call has one audit record, when its outcome is
-known; a stream has a record of its opening and a record of its end.
+Calls that the gate refuses are not audited. If the audit policy requires it, a unary call gets one audit record, when its
+outcome is known. A stream gets two, when it opens and when it ends.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -85,8 +85,8 @@ class RpcCall:
     async def identify(self) -> CertificateRecord:
         """Authenticates the peer. Raises UnauthorizedError, UnavailableError; ForbiddenError if it may not use this door.
 
-        Raises TooManyRequestsError above the rate of refusals of its address. Agents whose CA was retired or whose certificate
-        was lost by a restore are not counted: whole fleets of them return with their recovery certificates.
+        Raises TooManyRequestsError if the peer's address exceeds the rate of refusals. Refusals of agents whose CA was retired,
+        or whose certificate was lost by a restore, do not count: whole fleets of them return with their recovery certificates.
         """
         self.shown = self.parts.shown(self.context)
         try:
@@ -105,7 +105,7 @@ class RpcCall:
         return self.record
 
     def seat(self, flow: str = "", *, has: timedelta | None = None) -> AbstractAsyncContextManager[None]:
-        """Holds a seat, after `identify`. `has`: the time of a call without a deadline. Raises TooManyRequestsError."""
+        """Holds a seat, after `identify`. `has`: time limit of a call that has no deadline. Raises TooManyRequestsError."""
         left = self.context.time_remaining()
         has = timedelta(seconds=max(left, 0)) if left is not None and left < NO_DEADLINE else has
         return self.parts.limits.seat(self.actor, self.asked, flow=flow, time_left=has)
@@ -157,7 +157,7 @@ class RpcCall:
         return None
 
     def changed(self, changes: Sequence[Change]) -> AuditRecord | None:
-        """Returns the audit record of a call, inside the transaction of its changes."""
+        """Returns the audit record of the call, to be written in the transaction of its changes."""
         config = self.parts.auditor.evaluate(self.actor, self.asked)
         if not config.records(Stage.RESPONSE_COMPLETE):
             return None
@@ -191,7 +191,7 @@ class RpcCall:
 
 
 class SessionAudit:
-    """Audit of one session's beats and reports, only if the policy requires it, which is decided once per session.
+    """Audits beats and reports of one session, if the policy requires it. This is decided once per session.
 
     The record of a report that changes something is written with the report, and that of a beat with the batch that stores it.
     `beats`: whether `beat` must be called, so that a beat costs nothing otherwise. `statuses`: whether reports are recorded.
@@ -262,10 +262,10 @@ async def open_call(parts: DoorContext, context: Context, asked: Attributes) -> 
     Raises UnavailableError at a closed gate; TooManyRequestsError while the hub is overloaded, after a wait.
     """
     skip_pauses()
-    with parts.gate.entered():  # also while it waits: a stop ends no call that has arrived
+    with parts.gate.entered():  # includes the wait, so that a stop ends no call that has arrived
         await parts.limits.begin()
         call = RpcCall(parts, context, asked, parts.auditor.clock.now())
-        logs.also(request_id=call.audit_id)  # bound to this task: a generator may end in another task, which cannot undo it
+        logs.also(request_id=call.audit_id)  # never undone: a generator may end in another task, which could not undo it
         try:
             with call.trace:
                 yield call
@@ -276,6 +276,6 @@ async def open_call(parts: DoorContext, context: Context, asked: Attributes) -> 
 
 
 def _address(peer: str) -> str:
-    """`ipv4:127.0.0.1:12345` as the address alone."""
+    """Returns the address of a peer, such as `ipv4:127.0.0.1:12345`."""
     _, _, rest = unquote(peer).partition(":")
     return rest.rpartition(":")[0].strip("[]")

@@ -1,7 +1,8 @@
 """Follows the change log once for all streams of this door and wakes those that wait for an object.
 
 Sessions read the store when they wake up, so that they miss nothing after an interruption. Streams that follow a certificate
-request take its newest change from here. Otherwise hundreds of clusters that join together would read each request three times.
+request take its newest change from here. Otherwise, when hundreds of clusters join at the same time, the hub would read each
+request three times.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,9 +31,9 @@ class ChangeSubscriptions:
 
     @contextmanager
     def subscribe(self, kind: Kind, name: str, wake: Wake) -> Iterator[None]:
-        """Calls `wake` after every change of the object in the block, and of a cluster's add-ons for the cluster.
+        """During the block, calls `wake` after every change of the object; for a cluster, also after a change of its add-ons.
 
-        It is also called when changes may have been missed. Read the object after entering the block.
+        Also calls it when changes may have been missed. Read the object after entering the block.
         """
         waiting = self._waiting.setdefault((kind, name), set())
         waiting.add(wake)

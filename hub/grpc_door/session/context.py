@@ -29,7 +29,7 @@ from machinery.runtime.clock import Clock
 
 CERTIFICATE = "x509_pem_cert"
 RENEWALS_PER_SECOND = 20
-"""Renewals of one replica's agents while a CA is Outgoing."""
+"""Renewals per second by agents of one replica while a CA is Outgoing."""
 SOONEST_RENEWAL = timedelta(seconds=10)
 
 
@@ -80,14 +80,14 @@ class DoorContext:
     deferred: Deferred = field(default_factory=Deferred)
 
     def is_outgoing(self, record: CertificateRecord) -> bool:
-        """Whether the CA that signed the certificate is Outgoing: it no longer signs and waits until nobody needs it."""
+        """Whether the CA that signed the certificate is Outgoing: it no longer signs, and remains until no agent needs it."""
         signer = signer_of(record.signed_by, self.authorities())
         return signer is not None and signer.phase is Phase.OUTGOING
 
     def renew_within(self, record: CertificateRecord, order: RenewalOrder | None, now: datetime) -> timedelta | None:
         """Returns the time within which the certificate has to be renewed early; None: no renewal is requested.
 
-        The reason is an order of an operator, or an Outgoing CA.
+        An order of an operator or an Outgoing CA requests a renewal.
         """
         limits = [order.left(now)] if order is not None and order.asks(record.issued_at) else []
         if self.is_outgoing(record):

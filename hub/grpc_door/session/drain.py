@@ -1,13 +1,13 @@
-"""Asks agents to reconnect: all when an operator drains this replica, and each one when its session is old.
+"""Asks agents to reconnect: all agents when an operator drains this replica, and each agent when its session is old.
 
 A drain asks the agent of every open session to leave, at a bounded rate. The agent first opens the next session, at a replica
 that the load balancer selects, and sends beats here until the next session has a beat. Sessions that remain after `grace` are
 ended. New sessions get UNAVAILABLE and retry. The process is unready meanwhile, so that load balancers avoid it; registration
 and the HTTPS door continue.
 
-A load balancer distributes only new connections, so without a maximum age a new replica would stay empty. Each session draws
-its own moment, so that a fleet that came together does not move together. A connection may become older than a session; then
-gRPC ends the connection, regardless of its use.
+A load balancer distributes only new connections, so without a maximum age a new replica would stay empty. Each session ends at
+a random age, so that agents that connected together do not reconnect together. gRPC ends a connection that becomes older than a
+session may be, even if it is in use.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ JITTER = 0.2
 """Sessions may end earlier than the maximum age by up to this share of it."""
 MAX_RECONNECT_WITHIN = timedelta(seconds=10)
 BACKSTOP = 1.25
-"""gRPC ends a connection after this multiple of the maximum age (and the grace), varied by a tenth."""
+"""gRPC ends a connection after this multiple of the maximum age, plus the grace. gRPC varies this time by a tenth."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Writes reports of agents to the database, many in one transaction: the times of their clocks, and the CAs that they trust."""
+"""Writes reports of many agents to the database in one transaction: their clock skews, and the CAs that they trust."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class ReportWriter(Generic[K, V]):
-    """The newest report of each key, until it is written. `write` stores reports; `failure`: log event of its errors."""
+    """Keeps the newest report of each key until it is written. `write`: stores reports; `failure`: log event of its errors."""
 
     def __init__(self, write: Callable[[Mapping[K, V]], Awaitable[object]], failure: str) -> None:
         self._write = write

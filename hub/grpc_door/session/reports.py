@@ -1,9 +1,9 @@
 """Stores the messages of an agent other than beats: reports of its status and add-ons, its hub list, and events.
 
-One task handles these messages in order, so that beats do not wait for them, and only while the session's epoch is the newest.
-A report is acknowledged when it is durable, or with a permanent refusal. Every agent repeats its status each minute; a repeated
-status is acknowledged without the database while the cluster is unchanged. Events are created in the cluster's namespace at a
-limited rate and without an answer; the ones above the rate are dropped, with one log line.
+One task stores these messages in order, so that beats do not wait for them. It stores them only while the session's epoch is
+the newest. The hub acknowledges a report when the report is durable or permanently refused. Every agent repeats its status each
+minute. While the cluster is unchanged, the hub acknowledges a repeated status without a database access. Events are created in
+the cluster's namespace at a limited rate and without an answer; Events above the rate are dropped, with one log line.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class AgentEvents:
         self._dropped = 0
 
     async def take(self, message: wire.Event) -> None:
-        """Stores a valid event within the rate. If the store cannot be written, the event is lost: it is not a report."""
+        """Stores a valid event within the rate. Unlike a report, the event is lost if the store cannot be written."""
         is_valid = message.type in _TYPES and _REASON.fullmatch(message.reason) is not None
         if not is_valid or not self._rate.has_room(self._cluster):
             self._dropped += 1
@@ -167,7 +167,7 @@ class SessionReports:
         return ack
 
     def cluster_changed(self) -> None:
-        """Notes a change of the cluster, which may have undone the stored status, so that the next report is stored again."""
+        """Makes sure that the next status report is stored: a change of the cluster may have overwritten the stored status."""
         self._stored_status = None
         self._changes += 1
 

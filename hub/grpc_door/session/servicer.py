@@ -53,7 +53,7 @@ class SessionServicer:
             await abort(context, error)
 
     def stop_waiting(self) -> None:
-        """Ends streams without a Hello, with UNAVAILABLE; the gate must be closed."""
+        """Ends streams that have not sent Hello, with UNAVAILABLE. The gate must be closed."""
         for waiting in tuple(self._waiting):
             if not waiting.expired():
                 waiting.reschedule(asyncio.get_running_loop().time())
@@ -66,7 +66,7 @@ class SessionServicer:
             message = wire.AgentMessage.FromString(raw) if isinstance(raw, bytes) else wire.AgentMessage()
         except TimeoutError:
             self._parts.gate.check()
-            raise DeadlineError("no Hello came") from None
+            raise DeadlineError("the agent sent no Hello in time") from None
         except DecodeError:
             raise BadRequestError("the first message cannot be decoded") from None
         finally:
@@ -84,12 +84,12 @@ class SessionServicer:
 
 
 def revocations_error() -> UnavailableError:
-    """Returns the error for all sessions of a replica that cannot read revocations. It does not blame the certificates."""
+    """Returns the error for sessions of a replica that cannot read revocations. It refuses no certificate."""
     return UnavailableError("the hub cannot read at present which certificates are revoked: try again, or another replica")
 
 
 async def _read_hello(context: Context) -> None:
-    """Reads the Hello of a refused peer: a peer that still writes when its stream ends gets INTERNAL instead of the status."""
+    """Reads the Hello of a refused peer. A peer that writes while its stream ends would get INTERNAL instead of the status."""
     with suppress(TimeoutError):
         async with asyncio.timeout(REFUSED_WITHIN.total_seconds()):
             await context.read()

@@ -1,7 +1,7 @@
-"""Open sessions of this process, in memory at once and in the database as soon as it can be written.
+"""Open sessions of this process. Memory has them at once, the database as soon as it can be written.
 
-An agent has one session. A newer one ends the older one: at once if this process has both, and within half a second if another
-replica has the newer one, by a notification. While notifications do not work, the database is read twice a second.
+An agent has one session. A newer session ends the older one: at once if this process has both, or within half a second, by a
+notification, if another replica has the newer one. While notifications do not work, the database is read twice a second.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ POLL = timedelta(milliseconds=500)
 NOTIFIED_POLL = timedelta(seconds=5)
 """Longest interval between reads while notifications work."""
 OVERLAP = timedelta(seconds=15)
-"""Transactions that began before the last read may commit after it, so this much is read again."""
+"""Each read also covers this time before the last read: transactions that began before that read may commit after it."""
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +57,10 @@ _Records = dict[tuple[ClusterName, AgentId], Opened | str]
 
 
 class Sessions:
-    """All sessions of this process: at most one per cluster. A newer one of the same agent supersedes. `replica`: its name."""
+    """All sessions of this process: at most one per cluster. An agent's newer session supersedes.
+
+    `replica`: this replica's name.
+    """
 
     def __init__(self, store: Store, replica: str = "") -> None:
         self._store = store
@@ -128,7 +131,7 @@ class Sessions:
             self._queue(session, self._opened(session, recorded.at if recorded else None))
 
     async def run(self) -> None:
-        """Writes opened and ended sessions until cancelled; all that are waiting in one transaction."""
+        """Until cancelled, writes opened and ended sessions. One transaction writes all waiting records."""
         while True:
             await self._waiting.wait()
             self._waiting.clear()
@@ -137,7 +140,8 @@ class Sessions:
     async def write(self) -> None:
         """Writes the waiting records. Errors in PASSING are retried after a pause.
 
-        After a rejection each session is written by itself, so that a rejected one, which is dropped, does not block others.
+        If the transaction is rejected, each session is written on its own. A rejected session is dropped and does not block
+        others.
         """
         batches = [(self._unwritten, self._entries)]
         self._unwritten, self._entries = {}, ()
@@ -184,7 +188,7 @@ class Sessions:
                 await asyncio.sleep(until_tick(POLL))
 
     async def poll(self) -> None:
-        """Reads the sessions that other replicas have opened since the last read, and ends those here that must give way."""
+        """Reads sessions that other replicas have opened since the last read. Ends sessions here that conflict with them."""
         try:
             now, opened = await self._store.look(replicas.opened_since, self._since, but=self._replica)
         except MusterError as error:
@@ -192,10 +196,10 @@ class Sessions:
             return
         if self._read_failure.reset():
             log.info("sessions of other replicas are read again")
-        self._since = now - OVERLAP  # earlier than before where the database's clock was set back
+        self._since = now - OVERLAP  # may decrease, if the database's clock was set back
         for other in opened:
             session, recorded = self._open.get(other.cluster), self._recorded.get(other.cluster)
-            if session is None or recorded is None:  # until a session is written, the database has no time of it to compare
+            if session is None or recorded is None:  # an unwritten session has no time to compare
                 continue
             if other.agent != session.agent:  # both opened at once: the first agent keeps the cluster
                 if recorded.is_newer_than(other.session, other.at):
@@ -233,6 +237,6 @@ def _write(tx: Transaction, records: _Records, entries: Sequence[AuditEntry]) ->
 def _in_order(records: _Records) -> Sequence[tuple[tuple[ClusterName, AgentId], Opened | str]]:
     """Sorts by names, so that two replicas never wait for each other's locks.
 
-    For each cluster ended sessions come first, so that an agent with a new id does not count twice.
+    For each cluster, ended sessions come first, so that an agent with a new id is not counted twice.
     """
     return sorted(records.items(), key=lambda item: (item[0][0], isinstance(item[1], Opened), item[0][1]))

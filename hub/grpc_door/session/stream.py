@@ -1,7 +1,7 @@
 """One agent's session stream, from Hello to its end.
 
 The session reads, writes and decodes raw bytes: a heartbeat costs one read, and its acknowledgement one write. The handler's
-task reads. A second task, which exists only while there are messages to write, writes, so nothing waits for a peer that does
+task reads. A second task writes; it exists only while there are messages to write. So nothing else waits for a peer that does
 not read. A third task stores reports, so that beats do not wait for them. `end` ends the session with an error's status.
 """
 
@@ -37,7 +37,7 @@ MAX_UNSENT = 1_000
 LAST_MESSAGES = timedelta(seconds=1)
 """How long an ended session waits for its unsent messages."""
 START_TIME = timedelta(seconds=16)
-"""Time of a session's start, of which it waits at most a quarter for its turn: agents wait for Welcome for 5 seconds."""
+"""Time limit for the start of a session. At most a quarter of it is the wait for a seat: agents wait 5 seconds for Welcome."""
 MOVE_REASON = "an operator moves this cluster to another hub"
 
 
@@ -78,7 +78,8 @@ class Session(BeatSink, TrustBundleReceiver):
     async def serve(self) -> None:
         """Runs the session until the agent leaves. Raises the error that ends it.
 
-        Its tasks end with it. Only the writer continues for at most LAST_MESSAGES, so that the agent gets what is queued.
+        All tasks end with the session. Only the writer continues, for at most LAST_MESSAGES, so that the agent gets queued
+        messages.
         """
         failure: Exception | None = None
         async with asyncio.TaskGroup() as self._writers:
@@ -94,7 +95,7 @@ class Session(BeatSink, TrustBundleReceiver):
                 try:
                     await asyncio.wait(last, timeout=LAST_MESSAGES.total_seconds())
                 finally:
-                    self._is_over = True  # no beat that is stored later starts a writer
+                    self._is_over = True  # a beat that is stored later starts no writer
                     if self._writer is not None:
                         self._writer.cancel()
         if failure is not None:
@@ -110,7 +111,7 @@ class Session(BeatSink, TrustBundleReceiver):
             with aging(parts.age, self), parts.feed.subscribe(MANAGED_CLUSTERS, self.cluster, self.reconsider):
                 async with self._call.seat(has=START_TIME):
                     view = await admit(parts, self.cluster, self.agent, hello)
-                # again, as revocations end only sessions that were added; no await between this and `add`
+                # a second check: revocations end only sessions that were added. No await between this and `add`
                 await parts.peers.identify(self._call.shown)
                 self._acks.set_lease(view.lease_duration)
                 parts.gate.check()  # a drain that has begun does not include this session
@@ -238,14 +239,14 @@ class Session(BeatSink, TrustBundleReceiver):
             self._send(wire.HubMessage(desired=desired))
 
     def _order_move(self) -> None:
-        """Orders a move once the agent lists the target hub as ready; before that it could not follow the order."""
+        """Orders a move once the agent lists the target hub as ready. Before that, the agent could not follow the order."""
         target = self._view.move_to if self._view is not None and self._view.move_to in self._ready_hubs else ""
         if target and target != self._moves_to:
             self._send(wire.HubMessage(drain=wire.Drain(reason=MOVE_REASON, target_hub_id=target)))
         self._moves_to = target
 
     def reconsider(self) -> None:
-        """Schedules a refresh; during admission it is postponed, because the admission's view may be older than the change."""
+        """Schedules a refresh. During admission, only marks the view as stale: it may be older than the change."""
         self._stale = True
         self._reports.cluster_changed()
         if self._tasks is not None and self._view is not None and not self._is_refreshing:
@@ -282,7 +283,7 @@ class Session(BeatSink, TrustBundleReceiver):
             self._writer = self._writers.create_task(self._write())
 
     async def _write(self) -> None:
-        """Writes until no message is left, or the stream has ended, which the handler detects itself."""
+        """Writes until no message is left or the stream has ended. The handler itself detects the end of the stream."""
         try:
             while (raw := self._unsent.popleft() if self._unsent else self._acks.due_ack(self._now())) is not None:
                 await self._context.write(raw)

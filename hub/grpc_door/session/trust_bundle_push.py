@@ -1,8 +1,8 @@
 """Records which CAs each agent trusts, and pushes the hub's trust bundle to agents that trust other CAs.
 
-A changed bundle is not pushed to thousands of sessions together, because each agent tests it with a handshake, writes it into
-its cluster and answers. Sessions wait in a queue that is served at a bounded rate. Agents that do not report their CAs (earlier
-releases) get no bundle. An agent that refused the bundle gets it again after `RESEND_AFTER`, and in its next session.
+The hub pushes a changed bundle at a bounded rate, because each agent tests the bundle with a handshake, writes it into its
+cluster and answers. Sessions wait in a queue. Agents that do not report their CAs (earlier releases) get no bundle. An agent
+that refused the bundle gets it again after `RESEND_AFTER`, and in its next session.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class TrustBundlePush:
         rate: float = BUNDLES_PER_SECOND,
         authorities: Callable[[], object] = lambda: None,
     ) -> None:
-        """`authorities`: returns another object after any change of the hub's CAs."""
+        """`authorities`: returns the hub's CAs; a change of any CA changes the returned object."""
         self._store = store
         self._bundle = bundle
         self._rate = rate

@@ -1,7 +1,8 @@
-"""Automatic decisions: renewals and add-ons by built-in rules, clusters and registrations by operators' rules.
+"""Automatic decisions on certificate requests and clusters.
 
-Rules never deny: without a matching rule a request waits for an operator. They approve only strict requests: the label, the
-subject and the requester name the same cluster exactly, and the request is only for a client certificate.
+Built-in rules approve renewals and add-on certificates. Operators' rules accept clusters and approve registrations. Rules never
+deny: without a matching rule, a request waits for an operator. Rules approve only strict requests: label, subject and requester
+name exactly the same cluster, and the request is only for a client certificate.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ RULE_ACTOR = f"system:{NAME}:rule:"
 class ApprovalOutcome:
     """Result of a written decision. `decisions`: the decisions of operators' rules; empty for built-in rules.
 
-    `accepted`: the accepted cluster. `asking`: the cluster that rules may accept because of the request.
+    `accepted`: the accepted cluster. `asking`: the cluster of the request, if rules may accept it because of the request.
     """
 
     decisions: tuple[RuleDecision, ...] = ()
@@ -73,7 +74,7 @@ def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
 
 
 def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str) -> ApprovalOutcome | None:
-    """Approve a request if a rule matches. Returns None if nothing was written and no rule waits for requests.
+    """Approve a request if a rule matches. Returns None if nothing was written and no rule depends on requests.
 
     Raises NotFoundError.
     """
@@ -118,7 +119,10 @@ def _record_dry_run_approval(
 
 
 def accept(tx: Transaction, name: ClusterName, known: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
-    """Accept a cluster that a rule matches, once. Rules never override an operator. Returns None if nothing was written."""
+    """Accept a cluster that a rule matches. Returns None if nothing was written.
+
+    A rule accepts a cluster at most once, and never overrides an operator.
+    """
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or not is_open(stored.document):
         return None
@@ -126,7 +130,7 @@ def accept(tx: Transaction, name: ClusterName, known: Sequence[ApprovalRule]) ->
     deciding = next((rule for rule in fitting if not rule.dry_run), None)
     if deciding is None:
         return _record_dry_run_acceptance(tx, stored, fitting) if fitting else None
-    if clusters.is_accepted(stored.document):  # by an operator: the annotation keeps rules from accepting it after a denial
+    if clusters.is_accepted(stored.document):  # by an operator: with the annotation, no rule accepts it after a denial
         marked = doc.with_annotations(stored.document, {clusters.ACCEPTED_ON: format_time(tx.now)})
         cluster_objects.put(tx, marked, stored, RULE_ACTOR + deciding.name, writer=HUB_WRITER)
         return ApprovalOutcome()
@@ -170,10 +174,10 @@ def _accepting(tx: Transaction, cluster: StoredObject, known: Sequence[ApprovalR
 
 
 def _strict_request(tx: Transaction, request: Document) -> _StrictRequest | None:
-    """Return the strict request; None for a request about which only an operator can decide, or with another signer.
+    """Return the strict request. None: only an operator can decide, or the request is for another signer.
 
-    A renewal by the subject itself, and a registered add-on's certificate, need no rule if the cluster's own agent requests
-    them. Sources: OCM's CSR approver (the requester is the subject; exact parts, never a prefix), ADR 0012.
+    No rule is needed if the cluster's own agent renews its certificate or requests the certificate of a registered add-on.
+    Sources: OCM's CSR approver (the requester is the subject; exact parts, never a prefix), ADR 0012.
     """
     if not csr_rules.is_for_a_client(request):
         return None
@@ -204,7 +208,7 @@ def _strict_request(tx: Transaction, request: Document) -> _StrictRequest | None
 
 
 def is_an_addons(subject: CertificateSubject) -> bool:
-    """Whether a registered subject contains no name of an operator or of an agent of any cluster."""
+    """Whether a registered subject names neither operators nor the agent of any cluster."""
     if parse_agent_user(subject.common_name) is not None or OPERATOR_GROUP in subject.organizations:
         return False
     names = (each for each in subject.organizations if each.startswith(SUBJECT_PREFIX))
@@ -231,7 +235,7 @@ def _is_denied(cluster: Document | None) -> bool:
 
 
 def _needs_bound(tx: Transaction, candidate: RuleInput, request: StoredObject) -> bool:
-    """Whether the cluster requires a bootstrap credential for its name alone, and the request came with none or another."""
+    """Whether the cluster requires a bootstrap credential for its name alone, which the request did not use."""
     if not clusters.is_bound_only(candidate.document):
         return False
     credential = csr_rules.bootstrap_credential(request.document)

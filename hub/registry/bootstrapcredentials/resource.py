@@ -1,7 +1,7 @@
-"""BootstrapCredential, a kind of this project: a short-lived credential for joining, which only its creation returns.
+"""BootstrapCredential, a kind of this project: a short-lived credential for joining.
 
-A certificate is issued for a certificate request, so that the private key stays with its creator. The hub creates a token for
-clients that support no other credential, and stores its hash.
+Only the response to its creation contains the credential. Usually it is a certificate for the creator's certificate request, so
+that the private key stays with the creator. For clients that support only tokens, the hub creates a token and stores its hash.
 """
 
 from functools import partial

@@ -1,8 +1,8 @@
 """Use cases about the hub's CAs: operators' orders, the leader's steps, the state of a rotation, and the CAs that agents trust.
 
-No write adds a change-log row. Each step is one transaction that checks again whether the step is due. So neither a killed
-leader nor two replicas that both believe to lead leave an incomplete step. An agent that uses only the Kubernetes API has no
-row of trusted CAs, only certificate records.
+No write adds a change-log row. Each step is one transaction that checks again whether the step is due. So no step stays
+incomplete if the leader is killed, or if two replicas both consider themselves the leader. An agent that uses only the
+Kubernetes API has no row of trusted CAs, only certificate records.
 """
 
 from collections import defaultdict
@@ -133,7 +133,7 @@ def _ordered(tx: Transaction, authority: AuthorityRecord, order: AuthorityOrder,
 
 
 def propose(tx: Transaction, made: NewAuthority) -> AuthorityRecord:
-    """Record the next CA, which agents must trust from now on. Returns the next CA if it is already recorded."""
+    """Record the next CA, which agents must trust from now on. If a next CA is already recorded, returns that CA."""
     coming = next((each for each in tx.authorities.all() if each.phase is Phase.DISTRIBUTING), None)
     if coming is not None:
         return coming
@@ -186,7 +186,7 @@ def rotation_snapshot(tx: Transaction) -> RotationSnapshot:
         if (signer := signer_of(signed_by, everyone)) is not None:
             signed[signer.id][purpose] = count
     replicas = tx.replicas.all()
-    # after an outage of the database all replicas count as living until they had time to update their rows
+    # after a database outage, all replicas count as living until they have had time to update their rows
     can_judge = could_report(hearing.covered_since(tx), tx.now)
     return RotationSnapshot(
         now=tx.now,

@@ -1,8 +1,8 @@
-"""Uses of bootstrap credentials: held for a request, spent when a certificate is issued.
+"""Uses of bootstrap credentials. A use is held for a request, and spent when the certificate is issued.
 
 Reading a credential locks it until the transaction ends, so that concurrent transactions cannot spend the same use. A revoked
-cluster can register again only with a credential that was created after the revocation. A cluster's name is bound to the
-issuer of its first attested registration until the cluster is deleted.
+cluster can register again only with a credential that was created after the revocation. A cluster's name is bound to the issuer
+of its first attested registration until the cluster is deleted.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from machinery.meta.timestamps import format_time
 
 
 def check_cluster_revocation(tx: Transaction, cluster: ClusterName, since: datetime) -> None:
-    """Raise ForbiddenError if the cluster was revoked after `since`, when its bootstrap credential was created."""
+    """Raise ForbiddenError if the cluster was revoked after `since`, the creation time of its bootstrap credential."""
     moment = cluster_revoked_at(tx, cluster)
     if moment is None or moment < since:
         return
@@ -51,7 +51,7 @@ def cluster_revoked_at(tx: Transaction, cluster: ClusterName) -> datetime | None
 def bind_attested(tx: Transaction, record: CredentialRecord, cluster: ClusterName, attested: Attested | None) -> None:
     """Bind the name to the attested issuer, or check it against the existing binding. Raises AttestationError.
 
-    A bound name requires an attestation, whatever the credential requires.
+    A bound name requires an attestation, even if the credential does not.
     """
     binding = tx.bindings.of(cluster)
     if attested is not None:
@@ -106,7 +106,10 @@ def admit(
     agent: AgentId | None = None,
     attested: Attested | None = None,
 ) -> tuple[CredentialRecord, bool]:
-    """Admit the name, which then holds a use. Returns the credential, and whether the name is new. Raises ForbiddenError."""
+    """Admit the name; an admitted name holds a use. Returns the credential, and whether the name is new.
+
+    Raises ForbiddenError.
+    """
     record = check(tx, credential, cluster, agent)
     bind_attested(tx, record, cluster, attested)
     is_new = not tx.credentials.has_admitted(credential, cluster)
@@ -154,7 +157,7 @@ def _check_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName
 
 
 def _has_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName, agent: AgentId | None) -> bool:
-    if agent is None:  # an admitted agent may return even after the deletion of its ManagedCluster, a new one may not
+    if agent is None:  # an admitted agent may return even after the deletion of its ManagedCluster; a new agent may not
         spent = (use for use in tx.credentials.uses(record.id) if use.issued_at is not None)
         return tx.credentials.has_admitted(record.id, cluster) or any(use.cluster == cluster for use in spent)
     use = tx.credentials.use_of(record.id, cluster, agent)
@@ -184,7 +187,7 @@ def _waits(tx: Transaction, use: CredentialUse) -> bool:
 def is_of_set(tx: Transaction, record: CredentialRecord, cluster: ClusterName) -> bool:
     """Whether the credential's cluster set, if any, permits this cluster.
 
-    Permitted are clusters in this set, new clusters, and clusters of an operator that have not joined and have no set.
+    It permits clusters in this set, new clusters, and clusters that an operator created and that have neither joined nor a set.
     """
     wanted = record.bounds.cluster_set
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster)) if wanted is not None else None

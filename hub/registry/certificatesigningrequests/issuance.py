@@ -1,4 +1,4 @@
-"""Signs each approved request once. The hub's records define the certificate to which a request is entitled."""
+"""Signs each approved request once. The hub's records determine the content of the certificate."""
 
 from dataclasses import dataclass, replace
 
@@ -31,7 +31,7 @@ from machinery.meta.objects import Document
 
 @dataclass(frozen=True, slots=True)
 class CertificateGrant:
-    """The certificate that a request is entitled to. `requester`: the record of the requester's certificate, if any."""
+    """The certificate that a request may get. `requester`: the record of the requester's certificate, if any."""
 
     purpose: Purpose
     subject: CertificateSubject
@@ -76,7 +76,7 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
 
 
 def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
-    """Return the certificate to which the request is entitled, by the hub's records. Raises InvalidError, ForbiddenError."""
+    """Return the certificate that the request may get, by the hub's records. Raises InvalidError, ForbiddenError."""
     if not csr_rules.is_for_a_client(request):
         raise InvalidError(f"the signer {SIGNER} signs for client auth only: request the usages {', '.join(csr_rules.USAGES)}")
     requester = _requester(tx, request)
@@ -109,7 +109,7 @@ def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
 
 
 def _requester(tx: Transaction, request: Document) -> CertificateRecord | None:
-    """Return the record of the requester's certificate; None: no certificate. Raises ForbiddenError if it was revoked since."""
+    """Return the record of the requester's certificate; None: no certificate. Raises ForbiddenError if it was revoked."""
     serial = csr_rules.requester_serial(request)
     if serial is None:
         return None
@@ -124,7 +124,7 @@ def _credential(
 ) -> CredentialId | None:
     """Return the requester's bootstrap credential, or the credential with which the agent joined; None: no credential.
 
-    Raises ForbiddenError if the requester's own credential is for another cluster, or was revoked since.
+    Raises ForbiddenError if the requester's own credential is for another cluster, or was revoked.
     """
     if requester is not None and requester.purpose is not Purpose.BOOTSTRAP:
         return requester.credential

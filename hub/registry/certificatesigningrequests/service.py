@@ -59,7 +59,7 @@ def _cluster_of_requester(tx: Transaction, document: dict[str, Any]) -> ClusterN
 
 
 def check_room(document: Document, known: Iterable[StoredObject]) -> None:
-    """Raise TooManyRequestsError if the requester has MAX_PENDING undecided requests among the `known` of the cluster.
+    """Raise TooManyRequestsError if the requester already has MAX_PENDING undecided requests. `known`: those of the cluster.
 
     Requests for add-ons are counted separately, so that they cannot block an agent's renewal and recovery.
     """

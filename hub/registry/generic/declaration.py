@@ -15,6 +15,6 @@ declared = HUB_KINDS.resource
 
 @cache
 def structure_of(kind: Kind) -> KindStructure:
-    """Division of the kind's objects into owned fields, by its schema."""
+    """Return how the kind's schema divides objects into fields that field managers can own."""
     custom = kind not in KUBERNETES
     return KindStructure(kind, structure((HUB_KINDS if custom else KUBERNETES).schema(kind)), custom)

@@ -40,7 +40,7 @@ AGENT_LIMIT = 1280 * 1024
 GROWTH_ABOVE_LIMIT = 1024
 """Growth per write of objects that operators made larger than AGENT_LIMIT, so that a condition can still change."""
 HARD_LIMIT = 1664 * 1024
-"""Largest size to which an agent can enlarge an object: 128 KiB less than operators in the same way."""
+"""Agents can enlarge an object in steps of GROWTH_ABOVE_LIMIT up to this size: 128 KiB less than operators."""
 
 _encode = msgspec.json.Encoder().encode
 

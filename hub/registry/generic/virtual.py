@@ -20,7 +20,7 @@ FOREVER = timedelta(days=1)
 
 
 class StoreRevision(Storage):
-    """Base class of all storages over the hub's store, whose revision they use."""
+    """Base class of storages over the hub's store. Their revision is the revision of the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -118,7 +118,7 @@ class DryRun(Exception):  # noqa: N818 - carries the result of a transaction tha
 
 
 SINCE, UNTIL = "since", "until"
-"""Fields for records of a time."""
+"""Fields that select records by time."""
 
 
 def time_bounds(query: Query) -> tuple[Query, datetime | None, datetime | None]:

@@ -49,8 +49,8 @@ class Opened:
 def begin(tx: Transaction, me: Replica) -> datetime:
     """Take the name and end the sessions of its previous holder. Returns the database's time. Raises AlreadyExistsError.
 
-    The previous holder has ended if it had the same data directory, which is locked, or if it is lost. Otherwise retry after
-    LOST_AFTER.
+    The previous holder has ended if it is lost, or if it had the same data directory, whose lock this process holds. Otherwise
+    retry after LOST_AFTER.
     """
     before = tx.replicas.of(me.name)
     if before is not None and before.home != me.home and not before.is_lost(tx.now):
@@ -230,7 +230,7 @@ def clear_log_level(tx: Transaction) -> None:
 
 
 def record_leader_terms(tx: Transaction, term: int, ours: EventRecord, actor: str) -> None:
-    """Write an Event for each unreported term. `ours`: the Event of `term`, which is the caller's."""
+    """Write an Event for each unreported term. `term`: the caller's term; `ours`: its Event."""
     terms = hubreplicas.decode_terms(tx.facts.get(hubreplicas.UNREPORTED_TERMS))
     if terms.terms:
         events.record(tx, tuple(terms.news(term, ours)), actor)

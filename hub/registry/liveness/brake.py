@@ -1,4 +1,4 @@
-"""Use cases about the brake. Transactions whose writes it may postpone evaluate the brake."""
+"""Use cases about the brake. A transaction evaluates the brake before it writes what the brake may postpone."""
 
 from typing import Any
 

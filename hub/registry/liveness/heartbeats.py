@@ -28,8 +28,8 @@ def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: 
     """Return whether the cluster's silence has exceeded the grace period, without a write.
 
     `since`: start of the coverage; earlier time does not count as silence. As in OCM, a cluster that was never accepted is not
-    checked, but a denied cluster is. After a shorter lease duration is set, the new grace period starts at that time, because
-    the agent did not have to send beats more often before.
+    checked, but a denied cluster is. If the lease duration was shortened, the new grace period starts at the time of that
+    change, because the agent did not have to send beats so often before.
     """
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     accepted = conditions.find(doc.conditions(stored.document), conditions.HUB_ACCEPTED) if stored is not None else None
@@ -81,7 +81,7 @@ def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[AuditEntry
     """Store the beat that ends a silence, and restore availability. Returns False if the silence continues.
 
     Availability follows the verdict of the beat, or else the last stored verdict; it is never True by default. A beat that
-    waited for a whole grace period ends no silence, because the agent sent no later beat. Raises StaleEpochError.
+    waited for a whole grace period does not end the silence, because the agent sent no later beat. Raises StaleEpochError.
     """
     if entries:
         tx.audit.add(entries)
@@ -108,7 +108,10 @@ GONE = timedelta(days=1)
 
 
 def mark_coverage(tx: Transaction, replica: str, *, began: bool, jumped: bool) -> None:
-    """Write the mark that beats can be stored now. `jumped`: this replica has detected a jump of the database's clock."""
+    """Write this replica's mark: beats can be stored now.
+
+    `jumped`: this replica has detected a jump of the database's clock.
+    """
     marks: Sequence[Checkpoint] = tx.marks.all()
     if jumped or any(each.is_ahead(tx.now) for each in marks):
         tx.marks.restart_coverage(tx.now)

@@ -56,7 +56,10 @@ def _hubs(row: TableRow) -> str:
 
 
 def _agent(row: TableRow) -> str:
-    """Return the agent's version. Only sessions record it: with beats but no version, the agent uses the Kubernetes API."""
+    """Return the agent's version.
+
+    Only sessions record it: an agent with beats but without a version uses the Kubernetes API.
+    """
     version = row.extras.get("agent")
     if row.extras.get("session"):
         return str(version or "<unknown>")
@@ -77,7 +80,7 @@ def leased(resource: Resource, duration: timedelta) -> Resource:
 
 
 def agent_columns(store: Store) -> Extras:
-    """Returns per cluster `last_beat`, `session` (one is open), `agent` (version), `flaps`, `certificate_end`."""
+    """Returns per cluster `last_beat`, `session` (whether one is open), `agent` (version), `flaps`, `certificate_end`."""
 
     async def look(keys: Sequence[Key]) -> Mapping[Key, Mapping[str, Any]]:
         return await store.read(_agent_facts, [ClusterName(key.name) for key in keys])
@@ -101,7 +104,7 @@ def _agent_facts(tx: Transaction, clusters: Sequence[ClusterName]) -> Mapping[Ke
 
 
 def deletion_warnings(store: Store) -> DeletionWarnings:
-    """Return warnings about bootstrap credentials with which deleted clusters can register again: those for several names.
+    """Return warnings about bootstrap credentials for several names, with which deleted clusters can register again.
 
     The text does not depend on the cluster, so that clients print it once. No warnings if the database is unavailable.
     """

@@ -89,9 +89,10 @@ def _record_transition(tx: Transaction, uid: str, before: Document | None, after
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Delete the cluster with its beats and revoke its certificates. Mark it as deleting while finalizers or content remain.
+    """Delete the cluster with its beats and revoke its certificates.
 
-    The finalizer of `hub.registry.deletion`, which removes the content, keeps the cluster.
+    While finalizers or content remain, only mark it as deleting. The finalizer of `hub.registry.deletion`, which removes the
+    content, keeps the cluster.
     """
     document = old.document
     if not doc.is_deleting(document) and (doc.finalizers(document) or has_content(tx, old.key.name)):
@@ -130,7 +131,7 @@ def require_accepted(stored: StoredObject) -> None:
 
 
 def ensure(tx: Transaction, joining: JoinRequest, actor: str, *, lease_duration: timedelta = DEFAULT_LEASE_DURATION) -> Joined:
-    """Create or find the ManagedCluster of a join. A bootstrap credential is checked and admits the name at most once.
+    """Create or find the ManagedCluster of a join. If a bootstrap credential is used, it is checked, and admits the name once.
 
     Raises AlreadyExistsError if the name belongs to a cluster with another uid; then run `note_duplicate` in a separate
     transaction, so that operators see it. Raises ForbiddenError if the credential is not for this name, and NotFoundError if
