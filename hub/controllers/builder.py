@@ -1,4 +1,4 @@
-"""Builder for the `register` functions of controllers: dependencies, event handlers, periodic work, reconcilers of batches."""
+"""Builder that the `register` functions of controllers use: dependencies, event handlers, periodic work, batch reconcilers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Hashable, Mapping, Sequence
@@ -31,26 +31,26 @@ from machinery.runtime.scheduler import Scheduler
 
 K = TypeVar("K", bound=Hashable)
 Since = Callable[[Transaction], datetime | None]
-"""Returns, in a transaction, since when the hub could store beats without a gap; None: it cannot store beats now."""
+"""Returns the time since which the hub could store beats without a gap. None: it cannot store beats now."""
 PERIODIC = "*"
 """The key of periodic work. No object has this name."""
 PAGE = 500
 LISTED_FIRST = (NAMESPACES, APPROVAL_RULES, CLUSTER_SETS, ADDONS)
-"""Kinds that are listed before clusters and requests, whose handlers depend on them."""
+"""Kinds that are listed first, because the event handlers of clusters and requests depend on them."""
 
 
 class Observer(Protocol):
     """Receives every object of the followed kinds, including deleted ones, before the event handlers."""
 
     def relisting(self) -> None:
-        """Called before all objects are listed. Objects that are then not listed no longer exist."""
+        """Called before all objects are listed. An object that is not listed afterwards no longer exists."""
 
     def listed(self, kind: Kind, key: Key, document: Document) -> None: ...
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None: ...
 
 
 class GenerationFilter:
-    """Whether an object is new or its generation has changed since the last call."""
+    """Returns for each object whether it is new or its generation has changed since the last call."""
 
     def __init__(self) -> None:
         self.known: dict[str, object] = {}
@@ -78,8 +78,9 @@ class EventHandler:
 class EventHandlers:
     """Dispatches objects and changes to observers and event handlers.
 
-    `on_relist` is called before all objects are listed, at the start and after a compaction. Earlier deletions are not sent: a
-    controller that remembers objects must then forget them, and one that creates objects must check for missing objects.
+    `on_relist` is called before all objects are listed, at the start and after a compaction. Deletions before that are not
+    sent. So in `on_relist`, a controller that remembers objects must forget them, and a controller that creates objects must
+    check for missing objects.
     """
 
     observers: list[Observer] = field(default_factory=list)
@@ -119,8 +120,9 @@ class EventHandlers:
 class TransactionReconciler(BatchReconciler[str]):
     """Makes the idempotent `step` for each name. A NotFoundError ends a step, because the object no longer exists.
 
-    `read_ahead`: reads the data that the steps of these names share; each step gets this result. `record`: writes records of
-    the result of a step, unless it is None, and returns the result. `committed`: called with it after the commit.
+    `read_ahead`: reads the data that the steps of these names share; each step gets this result. `record`: gets each result
+    that is not None in the transaction, writes records about it, and returns it. `committed`: gets each result after the
+    commit.
     """
 
     store: Store

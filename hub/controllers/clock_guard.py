@@ -41,7 +41,7 @@ class ClockGuard:
         return max(self._settled - steady, timedelta())
 
     def guarded(self, work: Callable[Concatenate[Transaction, P], T]) -> Callable[Concatenate[Transaction, P], T | None]:
-        """Wrap a use case or query. While the clock is not trusted, the result does nothing and returns None."""
+        """Wrap a use case or query. While the clock is not trusted, the wrapped function does nothing and returns None."""
 
         def run(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T | None:
             return work(tx, *args, **kwargs) if self.trusts_clock(tx.now) else None

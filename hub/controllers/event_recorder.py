@@ -1,7 +1,7 @@
 """Records the hub's own Events, many in one transaction.
 
-Portions of `AT_MOST` are `GATHER` apart: a mass registration causes four Events per cluster, and issuing certificates comes
-first.
+After each portion of `AT_MOST` Events it waits for `GATHER`: a mass registration causes four Events per cluster, which must not
+delay the issuance of certificates.
 """
 
 from collections import deque

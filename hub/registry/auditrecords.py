@@ -52,7 +52,7 @@ AUDIT_RECORD = ResourceDefinition(
 
 
 def sizes(tx: Transaction) -> tuple[int, Mapping[str, AuditSize]]:
-    """Return the number of refusals of strangers, and the size of all other records by caller."""
+    """Return the number of records of refused callers without an identity, and the size of all other records by user."""
     return sum(size.records for size in tx.audit.sizes(strangers=True).values()), tx.audit.sizes(strangers=False)
 
 

@@ -1,9 +1,9 @@
-"""Migrates a database's schema exactly once, also with concurrent replicas. An SQLite database is copied before.
+"""Migrates a database's schema exactly once, also with concurrent replicas. Copies an SQLite database first.
 
 A current database is recognized by its version alone: Alembic (10 MB) is loaded only for a migration.
 
-Only a newer release can know whether an older release can run on its schema. Its migrations record the oldest schema whose
-release can run on the new schema, so that two releases can run during a rolling update.
+During a rolling update, two releases run on one schema. Only the newer release can know whether the older release can run on
+the new schema. So each migration records the oldest schema whose release can run on the new schema.
 """
 
 import os
@@ -37,15 +37,15 @@ PRIVATE = 0o600
 HEAD = "0001"
 """The newest schema that this release knows."""
 USABLE_FROM = "schema-usable-from"
-"""Fact: the oldest schema whose release can run on this database. A migration script may set it as `usable_from`; else it is
-the schema before it."""
+"""Fact: the oldest schema whose release can run on this database. A migration script may set `usable_from`; the default is the
+previous schema."""
 ADVISORY_LOCK = 0x6D7573746572
 """PostgreSQL's advisory lock for an upgrade; on SQLite the transaction's write lock suffices."""
 SCRIPTS = files("hub.store") / "migrations"
 PATIENCE = timedelta(minutes=5)
 PAUSE = 0.25
 TABLE_LOCK = "2s"
-"""Lock time-out for tables: other sessions queue behind a waiting ALTER TABLE."""
+"""Lock time-out for tables. It is short, because other sessions queue behind a waiting ALTER TABLE."""
 LOCKED = "55P03"
 HIGHLIGHTER = "mako.ext.pygmentplugin"
 
@@ -94,7 +94,7 @@ def upgrade(engine: Engine, *, prepare: Prepare | None = None, patience: timedel
     with engine.begin() as connection:
         if _is_usable(schema_of(connection)):
             return
-    _commands()  # loading takes seconds with little CPU, so do it outside of a transaction
+    _commands()  # before the transaction, because loading takes seconds with little CPU
     _scripts()
     deadline, logged = time.monotonic() + patience.total_seconds(), ""
     while obstacle := _attempt(engine, prepare):

@@ -36,8 +36,9 @@ COUNTS = ""
 ACCEPTED = "accepted/"
 """Prefix of keys of accepted clusters. No rule name can begin with this prefix."""
 GATHER = timedelta(seconds=1)
-"""Matches are counted in memory and written together, so that a decision does not wait for its count. A killed hub loses at
-most this much of them; the decisions themselves are in the audit log and on the objects."""
+"""Decisions are counted in memory. The counts are written together after this time, so that a decision does not wait for its
+count. A hub that is killed loses the counts of this time, but not the decisions, which are in the audit log and on the
+objects."""
 
 Enqueue = Callable[[str], None]
 Page = Callable[[Transaction, Key | None], tuple[list[str], Key | None]]
@@ -46,10 +47,10 @@ Record = Callable[[Transaction, ApprovalOutcome], ApprovalOutcome]
 
 
 class RuleReconciler(TransactionReconciler):
-    """Decides about names with the use case `decide`, which gets all rules if there are any.
+    """Calls the use case `decide` for each name, with all rules.
 
-    `read_ahead`: loads what the names need. `globs`: cluster names that need no operator. `are_there_rules`: whether
-    ApprovalRules may exist. `record`: writes the audit records of each outcome in its transaction.
+    `read_ahead`: loads objects for the names. `globs`: patterns of cluster names that need no operator. `are_there_rules`:
+    whether ApprovalRules may exist. `record`: writes the audit records of each outcome in its transaction.
     """
 
     def __init__(

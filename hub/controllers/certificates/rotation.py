@@ -1,14 +1,15 @@
 """Performs CA changes, one due step at a time.
 
-A step that fails does not block other steps. Otherwise an untrusted clock, or a key that cannot be stored, would keep a
-compromised CA in use.
+A failed step does not block other steps. Otherwise an untrusted clock, or a key that cannot be stored, would keep a compromised
+CA in use.
 
 The controller runs on the leader. After a crash it continues from the database and the key storage: it uses a stored key
 without a recorded CA for the next CA, and removes a key that was not removed with its CA.
 
-A CA is retired when everything it signed has ended or when a patience has passed. A clock that is ahead for a moment would make
-all of that true at once, irreversibly. So while the database's clock is not trusted, no CA is retired because of time: only an
-operator's orders are executed, and that to give up a CA waits while agents remain that were given time to move and still can.
+A CA is retired when all its certificates have ended or when a patience has passed. If the clock were ahead for a moment, both
+would seem true, and a retirement cannot be undone. So while the database's clock is not trusted, no CA is retired because of
+time, only by an operator's order. The order to give up a compromised CA also waits, if some agents were given time to move and
+can still move.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -73,7 +74,7 @@ class Rotation(Reconciler[str]):
         return None
 
     def _look(self, tx: Transaction) -> tuple[RotationSnapshot | None, bool, Sequence[AuthorityId]]:
-        """Return the CA change in progress, whether the clock is trusted (each call counts), and the retired CAs."""
+        """Return the CA change in progress, whether the clock is trusted (each call compares clocks), and the retired CAs."""
         is_believed = self.clock_guard.trusts_clock(tx.now)
         records = tx.authorities.all()
         is_under_way = any(each.order is not None or each.phase not in (Phase.ISSUING, Phase.RETIRED) for each in records)

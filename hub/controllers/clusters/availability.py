@@ -2,7 +2,7 @@
 
 A silent cluster is Unknown, not False. The transaction that stores the next beat ends the silence, not this controller.
 
-Clusters that are due together are read in one transaction, and silent clusters are written in a few transactions: thousands of
+One transaction reads many clusters that are due together, and one transaction writes many silent clusters. So thousands of
 clusters that become silent together cost dozens of commits.
 """
 
@@ -22,10 +22,10 @@ from machinery.runtime.controller import Batch, BatchReconciler
 NAME = "availability"
 
 UNSURE = timedelta(seconds=1)
-"""Interval between checks while beats cannot be stored, so that no cluster counts as silent."""
+"""Interval between checks while beats cannot be stored. No cluster counts as silent during this time."""
 AHEAD = timedelta(seconds=5)
-"""Clusters due within this time are checked with clusters due now: most have sent a beat and are next due a grace period later.
-With 1,000 clusters, the hub wakes up every five seconds instead of three times a second."""
+"""Clusters due within this time are checked together with clusters due now. Most of them have sent a beat and are next due a
+grace period later. With 1,000 clusters, the hub wakes up every five seconds instead of three times a second."""
 READ, WRITTEN = 500, 100
 """Clusters per reading and per writing transaction."""
 GATHER = timedelta(milliseconds=250)

@@ -1,4 +1,4 @@
-"""Controllers of ManagedClusterSets and of what they require of their clusters.
+"""Controllers of ManagedClusterSets, and of the namespaces and profiles that sets require for their clusters.
 
 cluster-sets         condition ClusterSetEmpty of a set: whether it has clusters, and how many
 standing-sets        the sets `default` and `global`, with their fixed selectors
@@ -9,7 +9,7 @@ survey               re-examines all clusters after a change of a set
 cluster-profiles     ClusterProfiles: a cluster has one in each namespace with a bound binding of one of its sets
 
 Sources: OCM's controllers of cluster sets, bindings, default and global set, managed namespaces and ClusterProfiles. Additions
-of an operator to a standing set stay.
+of an operator to the sets `default` and `global` stay.
 """
 
 from datetime import timedelta
@@ -77,7 +77,7 @@ def _register_bindings(builder: ControllerBuilder) -> None:
     store = builder.store
 
     async def update(key: Key) -> None:
-        """For a key without a namespace, which is a set, enqueue the bindings of the set."""
+        """Update a binding. A key without a namespace is a set: enqueue the bindings of the set."""
         if key.namespace:
             await store.run(clustersets.update_binding, key, f"{ACTOR}:set-bindings")
         else:

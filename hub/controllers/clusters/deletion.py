@@ -1,7 +1,7 @@
 """Removes deleted ManagedClusters and Namespaces with their content, in order. Creates the Namespaces of accepted clusters.
 
-removal      condition Deleting of ManagedClusters. Unlike OCM, the hub warns an operator when it takes too long, and the
-             operator can force it.
+removal      condition Deleting of ManagedClusters. Unlike OCM, the hub warns an operator when a deletion takes too long, and
+             the operator can force it.
 namespaces   an accepted cluster has a Namespace with its label, which is recreated when deleted and outlives the ManagedCluster
 
 Sources: OCM's garbage collection and ManagedCluster controller, Kubernetes' namespace controller.
@@ -74,7 +74,7 @@ class Waiting:
 
 NAMESPACES_NAME = "namespaces"
 NAMESPACE_CHECKS = timedelta(seconds=5)
-"""Shortest interval between checks while finalizers block a namespace's content. The feed does not contain every kind."""
+"""Shortest interval between checks while finalizers block a namespace's content: the feed does not contain every kind."""
 
 
 class Namespaces(Reconciler[str]):
@@ -134,13 +134,13 @@ def _needs_one(cluster: Document) -> bool:
 
 REMOVAL_NAME = "removal"
 CLUSTER_CHECKS = timedelta(seconds=1)
-"""Shortest interval between checks while finalizers block the rest. The feed does not contain every kind."""
+"""Shortest interval between checks while finalizers block the content: the feed does not contain every kind."""
 WORKERS = 4
 """Clusters or namespaces that are handled concurrently, so that one with much content does not block the others."""
 
 
 class Removal(Reconciler[str]):
-    """After `deadline` the order of deletion is ignored and an operator is warned. `record_event` records an Event."""
+    """After `deadline`, objects are deleted in any order, and an operator is warned. `record_event` records an Event."""
 
     def __init__(self, store: Store, deadline: timedelta, record_event: Callable[[EventRecord], None]) -> None:
         self._store = store
@@ -175,7 +175,7 @@ class Removal(Reconciler[str]):
 def _cluster_step(
     tx: Transaction, name: str, deadline: timedelta
 ) -> tuple[Document, timedelta | None, ClusterDeletionProgress]:
-    """One step. Returns the cluster before the step, how long it has been deleting (None: not deleted), and the progress."""
+    """One step. Returns the cluster before the step, how long its deletion has lasted (None: not deleted), and the progress."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     about = stored.document if stored else {}
     began = doc.deleted_at(about) if doc.is_deleting(about) else None

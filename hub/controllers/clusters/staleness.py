@@ -1,7 +1,8 @@
 """Owns the condition ManagedClusterStale: marks clusters that stay silent, and removes them later if configured.
 
-It marks and removes nothing while the brake is active, before every cluster had a whole grace period since beats could last be
-stored, or while the database's clock is not trusted: if it were a year ahead, every silent cluster would be stale.
+The controller neither marks nor removes clusters while the brake is active. After an outage of the database, it waits for a
+whole grace period of the cluster. It also waits until the database's clock is trusted: if the clock were a year ahead, every
+silent cluster would be stale.
 """
 
 from collections.abc import Mapping, Sequence
@@ -93,6 +94,6 @@ class Staleness(BatchReconciler[str]):
 def register(builder: ControllerBuilder) -> None:
     settings = builder.settings
     policy = StalenessPolicy(mark=settings.stale_after, remove=settings.stale_removal_after)
-    clock_guard = ClockGuard(builder.clock, min(SETTLED, policy.mark))  # a policy of seconds needs no ten minutes of trust
+    clock_guard = ClockGuard(builder.clock, min(SETTLED, policy.mark))  # marks after seconds need no ten minutes of trust
     reconciler = Staleness(builder.store, policy, builder.brake_limits, since=builder.since, clock_guard=clock_guard)
     builder.every(PERIOD, builder.add(NAME, reconciler))

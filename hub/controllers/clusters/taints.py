@@ -1,8 +1,9 @@
 """Owns the taints for unavailable clusters, their alarms, and the brake that holds both.
 
 As in OCM: `unreachable` while availability is Unknown or missing, `unavailable` while it is False. A taint is set at once or
-after a delay (`availability.TaintDelays`), and never while the brake is active. The alarm is logged with the taint, so exactly
-once across leaders. The Event is recorded at once, with the change of availability (`TransitionRecorder`).
+after a delay (`availability.TaintDelays`), and never while the brake is active. The alarm is logged with the taint, so that it
+is logged exactly once, even if the leader changes. The Event is recorded at once, with the change of availability
+(`TransitionRecorder`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -113,7 +114,7 @@ class TaintReconciler(BatchReconciler[str]):
         return found, state, event
 
     def _alarm(self, brake_event: EventRecord | None, found: _Found) -> None:
-        """Log the fleet's alarm, whose Event is already stored, and the clusters' alarms, whose Events their changes caused."""
+        """Log the alarms of the brake and of the clusters. Their Events are already recorded."""
         if brake_event is not None and brake_event.type == WARNING:
             log.error("the brake is active", detail=brake_event.message)
         elif brake_event is not None:

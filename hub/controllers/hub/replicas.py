@@ -24,8 +24,8 @@ NAME = "replicas"
 class LostReplicas(Reconciler[str]):
     """Ends the sessions of lost replicas. Checks often, and writes only if there are sessions to end.
 
-    `since`: returns since when the hub could write without a gap; None: it cannot write now. A replica is not lost because the
-    database was unavailable: after an outage, all replicas get the usual time again.
+    `since`: see Since. A replica is not lost because the database was unavailable: after an outage, all replicas get the usual
+    time again.
     """
 
     def __init__(self, store: Store, *, since: Since) -> None:

@@ -20,7 +20,7 @@ Callback = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class _Membership:
-    """The sets of a cluster, by the selectors of age `age`."""
+    """The sets of a cluster. `age`: the version of the selectors with which they were computed."""
 
     age: int
     sets: frozenset[str]

@@ -128,7 +128,7 @@ class TransitionRecorder:
             verdict = "accepted" if now.accepted else "denied"
             cluster_log.info(f"cluster {verdict}")
             record(verdict.capitalize(), f"{verdict}{_with(by)}")
-        if before.cluster_set not in ("", now.cluster_set):  # every cluster begins by getting a set
+        if before.cluster_set not in ("", now.cluster_set):  # not when a new cluster gets its first set
             cluster_log.info("cluster moved", cluster_set=now.cluster_set, before=before.cluster_set)
             record(
                 "ClusterSetChanged", f"moved from cluster set {before.cluster_set} to {now.cluster_set or 'none'}{_with(by)}"

@@ -1,8 +1,8 @@
 """Backup files: a zip with the rows of each table as JSON lines, and a manifest with a digest of each table.
 
-The format does not depend on the database, so a backup can be restored into SQLite or PostgreSQL. The manifest is written last,
-and the sealed entry is bound to the manifest's digest, so opening the entry proves that nothing was changed. Bytes are base64;
-`unzip -p FILE tables/objects.jsonl` shows a table.
+The format does not depend on the database, so a backup can be restored into SQLite or PostgreSQL. The manifest is written last.
+The sealed entry is bound to the digest of the manifest, so a reader that can open the entry knows that nothing was changed.
+Bytes are base64; `unzip -p FILE tables/objects.jsonl` shows a table.
 """
 
 import errno
@@ -47,7 +47,7 @@ class Manifest(msgspec.Struct, frozen=True):
     program: str
     """Version of the program that made the backup."""
     made: str
-    """Time by the database's clock. All earlier commits are included."""
+    """Time by the database's clock. The backup includes all earlier commits."""
     schema: str
     revision: int
     hub_id: str
@@ -93,7 +93,10 @@ class ArchiveWriter:
         self._entries.append(TableEntry(str(name), tuple(columns), tuple(binary), count, digest.hexdigest()))
 
     def finish(self, manifest: Manifest, seal: Callable[[bytes], bytes] | None = None, *, place: str = SEALED) -> Manifest:
-        """Write the manifest and return it. `seal` makes entry `place` of its digest. Raises UnavailableError."""
+        """Write the manifest and return it. `seal` computes the content of entry `place` from its digest.
+
+        Raises UnavailableError.
+        """
         whole = msgspec.structs.replace(manifest, tables=tuple(self._entries))
         encoded = msgspec.json.format(msgspec.json.encode(whole))
         with _accessing(f"{self._file} cannot be written"):
@@ -108,7 +111,10 @@ class ArchiveWriter:
         return whole
 
     def _put(self) -> None:
-        """Move the file into place without overwriting, also on file systems without links (some NFS and SMB servers, FAT)."""
+        """Move the file into place and never overwrite.
+
+        Also works on file systems without links (some NFS and SMB servers, FAT).
+        """
         try:
             try:
                 os.link(self._staged, self._file)

@@ -1,4 +1,4 @@
-"""Writes all tables at one instant in one read-only transaction, which blocks no writer.
+"""Writes all tables, as of one instant. The read-only transaction blocks no writer.
 
 SQLite keeps the snapshot in its write-ahead log, PostgreSQL in a REPEATABLE READ transaction.
 """
@@ -65,7 +65,7 @@ def set_patient(connection: Connection) -> None:
 
 
 def tables_of(connection: Connection) -> Sequence[Table]:
-    """Return the existing tables, each after the tables that it references, without the inventory, which triggers fill."""
+    """Return the existing tables, each after the tables that it references. Excludes the inventory, which triggers fill."""
     there = set(inspect(connection).get_table_names()) - {inventory.name}
     found = MetaData()
     found.reflect(connection, only=[name for name in schema.metadata.tables if name in there])
@@ -75,7 +75,7 @@ def tables_of(connection: Connection) -> Sequence[Table]:
 def _snapshot(connection: Connection) -> Snapshot:
     if connection.dialect.name == "postgresql":
         set_patient(connection)
-    made = database_time(connection)  # the transaction sees what was committed before its first statement
+    made = database_time(connection)  # the transaction sees all commits before its first statement
     found = schema_of(connection)
     found.check()
     if found.version is None:

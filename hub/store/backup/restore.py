@@ -1,11 +1,11 @@
 """Restores a backup into a database, completely or not at all.
 
-The rows go into the schema of the release that made the backup; then the schema is migrated as usual. A complete new SQLite
+The rows go into the schema of the release that made the backup; then the schema is migrated as usual. On SQLite, a complete new
 database replaces the old database, which is kept under another name. On PostgreSQL the whole restore is one transaction. Tables
 about processes (replicas, sessions, marks, the leader) are not restored.
 
-Revisions served between backup and restore are unknown, so the change log continues far above them: clients that resume a watch
-or a list get 410 (Expired) and list again.
+It is unknown which revisions the hub served between backup and restore. So the change log continues far above them: clients
+that resume a watch or a list get 410 (Expired) and list again.
 """
 
 import os
@@ -44,7 +44,7 @@ OF_PROCESSES = frozenset(("replicas", "sessions", "hearing", "authority_follower
 RATE = 20_000
 """Revisions per second: more than a database writes."""
 TERMS = 1_000_000
-"""A number above that of leader changes between backup and restore."""
+"""More than the number of leader changes between backup and restore."""
 ALIVE = timedelta(seconds=10)
 """Time within which a replica that has written its row may still write."""
 ALL = timedelta(days=1)
@@ -218,7 +218,7 @@ def _go_on(connection: Connection, archive: Archive, above: int, now: datetime) 
 
 
 def _known_of_file(file: Path) -> tuple[int, bool]:
-    """Revision of the database to replace, and whether it has a hub; (0, True) if unreadable, perhaps the reason to restore."""
+    """Revision of the database to replace, and whether it has a hub. (0, True) if the database is unreadable."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         found: Any = connection.execute("SELECT value FROM revision").fetchone()
         hub = connection.execute("SELECT 1 FROM facts WHERE name = ?", (HUB_ID,)).fetchone()
@@ -230,8 +230,8 @@ def _known_of_file(file: Path) -> tuple[int, bool]:
 def _set_aside(file: Path) -> Path | None:
     """Keep the old database and its WAL under a name with the current time. Returns the new path; None: there was no database.
 
-    After a crash at any moment there is a complete database at the path, the old or the restored one. The WAL is removed from
-    the old path once it is copied: SQLite would apply it to the restored database.
+    After a crash at any moment, the old or the restored database is complete at the path. The WAL is removed from the old path
+    once it is copied, because SQLite would apply it to the restored database.
     """
     if not file.exists():
         return None

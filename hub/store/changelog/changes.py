@@ -23,7 +23,7 @@ _ADVANCE = Statement(lambda dialect: _TAKE if dialect == "sqlite" else select(_T
 _OLDEST = Statement(select(_counter.compacted))
 _LOG = Statement(insert(schema.changes))
 LEAP = 1_000_000
-"""A number of revisions that no database loses."""
+"""More revisions than a database can lose."""
 
 
 class SqlChanges(ChangeLogPast, ChangeLog):
@@ -54,10 +54,10 @@ class SqlChanges(ChangeLogPast, ChangeLog):
         return number_of(_ADVANCE.row(self._connection, {"by": by, "sender": self._sender}))
 
     def skip_ahead(self, seen: int, shown: Change | None) -> bool:
-        """If the database has lost served changes, continue far above `seen`, where no watch resumes. Returns whether it has.
+        """If the database has lost served changes, continue far above `seen`, so that no watch resumes. Returns whether it has.
 
-        `shown`: the change at `seen`, if known. The check runs under the counter's lock, because the caller may have read a
-        server that is behind, or another replica may have leapt already.
+        `shown`: the change at `seen`, if known. The check runs under the counter's lock, because the caller may have read from
+        a server that is behind, or another replica may already have raised the counter.
         """
         self.lock()
         newest, oldest = KEPT.row(self._connection, {}) or (0, 0)

@@ -1,7 +1,7 @@
-"""Receives PostgreSQL's NOTIFY about commits of other replicas on its own connection.
+"""Receives PostgreSQL's notifications (NOTIFY) about commits of other replicas, on a separate connection.
 
-A notification names a topic, not a change, and may be lost, so all receivers also poll. If notifications fail or never work
-(for example through a connection pooler), changes are late but not lost.
+A notification names only a topic and may be lost, so all receivers also poll. If notifications fail or never work (for example
+through a connection pooler), changes are late but not lost.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Doorbell:
         return self._listens and self._proven
 
     def registered(self, topic: Topic, wake: Wake) -> AbstractContextManager[None]:
-        """In the block, call `wake` after each commit of other replicas about `topic`, and possibly more often."""
+        """During the block, call `wake` after each commit of other replicas about `topic`, and possibly more often."""
         return self._wakes.setdefault(topic, WakeCallbacks()).registered(wake)
 
     async def run(self) -> None:

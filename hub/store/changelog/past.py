@@ -78,7 +78,10 @@ class ChangeLogPast(ChangeLogRetention):
         self._newest: int | None = None
 
     def newest(self) -> int:
-        """Read once per transaction. Later reads are at least as new, so a watch from this revision misses nothing."""
+        """Return the newest revision, read once per transaction.
+
+        Later reads are at least as new, so a watch from it misses nothing.
+        """
         if self._newest is None:
             self._newest = number_of(_NEWEST.row(self._connection, {}))
         return self._newest
@@ -132,7 +135,7 @@ class ChangeLogPast(ChangeLogRetention):
         return [self._read(row) for row in self._connection.execute(_OF_ONE, values)]
 
     def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
-        """Yield the changes of one object since an instant, in order, and before them the last earlier change."""
+        """Return the changes of one object since an instant, in order, preceded by the last earlier change."""
         found: list[Change] = []
         below = self.newest() + 1
         while portion := self.past(kind, key, below=below, limit=FEW):
@@ -147,7 +150,7 @@ class ChangeLogPast(ChangeLogRetention):
         """The newest revision at an instant; 0 before the first.
 
         A later revision can have an earlier time: concurrent transactions may commit in either order, and clocks may be set
-        back. Rows after the nearest change count until the first row that is later than the instant.
+        back. So rows after the nearest change count too, up to the first row that is later than the instant.
         """
         micros = to_micros(moment)
         nearest = self._connection.execute(_AT_OR_BEFORE, {"moment": micros}).scalar_one_or_none()

@@ -1,12 +1,11 @@
-"""The bounds of the change log: from which revision watches resume and the past is readable.
+"""The two bounds of the change log: watches resume from `compacted`; the past can be read from `floor`, which is not higher.
 
-Retention removes old rows in order and would stop at the first such row until its time has come. But a row was written before
-the row that follows it.
+Retention removes old rows in order, so a row with a time in the future would stop it. But each row was written before the next
+row, whose time is a better bound.
 
-Two revisions bound it. Watches resume from `compacted`; the past can be read from `floor`, which is never above `compacted`.
-Both advance in portions. A row that is passed supersedes the earlier row of the same object, which is deleted; the row of a
-deletion is deleted too. So below the bound each object has one row, its last state, on which later changes build, and a
-transaction's cost depends on its portion, not on the length of the log.
+Both bounds advance in portions. When a bound passes a row, the earlier row of the same object is deleted, and so is the row of
+a deletion. So below the bound each object has one row with its last state. The cost of a transaction depends on its portion,
+not on the length of the log.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -143,7 +142,7 @@ class ChangeLogRetention:
         return self._delete(gone, ledger.measured)
 
     def _strip(self, ledger: Ledger, point: int) -> int:
-        """Clear the previous labels and fields: a third of a row, only for watches. Returns the measured bytes."""
+        """Clear the previous labels and fields, a third of a row, which only watches need. Returns the measured bytes."""
         passed = and_(_row.revision > ledger.compacted, _row.revision <= point)
         freed = self._connection.execute(select(_BEFORE).where(passed, _row.revision <= ledger.measured)).scalar_one()
         self._connection.execute(update(schema.changes).where(passed).values(labels_before="", fields_before=""))

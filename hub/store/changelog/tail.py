@@ -1,4 +1,4 @@
-"""The newest changes in memory, shared by all followers: one reader of the log, however many watches there are.
+"""The newest changes in memory. All followers share them, so that one reader of the log serves any number of watches.
 
 Commits of this replica arrive directly. Commits of other replicas are read after a notification and periodically. Changes are
 appended in revision order without a gap, so revisions never decrease for a follower.
@@ -35,7 +35,7 @@ Repair = Callable[[int, Change | None], Awaitable[bool]]
 
 
 class Tail:
-    """Belongs to one event loop. `is_notified`: whether commits of others cause `ring`, or no other process writes."""
+    """Belongs to one event loop. `is_notified`: whether commits of other processes cause `ring`, or no other process writes."""
 
     def __init__(
         self, fetch: Fetch, repair: Repair, newest: int, poll: timedelta, is_notified: Callable[[], bool] = lambda: False
@@ -75,7 +75,7 @@ class Tail:
         if revision + 1 < first:
             return None
         skip = revision + 1 - first
-        # index access: followers read near the end, and slicing a deque passes all elements before it
+        # by index, because followers read near the end and a slice of a deque passes all elements before it
         return tuple(self._changes[place] for place in range(skip, min(skip + limit, len(self._changes))))
 
     async def wait(self, after: int, within: timedelta | None = None) -> int:
@@ -115,7 +115,7 @@ class Tail:
             return True  # own commits arrived in the meantime: the result is outdated
         if newest < place or (changes and changes[0].revision == place and not self._is_known(changes[0])):
             if not await self._repair(place, self._changes[-1] if self._changes else None):
-                return False  # a server that is behind answered, or another replica was faster: the next call shows
+                return False  # the answer came from a server that is behind, or another replica was faster: the next call shows
             log.error("the database has lost changes that were already read: all watches list again", newest=newest, seen=place)
             return True
         if changes is None:
@@ -151,7 +151,7 @@ class Tail:
 
 def skip_lost_changes(transaction: Transaction, seen: int, shown: Change | None) -> bool:
     """See `Repair`."""
-    changes: Any = transaction.changes  # only this adapter can lose changes that it has shown
+    changes: Any = transaction.changes  # `skip_ahead` is specific to this adapter
     leapt: bool = changes.skip_ahead(seen, shown)
     return leapt
 

@@ -69,8 +69,7 @@ NO_KEY = "this hub was started without the key for Secrets"
 class RowForm:
     """Row format of one hub: Secrets are sealed, and API groups have this hub's suffix.
 
-    Without a seal, kinds that must be sealed can be neither written nor read. Domain code writes the default suffix, which
-    `grouped` replaces.
+    Without a seal, Secrets can be neither written nor read. Domain code writes the default suffix, which `grouped` replaces.
     """
 
     def __init__(self, seal: Seal | None, group_suffix: str) -> None:
@@ -126,7 +125,7 @@ _TABLES = (schema.objects, schema.changes)
 
 
 def _headers(connection: Connection) -> set[bytes]:
-    """The headers of all sealed rows, which name their keys."""
+    """The headers of all sealed rows. A header identifies the key."""
     found = set()
     for table in _TABLES:
         header = func.substr(table.c.document, 1, HEADER)

@@ -1,13 +1,13 @@
-"""SQLAlchemy engines for both databases, configured for durability and for short waits, and transactions on them.
+"""SQLAlchemy engines for both databases, configured for durability and short waits, and their transactions.
 
 SQLite: WAL, `synchronous=FULL`, explicit BEGIN (the driver's implicit one loses updates), BEGIN IMMEDIATE for writers,
 read-only connections for readers. PostgreSQL: see `hub.store.engine.postgres`; its driver is loaded only when used.
 
-The writer detects a fail-over, because its server stops accepting writes or answering. A reading connection may return old data
-from a server that has become a standby or is cut off. So a reading connection that is older than the writer's connection is
-replaced before its next use.
+The writer detects a fail-over of the database, because its server no longer accepts writes or no longer answers. A reading
+connection does not: it may return old data from a server that has become a standby or is cut off. So a reading connection that
+is older than the writer's connection is replaced before its next use.
 
-If the answer to a commit was lost, the commit may have happened. A second run of the use case could apply it twice, so the
+If the answer to a commit is lost, the commit may have succeeded. A second run of the use case could apply it twice. So the
 caller gets UnknownOutcomeError and has to read the current state. The same applies if PostgreSQL stopped waiting for its
 synchronous standby: the commit then exists on only one server.
 """
@@ -168,7 +168,10 @@ _ENDED_BY_SERVER = frozenset(("57P01", "57P02", "57P03"))
 
 
 def database_time(connection: Connection, clock: Clock | None = None) -> datetime:
-    """The clock's time; without one, PostgreSQL's at the begin of the transaction, or on SQLite the machine's."""
+    """The clock's time.
+
+    Without a clock: the time of PostgreSQL at the start of the transaction, or of the machine on SQLite.
+    """
     if clock is None and connection.dialect.name == "sqlite":
         clock = SystemClock()
     if clock is not None:

@@ -15,7 +15,7 @@ _SQLITE = {
 }
 _POSTGRES_RACES = frozenset(("40001", "40P01"))
 DISK_FULL = "the database's disk is full"
-_POSTGRES = {  # by the beginning of PostgreSQL's code, the longest first
+_POSTGRES = {  # by the prefix of PostgreSQL's error code, the longest first
     "53100": f"{DISK_FULL}: make room on the database's server; nothing was written",
     "53200": "the database's server is out of memory; nothing was written",
     "53300": "the database has no connection left: allow more (max_connections), or end what holds them; nothing was written",
@@ -58,7 +58,7 @@ def is_read_only(error: Exception) -> bool:
 
 
 def is_no_text(error: Exception) -> bool:
-    """Whether a text holds characters that the database cannot store (NUL on PostgreSQL)."""
+    """Whether a text contains characters that the database cannot store (NUL on PostgreSQL)."""
     return isinstance(error, DataError) and (sqlstate(error) in _NO_TEXT or "cannot contain NUL" in str(error.orig))
 
 

@@ -1,8 +1,8 @@
 """PostgreSQL sessions with bounded waits, both for this replica and for others.
 
 The server ends a session that takes too long, that holds locks while its hub is suspended, or whose hub has ended. TCP
-keepalives detect a lost server. After `SessionLimits.patience`, the hub gives up a connected server that does not answer (a
-hung disk, a stopped process). Otherwise it would wait for ever although another server has taken over.
+keepalives detect a lost server. If a connected server does not answer (a hung disk, a stopped process), the hub gives it up
+after `SessionLimits.patience`. Otherwise the hub would wait forever, although another server has taken over.
 """
 
 from collections.abc import Mapping
@@ -30,12 +30,12 @@ class BoundConnection(psycopg.Connection[Any]):
 
     patience: float | None = None
     unconfirmed = False
-    """A commit succeeded without confirmation by the synchronous standby: see `noticed`."""
+    """Whether a commit succeeded without confirmation by the synchronous standby; see `noticed`."""
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         try:
             return super().wait(gen, interval, self.patience if timeout is None else timeout)
-        except psycopg.errors._WaitTimeout as error:  # noqa: SLF001 - the driver's only word for it
+        except psycopg.errors._WaitTimeout as error:  # noqa: SLF001 - the driver has no public error for it
             self.pgconn.finish()
             raise psycopg.OperationalError("the server does not answer") from error
 
@@ -79,8 +79,8 @@ def connection_arguments(url: URL, limits: SessionLimits) -> Mapping[str, Any]:
 def _arguments(given: Mapping[str, Any], limits: SessionLimits) -> dict[str, Any]:
     """The URL's arguments, restricted to a primary.
 
-    A standby is behind, so it is not used for reads either. One address may lead to a standby for a while, and a session
-    accepted there would stay. A primary that is read-only by configuration can be used for reading.
+    A standby is behind, so the hub does not read from it either. An address may lead to a standby for a while, and a session
+    that was accepted there would stay there. A primary that is read-only by configuration is accepted for reads.
     """
     options = f"{given.get('options', '')} {limits.options()} -c timezone=UTC".strip()
     return {"target_session_attrs": "primary", **given, **limits.arguments(), "options": options}

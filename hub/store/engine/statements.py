@@ -1,7 +1,7 @@
 """Prepared statements for hot paths: written in SQLAlchemy Core, compiled once per dialect, run by the driver.
 
-Measured: executing a prepared Core statement costs 35-40 microseconds on top of the statement's 4, and one registration needs
-about forty statements. Drivers convert all types, except that SQLite returns booleans as integers.
+SQLAlchemy adds 35 to 40 microseconds (measured) to the 4 microseconds of a simple statement, and one registration needs about
+forty statements. Drivers convert all types, but SQLite returns booleans as integers.
 """
 
 import re
@@ -56,9 +56,9 @@ class Statement:
     def run_many(self, connection: Connection, values: Sequence[Values]) -> int:
         """Run the statement once for each set of values. Returns the total number of affected rows.
 
-        On PostgreSQL an INSERT takes many rows, and other statements run one by one. The driver's `executemany` would use a
-        pipeline: until it ends, no server time-out applies to a session that holds locks, so a stopped replica would block all
-        others.
+        On PostgreSQL, one INSERT takes many rows, and other statements run one by one. The driver's `executemany` is not used,
+        because it uses a pipeline: until the pipeline ends, no server time-out applies to a session that holds locks, so a
+        stopped replica would block all others.
         """
         if len(values) > 1 and connection.dialect.name == POSTGRESQL:
             return sum(self._run_together(connection, values[at : at + TOGETHER]) for at in range(0, len(values), TOGETHER))

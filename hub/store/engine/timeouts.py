@@ -8,7 +8,7 @@ from typing import Any
 HELD = timedelta(seconds=5)
 """Default: a third of the leader's default lease."""
 SHORTEST = timedelta(seconds=1)
-"""Lower bound for short leases: every statement has at least this long. The leader's lock has its own, shorter time-out."""
+"""Lower bound for short leases: every statement has at least this time. The leader's lock has its own, shorter time-out."""
 SLACK = timedelta(seconds=2)
 """Time for the server to report its own time-out."""
 

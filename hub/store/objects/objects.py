@@ -31,7 +31,7 @@ PENDING = 0
 
 @dataclass(slots=True)
 class PendingWrite(Written):
-    """A buffered write; after `flush` also its result."""
+    """A buffered write. After `flush`, it also has the result."""
 
     kind: Kind
     type: ChangeType
@@ -216,7 +216,7 @@ class SqlObjects(Objects):
         together: list[rows.ObjectRow] = []
         for revision, write in enumerate(self._pending, first):
             where = (write.kind, write.seen.key)
-            if where in guards:  # deleted and created again: keep the order
+            if where in guards:  # deleted and created again: the order matters
                 rows.store(self._connection, together, self._now)
                 together = []
             row, change = self._written(write, revision, guards.get(where))

@@ -114,8 +114,8 @@ _DROP_OTHERS = delete(inventory).where(inventory.c.uid.not_in(select(_column.uid
 def reindex(engine: Engine) -> None:
     """Rebuild `fields` and the narrow rows of clusters from the documents, once, at the first start of another release.
 
-    A release that knows fewer fields leaves outdated rows behind, so a downgrade causes a rebuild too. It runs in portions, so
-    that other transactions can write in between. Two replicas may both do it, without harm.
+    A release that knows fewer fields leaves outdated rows behind, so a downgrade causes a rebuild too. The rebuild runs in
+    portions, so that other transactions can write in between. Two replicas may run it at the same time.
     """
     current = f"{RULES} {version()}"
     with engine.begin() as connection:

@@ -65,7 +65,7 @@ def number(query: Query, dialect: str) -> Select[Any]:
 
 
 def groups(query: Query, facets: Sequence[FieldReference], dialect: str, sums: Sequence[FieldReference] = ()) -> Select[Any]:
-    """The number of selected objects for each combination of the facets' texts, and of the sort keys of what is summed up."""
+    """The number of selected objects for each combination of the facets' texts and of the sort keys of the summed fields."""
     compiled = _ClusterQuery(query, dialect)
     texts = [compiled.entries.text(facet.source) for facet in facets]
     keys = [compiled.entries.compared(facet.source) for facet in sums]
@@ -83,9 +83,9 @@ def agents(dialect: str) -> Select[Any]:
 
 
 def resolve_patterns(connection: Connection, query: Query, since: int) -> Query:
-    """Replace the regular expressions of the condition by the values that match, among clusters that fulfil the other terms.
+    """Replace the regular expressions of the condition by the matching values of clusters that fulfil the other terms.
 
-    Flaps count after `since`, in microseconds. Raises BadRequestError if they need too many values or too much time.
+    Flaps count after `since`, in microseconds. Raises BadRequestError if an expression needs too many values or too much time.
     """
     where = where_in(query)
     if where is None or not where.patterns():
@@ -111,7 +111,7 @@ class _ClusterQuery:
         self.keys: Sequence[By] = self._order.keys
         self.entries = Entries(dialect)
         where = where_in(query)
-        if where is not None:  # required entries are determined first, because columns depend on them
+        if where is not None:  # first, because columns depend on the required entries
             filter_to_sql.require(where, self.entries)
         self.terms: list[ColumnElement[bool]] = [true()]
         self.terms += [self._term(term, FieldSource.LABELS) for term in query.labels]
@@ -147,7 +147,7 @@ class _ClusterQuery:
         return inventory.c.uid.not_in(named)
 
     def _joined(self, source: ValueSource, term: Requirement, *, empty: bool) -> ColumnElement[bool]:
-        """A term that only objects with such an entry can fulfil. A field with an empty value has no entry."""
+        """A term that requires an entry of the object. A field with an empty value has no entry."""
         self.entries.require(source)
         value = self.entries.text(source)
         if term.operator is Operator.EXISTS:
