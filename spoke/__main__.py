@@ -1,4 +1,4 @@
-"""The program `spoke`: `spoke run`, the agent of one cluster as a process, and the commands about it."""
+"""The program `spoke`: `spoke run` runs the agent of one cluster; the other commands inspect or remove the agent."""
 
 import machinery.startup_imports  # isort: skip
 
@@ -23,19 +23,20 @@ STOP_WITHIN = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT (exit code 0), until a fatal error (1), or not at all for invalid settings (2).
+    """Run the command line. Return the exit code.
 
-    A second signal ends the process at once (1).
+    `spoke run` returns 0 after SIGTERM or SIGINT, 1 after a fatal error, and 2 for invalid settings. A second signal ends the
+    process at once with exit code 1.
     """
     machinery.startup_imports.require_extra("spoke")
-    gc.disable()  # imported objects stay: collecting them costs a tenth of the start-up time
+    gc.disable()  # imported objects are never freed; collecting them costs a tenth of the start-up time
     from spoke.cli.flags import parser  # noqa: PLC0415 - as above
 
     arguments = sys.argv[1:] if arguments is None else arguments
     flags = vars(parser(arguments).parse_args(arguments))
     command = flags.pop("command")
     own: dict[str, Any] = {name: flags.pop(name) for name in ("timeout", "force", "output") if name in flags}
-    # Imported late: `--help` and a mistyped flag need none of this.
+    # Imported late, because `--help` and usage errors need none of these modules.
     from machinery import product  # noqa: PLC0415
     from machinery.errors import InvalidError  # noqa: PLC0415
     from machinery.observability import logs, telemetry  # noqa: PLC0415
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with telemetry.sending(_traces_of(settings)):
             asyncio.run(_serve(settings))
     except (InvalidError, OSError) as error:
-        log.error("spoke.cannot_start", error=str(error))  # noqa: TRY400 - the sentence says it all
+        log.error("spoke.cannot_start", error=str(error))  # noqa: TRY400 - the message suffices
         return 1
     except Exception:
         log.exception("spoke.failed")
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_command(command: str, settings: "SpokeSettings", own: dict[str, Any]) -> int:
-    """Run a command other than `run`, printing each step. 0: all is well; 1: a step failed; 2: wrong usage."""
+    """Run a command other than `run` and print each step. Return 0 for success, 1 for a failed step, 2 for wrong usage."""
     from machinery.durations import parse_duration  # noqa: PLC0415
     from machinery.errors import MusterError  # noqa: PLC0415
     from spoke.cli import commands  # noqa: PLC0415

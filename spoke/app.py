@@ -59,7 +59,7 @@ async def build(
         wakes = scheduler if scheduler is not None else await stack.enter_async_context(SystemScheduler())
 
         def ports_of(fence: TermFence | None) -> AgentPorts:
-            """The ports of the agent of one term; all writes and dials pass its fence. None: there is no leader election."""
+            """The ports of one term's agent. `fence` guards all writes and dials; None: there is no leader election."""
             fenced = fence.secrets(secrets) if fence else secrets
             dial = dialer(clock, settings.cluster_annotations, detection_of(settings))
             return AgentPorts(
@@ -83,12 +83,12 @@ async def build(
             return SpokeAgent(options_of(settings), ports_of(fence), progress)
 
         def process() -> Working:
-            # Of several processes of this agent, only the leader works.
+            # If this agent has several processes, only the leader works.
             if settings.leader_elect:
                 return _elected(settings, agent, management, clock, progress)
             return agent(None)
 
-        # A cluster that has left its hubs stays away.
+        # The agent of a cluster that has left its hubs stays inactive.
         yield ResidentAgent(process, secrets, lambda: bootstraps_of(settings, secrets), progress, rejoin=settings.rejoin)
 
 
@@ -150,7 +150,7 @@ def options_of(settings: SpokeSettings) -> AgentOptions:
 
 
 def attest_of(settings: SpokeSettings, spoke: KubeClient) -> Attest:
-    """Attestation by the configured ServiceAccount; else by this pod's own, if it runs in the reported cluster."""
+    """Attestation by the configured ServiceAccount, else by this pod's own if the pod runs in the managed cluster."""
     in_it = settings.kubeconfig is None and settings.spoke_kubeconfig is None
     return ServiceAccountAttest(spoke, settings.attestation_service_account, TOKEN if in_it else None)
 
@@ -160,7 +160,7 @@ def detection_of(settings: SpokeSettings) -> Detection:
 
 
 def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection: Detection | None = None) -> Dial:
-    """Create clients over gRPC or the Kubernetes API, depending on the address; only the used transport is imported."""
+    """Create clients over gRPC or the Kubernetes API, depending on the address. Imports a transport only when it is used."""
     turns = AddressRotation()
 
     def dial(address: HubAddress, identity: ClientIdentity) -> HubClient:
@@ -190,7 +190,10 @@ def reach_of(settings: SpokeSettings) -> Reach:
 def addon_secrets_of(
     settings: SpokeSettings, spoke: KubeClient, management: KubeClient, fence: TermFence | None = None
 ) -> Callable[[AddOn], Secrets]:
-    """Access to an add-on's secrets. Raises RefusedSecretError for a namespace that is not listed."""
+    """Return a function that gives access to an add-on's secrets.
+
+    The function raises RefusedSecretError for a namespace that --addon-namespaces does not list.
+    """
 
     def secrets_of(addon: AddOn) -> Secrets:
         if addon.namespace not in settings.addon_namespaces:

@@ -1,7 +1,7 @@
 """Adapter: the managed cluster over its Kubernetes API. It reads; the rules are in `spoke.domain`.
 
-Source of the health rule: OCM's registration agent. A kubeconfig that is replaced on disk is loaded if it still names the same
-cluster: an agent in hosted mode gets the managed cluster's kubeconfig as a file, whose credential another program renews.
+Source of the health rule: OCM's registration agent. In hosted mode another program renews the credential in the kubeconfig of
+the managed cluster. So the agent reloads a kubeconfig file that changes, provided that the file still names the same cluster.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class KubeCluster(Cluster):
         return [_node(item) async for page in self._client.pages(NODES.path()) for item in page.items]
 
     async def claims(self) -> Sequence[ReportedClaim]:
-        """ClusterClaims and ClusterProperties that the feature gates enable; for equal names, the property."""
+        """Return ClusterClaims and ClusterProperties, as enabled by feature gates. For equal names, the property counts."""
         return merged_claims([await self._claims_of(resource) for resource in self._claim_resources])
 
     async def _claims_of(self, resource: RestResource) -> Sequence[ReportedClaim]:
@@ -94,7 +94,7 @@ class KubeCluster(Cluster):
         try:
             return await self._client.find(NAMESPACES.path(name)) is not None
         except ForbiddenError:
-            return True  # an agent whose rights are limited to it may not read it
+            return True  # rights on a single namespace may not include reading the namespace itself
 
     async def label_namespace(self, name: str, label: str, value: str, *, create: bool) -> None:
         metadata = {"name": name, "labels": {label: value}}
@@ -110,9 +110,9 @@ class KubeCluster(Cluster):
         return parse_time(renewed) if renewed else None
 
     async def changes(self) -> AsyncIterator[str]:
-        """Yield `nodes` or `claims` after each first list and after every change of reported fields, coalesced.
+        """Yield `nodes` or `claims` after the first list of that resource and after each change of its reported fields.
 
-        A node's heartbeat changes no reported field.
+        Changes within COALESCE are yielded once. A node's heartbeat changes no reported field.
         """
         changed: dict[str, None] = {}
         wake = asyncio.Event()
@@ -145,7 +145,7 @@ class KubeCluster(Cluster):
 
 
 def _claims_failed(error: MusterError) -> None:
-    """Not every cluster has the ClusterClaim resource, so its absence is only logged at debug level."""
+    """Log the error. Only at debug level if the cluster does not have the ClusterClaim resource, because that is common."""
     level = log.debug if isinstance(error, NotFoundError) else log.warning
     level("cluster claims are not watched", reason=error.reason, error=error.message)
 
@@ -177,7 +177,11 @@ _HOW = "name a service account of the managed cluster with --attestation-service
 
 
 class ServiceAccountAttest(Attest):
-    """`account`: NAMESPACE/NAME; empty: this pod's own, read from its token in `own` (None: not in a pod there)."""
+    """Attests with a token of a ServiceAccount.
+
+    `account`: NAMESPACE/NAME; empty: the pod's own ServiceAccount. `own`: the file with the pod's token; None: the agent does
+    not run in a pod of the managed cluster.
+    """
 
     def __init__(self, client: KubeClient, account: str = "", own: Path | None = TOKEN) -> None:
         self._client = client
@@ -217,7 +221,7 @@ KUBECONFIG_POLL = timedelta(seconds=10)
 
 
 class FollowedKubeconfig:
-    """One client and the file that it was made from. `run` must be running."""
+    """Reloads the kubeconfig of one client from its file while `run` runs."""
 
     def __init__(self, client: KubeClient, path: Path) -> None:
         self._client = client
@@ -232,13 +236,16 @@ class FollowedKubeconfig:
             await asyncio.sleep(every.total_seconds())
             signature, known = _signature(self._path), self._seen
             if signature == known[0]:
-                continue  # a cheap check, because the agent is idle most of the time
+                continue  # reads no file, because the agent must use little CPU while idle
             content = await asyncio.to_thread(_read_file, self._path)
             if content == known[1] or await self.reload():
                 self._seen = signature, content
 
     async def reload(self) -> bool:
-        """Try to load the file; return whether it was handled. An unusable file or unreachable cluster changes nothing."""
+        """Try to load the file. Return whether the file is settled: loaded, or refused because it names another cluster.
+
+        If the file is unusable, or its cluster unreachable, nothing changes and the result is False.
+        """
         try:
             new = await KubeClient.from_file(self._path)
         except InvalidError as error:
@@ -263,7 +270,7 @@ class FollowedKubeconfig:
         return True
 
     async def _known_uid(self) -> str:
-        """The UID of the present cluster; empty when its credential cannot read it any more."""
+        """The UID of the present cluster; empty: the present credential can no longer read it."""
         if not self._uid:
             try:
                 self._uid = await KubeCluster(self._client).uid()
@@ -276,7 +283,7 @@ class FollowedKubeconfig:
 
 
 def _signature(path: Path) -> tuple[int, ...]:
-    """Changes whenever the file is written or replaced."""
+    """Return a value that changes whenever the file is written or replaced."""
     try:
         status = path.stat()
     except OSError:

@@ -21,7 +21,7 @@ from spoke.ports.hub import Dial
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Backoff after failures: pauses double from `first` to `longest`, and are randomly reduced by up to `jitter`."""
+    """Backoff after failures: pauses double from `first` to `longest`. Each is reduced by a random share of up to `jitter`."""
 
     first: timedelta
     longest: timedelta
@@ -33,7 +33,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Delays between retries. Full jitter if a whole fleet may retry at the same time, half after a refusal of the hub."""
+    """Delays between retries. The jitter is 1 if a whole fleet may retry at the same time, and 0.5 after a hub's refusal."""
 
     retry: Pause = Pause(timedelta(milliseconds=500), timedelta(seconds=30))
     denied: Pause = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
@@ -41,31 +41,31 @@ class Pauses:
     unwelcome: Pause = Pause(timedelta(seconds=5), timedelta(seconds=15), jitter=0.5)
     """Between sessions that the hub refuses. An operator who denied the cluster may accept it again."""
     lost: Pause = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
-    """At a standby hub, between attempts that can succeed only if this clock is wrong or the hub changes its decision."""
+    """At a standby hub, while no credential seems usable. An attempt can still succeed if this machine's clock is wrong."""
     epoch: Pause = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
-    """Between two increases of the epoch, when an increase does not help for long."""
+    """Between two increases of the epoch, if the hub soon refuses the increased epoch too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hubs:
-    """Options for the change between hubs, without effect if the agent has only one hub."""
+    """Options for changes between hubs. They have no effect if the agent has only one hub."""
 
     policy: HubSelectionPolicy = field(default_factory=HubSelectionPolicy)
     timeout: timedelta = timedelta(milliseconds=1200)
-    """Time for which a lost owner is retried before the agent changes hub: a random time from a third of this to the whole."""
+    """The agent retries a lost owner for a random time, from a third of this value to the whole, before it changes hub."""
     steady: timedelta = timedelta(seconds=30)
     """A session that lasted this long resets earlier failures of its hub."""
     first: timedelta = timedelta(seconds=10)
     """Time for which a new agent waits for its preferred hub while another hub is usable."""
     rest: Pause = Pause(timedelta(seconds=1), timedelta(minutes=1), jitter=0.5)
-    """Pause after a failure at a hub, before the next attempt there."""
+    """Pause after a failure of a hub, before the next attempt at this hub."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddOnOptions:
     enabled: bool = True
     driver: str = ""
-    """`csr` or `token`, which the agent records on the hub; empty: as recorded on the hub, else `csr`."""
+    """How add-ons authenticate: `csr` or `token`, which the agent records on the hub. Empty: the hub's record, else `csr`."""
     token_lifetime: timedelta = timedelta(days=365)
     lease_period: timedelta = timedelta(seconds=30)
     lease_grace: timedelta = timedelta(minutes=5)

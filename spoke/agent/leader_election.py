@@ -1,17 +1,17 @@
 """Leader election between processes of one agent: only the process that holds the agent's Lease works.
 
-In a pod, the candidate has the pod's name: a restarted container immediately takes over the Lease of the previous container,
-because one pod never runs twice. Outside of pods, several processes may run on one machine, so each gets a unique name; a Lease
-of an ended process of the same machine is free.
+In a pod, the candidate has the pod's name. A restarted container therefore takes over the Lease of the previous container
+immediately; this is safe because the containers never run at the same time. Outside of pods, several processes may run on one
+machine, so each process gets a unique name. If the holder of the Lease is an ended process of this machine, the Lease is free.
 
-Each term creates an agent that can write secrets and dial hubs only while it holds the Lease (with one exception, see below).
-Loss of the Lease ends this agent, its session and its writes; the process becomes a candidate again. The process ends when it
-is stopped, or when its first agent has no usable bootstrap kubeconfig.
+Each term creates an agent that can write secrets and dial hubs only while the process holds the Lease. When the process loses
+the Lease, this agent and its session end, and the process becomes a candidate again. The process ends when it is stopped, or
+when its first agent has no usable bootstrap kubeconfig.
 
-An unreachable API server of its own does not end the agent's session, because the hub needs that report: while no other holder
-is seen, an open session that its hub knows continues without the Lease. Meanwhile nothing is written, and the only session that
-may begin is the successor of the open one. If another process has taken over unseen, the hub ends our session when that process
-opens its own: the newer of two sessions stays. A process with neither session nor Lease opens no session (ADR 0018).
+Exception (ADR 0018): if the process cannot renew the Lease because its API server is unreachable, the open session continues,
+because it reports this failure to the hub. The session continues only if its hub records sessions, and only until the process
+sees another holder. Meanwhile the agent writes no secrets and opens no session except the successor of the open session. If
+another process takes the Lease unnoticed and opens a session, the hub ends the older session.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ POD_NAME = "POD_NAME"
 """Set by the downward API."""
 PROC = Path("/proc")
 _STATE, _START = 0, 19
-"""Fields of /proc/PID/stat, counted from the first after the program's name."""
+"""Indexes of fields in /proc/PID/stat. Index 0 is the first field after the program's name."""
 _GONE = ("Z", "X")
 _MARK = "process"
 _ADVICE = (
@@ -57,10 +57,10 @@ def candidate_of(environment: Mapping[str, str], proc: Path = PROC) -> Candidate
 
 
 class OwnLock(Lock):
-    """A lock for the processes of one agent.
+    """The lock of one agent's processes. Wraps `lock`.
 
-    A lock held by a dead process of this machine is free; missing permissions are reported with advice; `home`, if given, is
-    created for the lock.
+    A lock whose holder is a dead process of this machine counts as free. If permissions are missing, the error contains advice.
+    If `home` is present, it is the namespace of the lock, and the first write creates it.
     """
 
     def __init__(self, lock: Lock, proc: Path = PROC, *, home: Namespace | None = None) -> None:
@@ -100,7 +100,7 @@ def _advice() -> Iterator[None]:
 
 
 def is_gone(incarnation: str, proc: Path = PROC) -> bool:
-    """Whether the incarnation is an ended process of this machine since its last boot. False: it runs, or this is unknown."""
+    """Whether `incarnation` is a process of this machine that has ended. False: the process runs, or its state is unknown."""
     mark, _, rest = incarnation.partition(" ")
     marks, _, process = rest.partition(" ")
     number, _, _ = process.partition(" ")
@@ -110,7 +110,7 @@ def is_gone(incarnation: str, proc: Path = PROC) -> bool:
 
 
 def _marks(proc: Path) -> str:
-    """Return ids of this machine's boot and of this process's PID namespace; empty: unknown."""
+    """Return the boot id of this machine and the id of this process's PID namespace; empty: unknown."""
     with suppress(OSError):
         boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{(proc / 'self/ns/pid').readlink()}"
@@ -136,7 +136,7 @@ class TermFence:
         self._leadership.require(self._term)
 
     def require_dialling(self) -> None:
-        """Raises NotLeaderError unless the Lease is held, or a session that its hub knows is open."""
+        """Raises NotLeaderError unless the Lease is held, or a session is open that its hub has recorded."""
         if not self._progress.has_session:
             self._leadership.require(self._term)
 
@@ -144,7 +144,7 @@ class TermFence:
         return HeldSecrets(inner, self)
 
     def dial(self, inner: Dial) -> Dial:
-        """Wrap `inner`, so that it is usable only while this term lasts."""
+        """Wrap `inner`. The result raises NotLeaderError after the end of this term."""
 
         def guarded(address: HubAddress, identity: ClientIdentity) -> HubClient:
             self.require_dialling()
@@ -164,12 +164,12 @@ class HeldSecrets(Secrets):
         return await self._inner.read(name)
 
     async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
-        """Raises NotLeaderError, too; nothing was sent then."""
+        """Also raises NotLeaderError, before anything is sent."""
         self._fence.require_writing()
         return await self._inner.write(name, contents, version)
 
     async def delete(self, name: str) -> None:
-        """Raises NotLeaderError, too; nothing was sent then."""
+        """Also raises NotLeaderError, before anything is sent."""
         self._fence.require_writing()
         await self._inner.delete(name)
 
@@ -181,11 +181,11 @@ class HeldSecrets(Secrets):
 
 
 Watching = Callable[[Callable[[], object]], AbstractAsyncContextManager[object]]
-"""For the length of a block, calls its argument when the lock is released, before the next poll."""
+"""Creates a context that calls the argument as soon as the lock is released, without waiting for the next poll."""
 
 
 class ElectedAgent:
-    """One process of an agent. `make` creates the agent of a term; `watching` is used while this process waits for the lock."""
+    """One process of an agent. `make` creates the agent of each term. While the process waits, `watching` follows the lock."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class ElectedAgent:
         progress.role = self._role
 
     async def run(self) -> None:
-        """Run until cancelled; then end the session and release the lock. Raises InvalidError as an agent does."""
+        """Run until cancelled; then end the session and release the lock. Raises InvalidError like `SpokeAgent.run`."""
         electing = asyncio.create_task(self.elector.run(), name="election")
         listening = asyncio.create_task(self._listen(), name="election/releases")
         try:
@@ -260,9 +260,9 @@ class ElectedAgent:
             await self._working.wait()
 
     def _waits(self) -> ProbeResult | None:
-        """Return the probe result while this process does not work; None: it works, and its agent answers.
+        """Return the readiness of a process that does not work; None: the process works, and its agent decides.
 
-        A waiting process is ready, because a rolling update waits for its readiness before it ends the working process.
+        A waiting process is ready, because a rolling update ends the old, working process only when the new process is ready.
         """
         if self._working.is_set():
             return None

@@ -155,7 +155,7 @@ class SpokeAgent:
             delay = self._retry.next()
             return self._record_failure(error, max(delay, error.retry_after or delay), HubState.REGISTERING, "trying again")
         except Exception:
-            # A defect of ours must not disconnect the agent from its hub for good.
+            # An unexpected exception is a defect of the agent. It must not stop the agent forever.
             delay = self._retry.next()
             log.exception("agent.failed", step=self.progress.step, in_seconds=round(delay.total_seconds(), 1))
             return NextStep(Action.OBSERVE, delay)
@@ -188,7 +188,8 @@ class SpokeAgent:
     def _record_failure(self, error: MusterError, delay: timedelta, state: HubState, following: str) -> NextStep:
         """Record the failure of the hub, and return the next step.
 
-        With several hubs the failed hub rests and the next round chooses now. A single hub is tried again after `delay`.
+        If the list has several hubs, the failed hub rests, and the next round chooses a hub at once. A single hub is tried
+        again after `delay`.
         """
         hub = self._hub
         is_revoked = hub is not None and self._observer.judges[hub].is_revoked
@@ -201,13 +202,13 @@ class SpokeAgent:
 
     @property
     def _hub(self) -> HubId | None:
-        """The hub that the agent handles; None: the agent observes."""
+        """The hub that the agent is working with; None: the agent has not chosen a hub."""
         if self._supervisor is not None:
             return self._supervisor.hub
         return self._seen.hub
 
     async def _observe(self) -> NextStep:
-        """Read everything again. The round that begins here ends when its session has ended."""
+        """Begin a round: read the stored state again. The round ends when its session has ended."""
         if self._supervisor is not None:
             self._observer.timed_by, supervisor, self._supervisor = self._supervisor.hub, self._supervisor, None
             await supervisor.close()
@@ -216,7 +217,7 @@ class SpokeAgent:
         return NextStep(decide(self._observer.state_of(self._seen)))
 
     async def _register(self, seen: Observation) -> NextStep:
-        """Obtain a certificate, unless the list changes meanwhile or the hub's time is new."""
+        """Obtain a certificate. Stop, and observe again, if the list changes or if the hub's time was unknown until now."""
         hub, finding, route = seen.hub, seen.finding, seen.route
         if hub is None or seen.identity is None or finding is None or route is None:
             raise AssertionError
@@ -236,7 +237,10 @@ class SpokeAgent:
         return NextStep(decide(self._observer.state_of(seen)))
 
     def _leaves_registration(self) -> bool:
-        """Whether to stop registering: for a new list, or for another usable hub unless the preferred hub may still answer."""
+        """Whether to stop the registration: the list has changed, or another hub is the choice now.
+
+        An agent without owner first waits some time for its preferred hub.
+        """
         if self._bootstrap.replaced:
             return True
         owner = self.progress.hubs_status.owner
@@ -247,7 +251,7 @@ class SpokeAgent:
         return owner is not None or not self._waits_for_first
 
     async def _own(self, seen: Observation, action: Action) -> NextStep:
-        """Write the owner's secret as `action` says, and begin the sessions with the hub."""
+        """Write the owner's secret as `action` requires, and create the supervisor of the sessions with the hub."""
         hub, before, owner, identity = seen.hub, seen.owner, seen.owner, seen.identity
         if hub is None or identity is None:
             raise AssertionError

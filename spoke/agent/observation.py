@@ -1,4 +1,4 @@
-"""The observation at the begin of a round: the list of hubs, the owner's secret, and the chosen hub with its credential."""
+"""The observation at the start of a round: the list of hubs, the owner's secret, and the chosen hub with its credential."""
 
 import asyncio
 from collections import defaultdict
@@ -40,13 +40,13 @@ class Observation:
 
 
 class Observer:
-    """Reads the stored state. Its public fields outlive the rounds."""
+    """Reads the stored state. Its public fields keep their values from one round to the next."""
 
     def __init__(self, agent: AgentContext, registration: Registration) -> None:
         self.record = OwnerRecord(agent.ports.secrets, agent.hub_clock, agent.ports.clock)
         self.judges: defaultdict[HubId, CredentialJudge] = defaultdict(CredentialJudge)
         self.timed_by: HubId | None = None
-        """The hub whose time the hub clock shows."""
+        """The hub to whose time the hub clock is set."""
         self._agent = agent
         self._registration = registration
         self._naming = Naming(agent.options, agent.ports.directory)
@@ -73,7 +73,7 @@ class Observer:
         if owner.hub_id is not None and not hubs.met(owner.hub_id):
             hubs.record_state(owner.hub_id, HubState.READY)
         if hubs.several and not self._agent.options.standby_registration:
-            # Without standby registration, the slots have the state of the other hubs.
+            # Without standby registration, only the slots show the state of the other hubs.
             for hub in listing.hubs:
                 if hub.hub_id != owner.hub_id and not hubs.met(hub.hub_id):
                     kept = view_stored(await hub_slot(self._agent.ports.secrets, hub.hub_id).read())

@@ -1,8 +1,8 @@
 """Keeps the agent of a cluster that has left its hubs inactive: the agent's side of `spoke leave`.
 
-The owner's secret contains the mark with fingerprints of the bootstrap credentials at that time. Every process of the agent
-reads the mark, ends its session, releases its Lease, and waits until a new bootstrap kubeconfig appears, the secret is deleted,
-or an agent starts with --rejoin.
+`spoke leave` writes a mark into the owner's secret, with fingerprints of the present bootstrap credentials. Every process of
+the agent reads the mark, ends its session and releases its Lease. It then waits until a new bootstrap kubeconfig appears, the
+secret is deleted, or an agent starts with --rejoin.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeftMark:
-    """The mark of a cluster that has left. `at`: when, for display; `known`: fingerprints of the bootstrap credentials then."""
+    """The mark of a cluster that has left. `at`: the time, for display. `known`: fingerprints of the bootstrap credentials."""
 
     at: str
     known: frozenset[str]
@@ -48,7 +48,7 @@ class LeftMark:
 
 
 def mark_in(contents: Contents) -> LeftMark | None:
-    """Return the mark in a secret. An unreadable mark has no time and no known credentials: any credential removes it."""
+    """Return the mark in a secret. An unreadable mark has no fingerprints, so any bootstrap credential removes it."""
     if LEFT not in contents:
         return None
     with suppress(ValueError, TypeError, KeyError):
@@ -76,7 +76,7 @@ class Working(Protocol):
 
 @dataclass(eq=False)
 class ResidentAgent:
-    """Runs an agent unless its cluster has left. `make` creates the agent for each run; `list_of` returns the list of hubs."""
+    """Runs an agent unless its cluster has left its hubs. `make` creates an agent, `list_of` the list of hubs, for each run."""
 
     make: Callable[[], Working]
     secrets: Secrets
@@ -90,14 +90,14 @@ class ResidentAgent:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Run until cancelled. Raises InvalidError as an agent does."""
+        """Run until cancelled. Raises InvalidError like `SpokeAgent.run`."""
         try:
             if self.rejoin:
                 await forget_departure(self.secrets)
             else:
                 self._take(await self.secrets.read(OWNER_SECRET))
         except MusterError as error:
-            log.debug("departure.unknown", error=error.message)  # the agent meets the same error and reports it
+            log.debug("departure.unknown", error=error.message)  # the agent gets the same error and reports it
         following = asyncio.create_task(self._follow(), name="departure")
         try:
             while True:
@@ -146,7 +146,7 @@ class ResidentAgent:
             self.progress.role = Role
 
     async def _follow(self) -> None:
-        """Keep the mark equal to the mark in the secret, also after failures of the watch."""
+        """Watch the secret and keep the mark in memory up to date. Restart a failed watch."""
         while True:
             try:
                 changes = cast("AsyncGenerator[SecretSnapshot, None]", self.secrets.changes(OWNER_SECRET))

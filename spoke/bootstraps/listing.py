@@ -52,13 +52,13 @@ class BootstrapSource(Protocol):
         """The origin, for messages."""
 
     def signature(self) -> Hashable:
-        """Differs after every known change, without I/O over the network; falsy while there is no content."""
+        """A value that changes with the content, computed without network I/O; falsy while there is no content."""
 
     def read(self) -> HubConnection:
-        """Parse the known content. Raises MissingBootstrapError; InvalidError with the defect and what to do."""
+        """Parse the loaded content. Raises MissingBootstrapError; InvalidError with the defect and the remedy."""
 
     async def load(self) -> None:
-        """Fetch the content if reading needs it. Never raises for an unavailable source."""
+        """Fetch the content if `read` needs this. Does not raise if the source is unavailable."""
 
     def changes(self) -> AsyncIterator[None] | None:
         """Yield after each change; None: the caller must poll `signature`."""
@@ -98,7 +98,7 @@ class BootstrapFile(BootstrapSource):
         return connection_of(parse_kubeconfig(text, source=self.source, folder=self.path.parent), self._reach)
 
     async def load(self) -> None:
-        """Does nothing: `read` reads the file."""
+        """Do nothing, because `read` reads the file."""
 
     def changes(self) -> None:
         return None
@@ -150,7 +150,7 @@ class BootstrapSecret(BootstrapSource):
             self._unread = error.message
 
     async def changes(self) -> AsyncIterator[None]:
-        # Every implementation of the port is a generator that holds a connection until it is closed.
+        # Every implementation of `Secrets.changes` is a generator that keeps a connection open until it is closed.
         async with aclosing(cast("AsyncGenerator[SecretSnapshot, None]", self._secrets.changes(self._name))) as snapshots:
             async for snapshot in snapshots:
                 self._snapshot = snapshot
@@ -164,7 +164,7 @@ class BootstrapListing:
     hubs: tuple[Bootstrap, ...] = ()
     errors: tuple[InvalidError, ...] = ()
     whole: bool = True
-    """Every source was read or does not exist, so a hub that is not on the list was removed on purpose."""
+    """Whether each source was read or does not exist. Then a hub that is missing on the list was removed on purpose."""
 
     def get(self, hub_id: HubId) -> Bootstrap | None:
         return next((hub for hub in self.hubs if hub.hub_id == hub_id), None)
@@ -190,7 +190,7 @@ class Bootstraps:
         return ", ".join(each.source for each in self.sources)
 
     def signature(self) -> Hashable:
-        """Changes when a source does."""
+        """A value that changes with the content of any source."""
         return tuple(source.signature() for source in self.sources)
 
     async def load(self) -> None:
@@ -199,7 +199,7 @@ class Bootstraps:
             await source.load()
 
     def first(self) -> HubConnection:
-        """The preferred hub. Raises InvalidError with the defect and what to do."""
+        """The preferred hub. Raises InvalidError with the defect and the remedy."""
         listing = self.read()
         if listing.hubs:
             return listing.hubs[0].connection
@@ -233,6 +233,6 @@ class Bootstraps:
 
 
 def _distinct(sources: Sequence[BootstrapSource]) -> tuple[str, ...]:
-    """Return the names of sources; the origin instead if two sources have one name."""
+    """Return a name for each source: its own name, or its origin if another source has the same name."""
     taken = Counter(source.name for source in sources)
     return tuple(source.name if taken[source.name] == 1 else source.source for source in sources)

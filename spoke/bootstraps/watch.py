@@ -29,7 +29,7 @@ class BootstrapWatch:
         self._signature: object = None
         self._changed = asyncio.Event()
         self.listing = BootstrapListing()
-        """As of the last `read`."""
+        """The list at the last `read`."""
 
     @property
     def changed(self) -> bool:
@@ -40,7 +40,7 @@ class BootstrapWatch:
         return self._bootstraps.signature() != self._signature
 
     def wake_up(self) -> None:
-        """Wake up the waiting loop for another reason than a changed list."""
+        """Wake up the waiting loop although the list has not changed."""
         self._changed.set()
 
     def acknowledge(self) -> None:
@@ -48,7 +48,7 @@ class BootstrapWatch:
         self._changed.clear()
 
     def read(self) -> BootstrapListing:
-        """Read the present list and take it as known."""
+        """Read the present list and clear the flag."""
         self._changed.clear()
         self._signature = self._bootstraps.signature()
         self.listing = self._bootstraps.read()
@@ -81,7 +81,7 @@ class BootstrapWatch:
             except MusterError as error:
                 log.warning("bootstrap.not_watched", source=source.source, error=error.message)
             except Exception:
-                # A defect of ours in a watch must not end the agent; the source is followed again.
+                # A defect of the agent in a watch must not end the agent; the watch starts again.
                 log.exception("bootstrap.not_watched", source=source.source)
             await asyncio.sleep(RETRY.total_seconds())
             changes = source.changes()
@@ -91,7 +91,7 @@ class BootstrapWatch:
         await wait_at_most(self._changed, delay.total_seconds())
 
     async def unless_changed(self, work: Coroutine[Any, Any, T], *, leave: Callable[[], bool] = lambda: True) -> T | None:
-        """The result of `work`; None as soon as the list changes and `leave` confirms that this matters."""
+        """Return the result of `work`; None if the list changes first and `leave()` then returns True."""
         doing = asyncio.create_task(work, name="until the bootstrap kubeconfig changes")
         try:
             while True:

@@ -26,7 +26,7 @@ Steps = Callable[[], AsyncGenerator[DoctorStep, None]]
 
 @asynccontextmanager
 async def examine(settings: SpokeSettings) -> AsyncIterator[Steps]:
-    """`spoke doctor` with the settings of the agent. Raises InvalidError."""
+    """Yield the steps of `spoke doctor` for the agent with these settings. Raises InvalidError."""
     clock = SystemClock()
     own, managed = needed_permissions(settings)
     async with AsyncExitStack() as stack:
@@ -34,7 +34,7 @@ async def examine(settings: SpokeSettings) -> AsyncIterator[Steps]:
         secrets = KubeSecrets(management, settings.component_namespace)
 
         async def missing() -> Sequence[Permission]:
-            """Check the managed cluster, too, if it is another one."""
+            """Return the missing permissions in the agent's own cluster, and in the managed cluster if that is another one."""
             async with AsyncExitStack() as aside:
                 spoke = await client_of(settings.spoke_kubeconfig, aside) if settings.spoke_kubeconfig else management
                 return [*await missing_permissions(management, own), *await missing_permissions(spoke, managed)]
@@ -57,7 +57,7 @@ async def examine(settings: SpokeSettings) -> AsyncIterator[Steps]:
 
 @asynccontextmanager
 async def status_source(settings: SpokeSettings) -> AsyncIterator[StatusSource]:
-    """The sources of `spoke status`. Raises InvalidError."""
+    """Yield the sources of `spoke status`. Raises InvalidError."""
     async with AsyncExitStack() as stack:
         management = await client_of(settings.kubeconfig, stack)
         secrets = KubeSecrets(management, settings.component_namespace)
@@ -79,7 +79,7 @@ def remains_of(settings: SpokeSettings, management: KubeClient, spoke: KubeClien
 
 @asynccontextmanager
 async def depart(settings: SpokeSettings, *, force: bool, rejoin: bool, within: timedelta) -> AsyncIterator[Steps]:
-    """`spoke leave` and `spoke rejoin` with the settings of the agent. Raises InvalidError."""
+    """Yield the steps of `spoke leave` or `spoke rejoin` for the agent with these settings. Raises InvalidError."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         management = await client_of(settings.kubeconfig, stack)
@@ -116,9 +116,9 @@ class Permission:
     resource: str
     verbs: tuple[str, ...]
     namespace: str = ""
-    """Empty: cluster scope."""
+    """Empty: the resource is cluster-scoped."""
     name: str = ""
-    """Empty: objects of any name."""
+    """Empty: all objects."""
 
     def __str__(self) -> str:
         kind = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -127,7 +127,7 @@ class Permission:
 
 
 def needed_permissions(settings: SpokeSettings) -> tuple[Sequence[Permission], Sequence[Permission]]:
-    """The permissions that an agent needs in its own cluster and in the managed one, as the chart grants them."""
+    """The permissions that an agent needs in its own cluster, and those in the managed cluster, as the chart grants them."""
     home, gates = settings.component_namespace, gates_of(settings.feature_gates)
     own = [Permission("", "secrets", (*READ, "create", "update", "delete"), home), Permission("", "events", ("create",), home)]
     if settings.leader_elect:

@@ -1,7 +1,7 @@
-"""`spoke doctor`: checks the path from this cluster to its hub step by step and prints advice for the first failure.
+"""`spoke doctor`: checks the path from this cluster to its hubs step by step and prints advice for failures.
 
-The command only reads: it opens no session, requests no certificate and writes nothing, so it can run while the agent runs. The
-agent's own state is checked last.
+The command can run beside the agent, because it only reads: it opens no session, requests no certificate and writes nothing.
+The last check reads the agent's own state.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _HUB = "follow what it says; the hub's log has its side of it"
 
 @dataclass(frozen=True, slots=True)
 class Doctor:
-    """One run of all checks. `steps` yields the results in order, up to a failure that makes the rest pointless."""
+    """One run of all checks. `steps` yields the results in order. It ends early if a failure makes further checks useless."""
 
     bootstrap: Bootstraps
     management: Cluster
@@ -63,13 +63,13 @@ class Doctor:
     """Cluster name and agent id from the settings."""
     reach: Reach = ANY_REACH
     probes: str = ""
-    """Address of the agent's probes; empty or with port 0 when no agent with these settings was found on this machine."""
+    """Address of the agent's probes. Empty or with port 0: no agent with these settings was found on this machine."""
     lock: Lock | None = None
-    """The agent's Lease; None when the agent runs without leader election."""
+    """The agent's Lease; None: the agent runs without leader election."""
     namespace: str = ""
     """Namespace of the agent's secrets and Lease."""
     missing: Callable[[], Awaitable[Sequence[object]]] | None = None
-    """Queries both clusters for permissions that the agent's users lack. Raises MusterError, InvalidError."""
+    """Returns the permissions that the agent's users lack in both clusters. Raises MusterError, InvalidError."""
 
     async def steps(self) -> AsyncGenerator[DoctorStep, None]:
         try:
@@ -88,7 +88,7 @@ class Doctor:
         yield await self._agent()
 
     async def _namespace(self) -> DoctorStep | None:
-        """The failed check of the agent's namespace; None when the namespace exists."""
+        """Check the agent's namespace. Return the failed check; None: the namespace exists."""
         name = self.namespace
         try:
             if not name or await self.management.namespace_exists(name):
@@ -108,7 +108,7 @@ class Doctor:
         return passed("permissions", "the agent has all that it needs")
 
     async def _hubs(self) -> AsyncGenerator[DoctorStep, None]:
-        """Check each hub of the list under its name and with its own credential, also after a failure of the previous hub."""
+        """Check each hub of the list with its own credential. A failure of one hub does not prevent checks of the next hubs."""
         await self.bootstrap.load()
         listing = self.bootstrap.read()
         try:
@@ -140,9 +140,9 @@ class Doctor:
     async def _hub(
         self, bootstrap: HubConnection | None, trouble: str, contents: Contents | None
     ) -> AsyncGenerator[DoctorStep, None]:
-        """Check the credentials for one hub and the connection to it. `contents` None: the stored credential is unreadable.
+        """Check the credentials for one hub and the connection to this hub.
 
-        `trouble` is the reason why `bootstrap` is None.
+        `contents` None: the stored credential is unreadable. `trouble`: why `bootstrap` is None.
         """
         now, connection = self.clock.now(), bootstrap
         given = self._bootstrap_step(bootstrap, trouble)
@@ -193,7 +193,7 @@ class Doctor:
             yield await _try("connection", self.network.connect(host, port), f"{host}:{port} answers", _TCP)
 
     async def _answer(self, connection: HubConnection) -> AsyncGenerator[DoctorStep, None]:
-        """Check TLS, both certificates, the hub's id and clock; with an agent's certificate also the acceptance."""
+        """Check TLS, both certificates, the hub's id and its clock. With an agent's certificate, also check acceptance."""
         agent = parse_agent_user(connection.certificate.subject.common_name) if connection.chain else None
         acceptance = HubAcceptance.UNKNOWN
         client = self.dial(connection.address, connection.identity)
@@ -238,7 +238,7 @@ class Doctor:
         return failed("agent", text.strip(), advice_on(text))
 
     async def _elsewhere(self, contents: Contents) -> DoctorStep:
-        """Read the agent's state from its Lease, when the agent was not found on this machine."""
+        """Read the agent's state from its Lease, because no agent was found on this machine."""
         advice = f"is `spoke run` running, with these settings? Ask it where it runs: {_RUN_THERE}"
         try:
             record = await self.lock.read() if self.lock is not None else None

@@ -10,7 +10,7 @@ from spoke.domain.hubs import HubAcceptance
 from spoke.ports.hub import HubInfo
 
 CLOCKS_APART = timedelta(seconds=5)
-"""Largest clock difference between agent and hub that counts as in sync (OCM's bound)."""
+"""Clocks of agent and hub count as in sync up to this difference (OCM's bound)."""
 NEW_BOOTSTRAP = "make one with `hubctl create bootstrap-kubeconfig` and put it in its place; the agent then continues"
 ACCEPT = "accept the cluster on the hub: hubctl accept {}"
 DENIED = "see on the hub why (hubctl describe cluster {0}); if it may join: hubctl accept {0}, the agent then returns"
@@ -22,7 +22,7 @@ class DoctorStep:
     ok: bool
     said: str
     advice: str = ""
-    """What to do when the check has failed."""
+    """What to do if the check has failed."""
 
 
 def passed(name: str, said: str) -> DoctorStep:
@@ -46,7 +46,10 @@ def met_hub(info: HubInfo, connection: HubConnection, now: datetime) -> DoctorSt
 
 
 def forbidden(error: ForbiddenError, connection: HubConnection) -> DoctorStep:
-    """A hub answers a valid recovery certificate with Forbidden here. Any other credential that gets it is the wrong one."""
+    """The result for a hub that answers with Forbidden.
+
+    That is the expected answer to a valid recovery certificate. It shows that any other credential is the wrong one.
+    """
     if error.denial_cause is DenialCause.CLUSTER_DENIED:
         return failed("hub", error.message, DENIED.format("NAME"))
     if connection.chain and connection.certificate.subject.common_name.startswith(RECOVERY_USER_PREFIX):

@@ -66,14 +66,14 @@ GROUPS = {
     "addon_kubeclient_registration_auth": "add-ons",
     "rejoin": "process",
 }
-"""Titles in the help, by the first setting of each group."""
+"""Maps the first setting of each group to the group's title in the help."""
 REPEATABLE = ("bootstrap_kubeconfig", "bootstrap_kubeconfig_secret")
 
 
 def parser(arguments: Container[str] | None = None) -> argparse.ArgumentParser:
-    """The parser of a command line. Only the command in `arguments` gets its settings (None: every command).
+    """Return the parser of a command line. Only commands in `arguments` get the flags of their settings (None: all commands).
 
-    Their declaration takes longer to import than everything else that `spoke --help` needs.
+    The reason: importing the settings takes longer than everything else that `spoke --help` needs.
     """
     top = argparse.ArgumentParser(prog="spoke", description="The agent of a managed cluster.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -103,12 +103,12 @@ def parser(arguments: Container[str] | None = None) -> argparse.ArgumentParser:
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
-    """Add the settings of an agent, for every command about it."""
+    """Add the flags of an agent's settings to a command."""
     from spoke.settings import ALIASES, SpokeSettings  # noqa: PLC0415 - see `parser`
 
     command.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings")
     others = {name: f"--{other.replace('_', '-')}" for other, name in ALIASES.items()}
-    # It comes first in the help; its check needs the setting that is declared before it.
+    # First in the help, although declared second: its check reads the setting that is declared before it.
     names = ["bootstrap_kubeconfig", *(name for name in SpokeSettings.model_fields if name != "bootstrap_kubeconfig")]
     group = command.add_argument_group()
     for name in names:

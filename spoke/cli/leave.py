@@ -1,9 +1,14 @@
 """`spoke leave`: unregisters this cluster at all its hubs and deletes the agent's credentials. Safe to call again.
 
-The order lets the next call repair any interruption: set the mark that keeps the agent inactive; take the agent's Lease when
-its session has ended; call Leave at every hub with the hub's credential; delete credentials, first those of add-ons; delete
-slots of unreachable hubs only with `force`. The mark stays. `spoke rejoin` does the same without contacting hubs and without
-add-ons; at its end it removes the mark, and the agent registers again under its names.
+The order of the steps allows the next call to continue after any interruption:
+
+1. Set the mark that keeps the agent inactive.
+2. When the agent's session has ended, take the agent's Lease.
+3. Call Leave at every hub with the hub's credential.
+4. Delete the credentials, those of add-ons first. Without `force`, slots of unreachable hubs stay. The mark stays.
+
+`spoke rejoin` leaves out the hubs and the add-ons. At the end it removes the mark, and the agent registers again under its
+names.
 """
 
 import asyncio
@@ -38,7 +43,7 @@ from spoke.ports.hub import Dial
 
 POLL = timedelta(milliseconds=250)
 LEASE_DURATION = timedelta(seconds=15)
-"""The Lease is not renewed: the mark keeps every process of the agent inactive, and the Lease is deleted at the end."""
+"""The command does not renew its Lease, because the mark keeps the agent inactive. At the end it deletes the Lease."""
 
 
 @dataclass(slots=True)
@@ -51,7 +56,7 @@ class _Hub:
 
 @dataclass(slots=True)
 class _Registration:
-    """A hub that has not issued a credential yet. `request` names the certificate signing request, if one was recorded."""
+    """A hub that has not issued a credential yet. `request` names the certificate signing request, if its name is stored."""
 
     cluster: str
     agent: str
@@ -71,7 +76,7 @@ class Leave:
     dial: Dial
     clock: Clock
     lock: Lock | None
-    """The agent's Lease; None when the agent runs without leader election."""
+    """The agent's Lease; None: the agent runs without leader election."""
     candidate: Candidate
     directory: CredentialDirectory | None = None
     reach: Reach = ANY_REACH
@@ -83,11 +88,11 @@ class Leave:
     """Time for the agent to stop, and for each hub to answer."""
     _hubs: dict[HubId, _Hub] = field(default_factory=dict, init=False)
     _registrations: dict[str, _Registration] = field(default_factory=dict, init=False)
-    """By slot name: hubs where the agent has only registered."""
+    """Hubs that have issued no credential to the agent, by name of the slot."""
     _agent: str = field(default="", init=False)
 
     async def steps(self) -> AsyncGenerator[DoctorStep, None]:
-        """Raises MusterError when this cluster's API server fails."""
+        """Run all steps and yield each result. Raises MusterError if this cluster's API server fails."""
         await self._read_credentials()
         yield await self._mark_left()
         if self.lock is not None:
@@ -129,7 +134,7 @@ class Leave:
             self._hubs.setdefault(connection.hub_id, _Hub(credential, connection))
 
     async def _withdraw(self, slot: str, registration: _Registration) -> DoctorStep:
-        """Withdraw cluster and request at a hub that has issued no credential, with the bootstrap credential for it."""
+        """Withdraw the cluster and its request at a hub that has issued no credential. Uses the bootstrap credential."""
         listed = {hub_slot(self.secrets, each.hub_id).name: each for each in self.bootstraps.read().hubs}
         known = listed.get(slot)
         csr = f", and kubectl delete csr {registration.request}" if registration.request else ""
@@ -177,7 +182,7 @@ class Leave:
         return passed("agent", f'marked to stay away, in secret "{OWNER_SECRET}": {again}')
 
     async def _stop_agent(self, lock: Lock) -> DoctorStep:
-        """Take the Lease as soon as it has no holder: the session has ended by then, and no other can begin."""
+        """Take the Lease as soon as it has no holder. Then the agent's session has ended, and no new session can begin."""
         holder = ""
         try:
             async with asyncio.timeout(self.within.total_seconds()):

@@ -1,4 +1,4 @@
-"""How commands find and query a running agent and its hubs: the network calls, and the file with the address of its probes."""
+"""Network calls of the commands, and the file in which they find the address of the running agent's probes."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,7 @@ LONGEST_ANSWER = 64 << 10
 
 
 class Network(Protocol):
-    """The network calls that the doctor needs. They raise OSError or TimeoutError."""
+    """The network calls of the commands. They raise OSError or TimeoutError."""
 
     async def resolve(self, host: str) -> str:
         """Return an address of the host."""
@@ -62,7 +62,10 @@ class SystemNetwork(Network):
 
 
 def address_file(settings: SpokeSettings) -> Path:
-    """One file per agent of a user, identified by its cluster's kubeconfig, its namespace and its Lease."""
+    """Return the file with the address of an agent's probes.
+
+    Each user has one file per agent. Kubeconfig, namespace and Lease name identify the agent.
+    """
     kubeconfig = str(settings.kubeconfig.absolute()) if settings.kubeconfig is not None else ""
     parts = (kubeconfig, settings.component_namespace, settings.lease_name)
     name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
@@ -72,7 +75,7 @@ def address_file(settings: SpokeSettings) -> Path:
 
 @contextmanager
 def published(settings: SpokeSettings, address: str) -> Iterator[None]:
-    """Keep the address in the file for the length of the block, unless the settings name a port. Failures are logged."""
+    """Store the address in the file during the block, unless the settings specify a port. Failures are only logged."""
     if not settings.health_listen.endswith(":0"):
         yield
         return
@@ -95,7 +98,7 @@ def published(settings: SpokeSettings, address: str) -> Iterator[None]:
 
 
 def probes_of(settings: SpokeSettings) -> str:
-    """`host:port` of the agent's probes; port 0 when unknown, because no agent with these settings runs here."""
+    """Return `host:port` of the agent's probes. Port 0: unknown, because no agent with these settings runs here."""
     if not settings.health_listen.endswith(":0"):
         return settings.health_listen
     file = address_file(settings)
@@ -106,7 +109,7 @@ def probes_of(settings: SpokeSettings) -> str:
 
 
 def reachable(probes: str) -> str:
-    """The address at which this machine reaches probes that listen on `probes`; empty when that has no port."""
+    """Return the address at which this machine reaches probes that listen on `probes`; empty: `probes` has no port."""
     host, _, port = probes.rpartition(":")
     if not port.isdigit() or int(port) == 0:
         return ""

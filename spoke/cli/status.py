@@ -1,6 +1,6 @@
 """`spoke status`: the state that the running agent reports, merged with the content of its secrets.
 
-The secrets are read with the agent's own settings; no key and no certificate is shown.
+The command finds the secrets by the agent's settings. It shows no keys and no certificates.
 """
 
 import json
@@ -35,7 +35,7 @@ class StatusExitCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StatusSource:
-    """The sources of the status. `probes`: the address of the agent's probes; without a port, no agent is queried."""
+    """The sources of the status. `probes`: the address of the agent's probes. If it has no port, no agent is queried."""
 
     secrets: Secrets
     remains: Remains
@@ -47,7 +47,7 @@ class StatusSource:
 
 
 async def status(source: StatusSource) -> tuple[Document, StatusExitCode]:
-    """The whole status as one document. Raises MusterError when the secrets cannot be read."""
+    """Return the whole status as one document. Raises MusterError if the secrets cannot be read."""
     document = await _stored(source)
     agent, silence = await _asked(source)
     if agent is None:
@@ -100,7 +100,7 @@ def _epoch(contents: Contents) -> int:
 
 
 async def _asked(source: StatusSource) -> tuple[Document | None, str]:
-    """The status of the running agent; or None and the reason why there is none."""
+    """Query the running agent. Return its status and an empty text, or None and the reason."""
     place = reachable(source.probes)
     if not place:
         return None, "--health-listen, which says where the agent answers, has no port"

@@ -1,9 +1,13 @@
 """Add-ons of this cluster: their availability according to their Leases, and their credentials for the hub.
 
-Rules for credentials (OCM): the secret is `<addon>-hub-kubeconfig` or `<addon>-<signer>-client-cert` in the add-on's install
-namespace; a changed registration gets a new credential; the secret of a removed registration is deleted; an add-on that is
-being deleted keeps its secrets, because its agent may need them to clean up. Beyond OCM: a replaced credential stays until its
-successor is stored, also when the subject, driver, namespace or hub changes.
+Rules for credentials (OCM):
+
+- The secret is `<addon>-hub-kubeconfig` or `<addon>-<signer>-client-cert` in the add-on's install namespace.
+- A changed registration gets a new credential. The secret of a removed registration is deleted.
+- An add-on that is being deleted keeps its secrets, because the add-on's agent may need them to clean up.
+
+In addition to OCM's rules, the old credential stays until the new credential is stored, also when the subject, driver,
+namespace or hub changes.
 """
 
 import hashlib
@@ -63,17 +67,17 @@ class AddOnLeaseController(Reconciler[AddOnName]):
         if self._reported.get(key) != condition:
             try:
                 await self.session.report_addon(key, (condition,))
-            except NotFoundError:  # removed meanwhile, which the hub will report
+            except NotFoundError:  # removed meanwhile; the hub will report this
                 return None
             self._reported[key] = condition
         return None
 
 
 REFUSED_RETRY = timedelta(minutes=1)
-"""Time until the agent retries a secret that it may not change."""
+"""Delay before the agent retries to change a secret that it was not allowed to change."""
 
 Place = tuple[str, bool]
-"""Install namespace, and whether it is in the management cluster."""
+"""Install namespace of an add-on, and whether this namespace is in the management cluster."""
 
 
 @dataclass(slots=True)
@@ -113,7 +117,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
             self._asked = RenewalRequest(renewal, self.hub_clock.now()) if renewal is not None else None
 
     async def trust_hub_by(self, kubeconfig: bytes) -> None:
-        """Replace the hub's kubeconfig in all credentials. Raises MusterError when that is incomplete."""
+        """Replace the hub's kubeconfig in all credentials. Raises MusterError if one was not replaced."""
         self.registered = replace(self.registered, kubeconfig=kubeconfig)
         for running in tuple(self.credentials.values()):
             await self._know(running)
@@ -147,7 +151,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
         return min(delays, default=None)
 
     async def _reconcile_secret(self, addon: AddOn, secret: str, entry: AddOnRegistration) -> timedelta:
-        """Reconcile one credential. A secret that the agent may not change is reported on the add-on, once per message."""
+        """Reconcile one credential. If the agent may not change the secret, report this on the add-on, once per message."""
         key = (addon.name, secret)
         try:
             delay = await self._keep(addon, await self._run(addon, secret, entry))
@@ -163,7 +167,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
         return delay
 
     async def _note_driver(self, addon: AddOn) -> bool:
-        """Report to the hub the driver of the add-on's credential, once per add-on in a session; return whether it was sent."""
+        """Report the driver of an add-on's credential to the hub, once per add-on and session. Return whether it was sent."""
         wanted = self.registered.options.driver
         if not wanted or addon.name in self._noted or all(e.driver == wanted for e in addon.registrations if e.for_hub):
             return False
@@ -173,7 +177,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
         return True
 
     async def _run(self, addon: AddOn, secret: str, entry: AddOnRegistration) -> _Running:
-        """Raises RefusedSecretError; the previous credential then stays as it is."""
+        """Return the credential in progress. Raises RefusedSecretError; the previous credential then stays unchanged."""
         if secret.startswith(RESERVED):
             raise RefusedSecretError(f'the name "{secret}" is reserved for the agent: name the add-on otherwise')
         known = (addon.name, secret)
@@ -236,7 +240,7 @@ def _fingerprint(addon: AddOn, entry: AddOnRegistration, shared: AddOnContext) -
 
 @lru_cache(maxsize=16)
 def _without_authority(kubeconfig: bytes) -> bytes:
-    """Return the kubeconfig without the hub's CAs, whose change keeps the credential. Return unreadable content unchanged."""
+    """Return the kubeconfig without the hub's CAs, because new CAs need no new credential. Unreadable content stays."""
     try:
         return with_authority(kubeconfig, b"")
     except InvalidError:

@@ -1,7 +1,8 @@
 """Renews the agent's certificate: a new key, a request under the present identity, one update of the secret.
 
-The time is drawn once per certificate (`spoke.domain.schedule`). The session continues meanwhile. The agent then changes to the
-new certificate, and keeps the old certificate until a beat over the new certificate is acknowledged.
+The time is drawn once per certificate (`spoke.domain.schedule`). The session continues during the renewal. Then the agent
+changes to a session with the new certificate. It keeps the old certificate until the hub acknowledges a beat of the new
+session.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from spoke.registration.csr_flow import CSRFlow, rotated_condition, rotation_fai
 
 KEY = "certificate"
 DECISION_TIMEOUT = timedelta(minutes=2)
-"""How long one step waits for the decision. The request stays; the next step resumes it."""
+"""Time for which one step waits for the decision. The request stays stored, and the next step resumes it."""
 MAX_REQUEUE = timedelta(hours=1)
 
 log = structlog.get_logger(__name__)
@@ -32,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(eq=False)
 class CertificateRotation(Reconciler[str]):
-    """Renews one certificate over one connection. `hub_clock` shows the hub's time."""
+    """Renews one certificate over one connection. `hub_clock` returns the hub's time."""
 
     client: HubClient
     certificate: CertificateView

@@ -1,8 +1,8 @@
 """Sends beats at the hub's interval while the hub accepts this cluster.
 
 All agents of a hub send beats at the same instants (`spoke.domain.schedule`), so that a hub acknowledges many beats together.
-Beats do not wait for each other. If a beat is not acknowledged in time, the hub is silent, regardless of TCP and keepalive, and
-the session is lost.
+Each beat waits for its own acknowledgement. If a beat is not acknowledged in time, the hub counts as silent and the session as
+lost, even if the TCP connection works and keepalive pings are answered.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(eq=False)
 class HeartbeatSender:
-    """Sends the beats of one session. Reads `verdict` for every beat, and calls `acknowledged` for every acknowledged beat."""
+    """Sends the beats of one session. Calls `verdict` for every beat, and `acknowledged` for every acknowledged beat."""
 
     session: HubSession
     _: KW_ONLY
@@ -35,14 +35,14 @@ class HeartbeatSender:
     ack_timeout: timedelta = SILENCE
     random: Random = field(default_factory=Random)
     latency: Distribution = field(default_factory=Distribution)
-    """The seconds until each acknowledgement."""
+    """Seconds from a beat to its acknowledgement."""
     hub_clock: Clock | None = None
-    """For beats in step; None: not in step."""
+    """Returns the hub's time, for beats in step; None: beats are not in step."""
     _accepted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _soon: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def accept(self, *, accepted: bool) -> None:
-        """Set whether the cluster is accepted; only then it sends beats."""
+        """Set whether the cluster is accepted. Beats are sent only while it is."""
         if accepted and not self._accepted.is_set():
             log.info("lease.started")
             self._accepted.set()
@@ -67,7 +67,7 @@ class HeartbeatSender:
                     until_next = pause(self.session.beat_interval, self.random.random(), hub_time)
                     await wait_at_most(self._soon, until_next.total_seconds())
         except BaseExceptionGroup as group:
-            raise first_error(group) from None  # the oldest beat's; at the end of a session all open beats fail alike
+            raise first_error(group) from None  # of the oldest beat; if the session has ended, all have the same reason
 
     async def _beat(self) -> None:
         loop = asyncio.get_running_loop()

@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class ManagedNamespaceController(Reconciler[str]):
-    """For one hub, identified by its `label`. `changed` is called when there are new reports."""
+    """Handles the namespaces of one hub. `label`: the hub's label key. `changed` is called when there are new reports."""
 
     def __init__(self, cluster: Cluster, label: str, changed: Callable[[], None]) -> None:
         self._cluster = cluster
@@ -44,7 +44,7 @@ class ManagedNamespaceController(Reconciler[str]):
 
     @property
     def reports(self) -> tuple[NamespaceReport, ...]:
-        """The results for wanted namespaces, as far as they were tried."""
+        """The results for those wanted namespaces that were already tried."""
         return tuple(report for report in self._reports if report.namespace in (self._wanted or ()))
 
     async def reconcile(self, key: str) -> timedelta | None:

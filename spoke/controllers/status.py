@@ -1,11 +1,11 @@
 """The agent's part of its ManagedCluster: the watch of its API server, the status report, and its annotations and URLs.
 
-The report has joined, available, resources and version, claims, managed namespaces, in OCM's order. After a failed step the
-report ends, and the hub keeps the other values. Nothing is reported before the hub accepts the cluster, and an unchanged report
-only at a resync.
+The report contains joined, available, resources and version, claims, managed namespaces, in OCM's order. If a step fails, the
+report ends there, and the hub keeps its values of the remaining parts. The agent reports only after the hub has accepted the
+cluster. It sends an unchanged report only at a resync.
 
-Annotations and URLs are reported once per session, because they come from settings, which change only with a restart. OCM's
-agent does so only at registration. A hub writes nothing if it knows them already.
+The agent reports annotations and URLs once per session, because they come from settings, which change only with a restart.
+OCM's agent reports them only at registration. If the hub already knows these values, it writes nothing.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ log = structlog.get_logger(__name__)
 class AvailabilityWatch:
     """Probes the API server, records since when it fails, and calls listeners when the verdict changes.
 
-    A probe waits only for its own answer, which `Cluster.health` bounds in time.
+    Probes may overlap, because none waits for another one. `Cluster.health` bounds the time of a probe.
     """
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
@@ -58,7 +58,7 @@ class AvailabilityWatch:
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
         self._newest = float("-inf")
-        """Start of the newest completed probe: of two overlapping probes the later one counts."""
+        """Start of the newest completed probe. The result of a probe that began earlier is ignored."""
         self.unavailable = asyncio.Event()
         """Set while the verdict is False."""
 
@@ -129,7 +129,7 @@ class StatusReconciler(Reconciler[str]):
         self._truncated = 0
 
     def accept(self, *, accepted: bool) -> None:
-        """Set whether the cluster is accepted; only then it reports."""
+        """Set whether the cluster is accepted. Reports are sent only while it is."""
         self._accepted = accepted
 
     async def reconcile(self, key: str) -> timedelta | None:
@@ -146,7 +146,7 @@ class StatusReconciler(Reconciler[str]):
         return RECHECK if read is None else None
 
     async def _read_while_available(self) -> ClusterContents | Exception | None:
-        """Like `_read`; None when the API server becomes unavailable meanwhile, which is then reported at once."""
+        """Like `_read`; None: the API server became unavailable during the read, so the caller reports this without waiting."""
         reading = asyncio.create_task(self._read(), name="status/read")
         failing = asyncio.create_task(self.watch.unavailable.wait(), name="status/unavailable")
         try:
@@ -215,7 +215,7 @@ class ClusterReconciler(Reconciler[str]):
             await self.client.ensure_cluster(
                 AgentIdentity(self.names, uid), endpoints=self.endpoints, annotations=self.annotations
             )
-        except (ForbiddenError, NotFoundError) as error:  # no permission, or deleted meanwhile, which the session reports
+        except (ForbiddenError, NotFoundError) as error:  # no permission, or deleted (which ends the session)
             log.info("cluster.refresh_failed", why=error.message)
         self._reported = True
         return None

@@ -1,11 +1,11 @@
 """A directory that mirrors the hub kubeconfig secret and changes atomically, as a mounted secret does.
 
-The directory has the kubelet's layout: the files are in a new folder, `..data` is a symbolic link to this folder that is
-replaced in one step, and each key is a link to `..data/<key>`. A reader that opens `..data` once never reads a mix of two sets.
-Files of other programs stay; a directory with only files of other programs is refused.
+The directory has the kubelet's layout. Each set of files is in a new folder. The symbolic link `..data` names the current
+folder and is replaced in one step. Each key is a link to `..data/<key>`. A reader that opens `..data` once never reads a mix of
+two sets. Files of other programs stay. A directory that contains only files of other programs is refused.
 
-The secret is authoritative, so nothing waits for the directory. But readers of the directory must not use an old certificate
-until the next renewal, weeks later. So a failed write, for example on a full disk, is retried every minute.
+The secret is authoritative, so the agent does not wait for the directory. A failed write, for example on a full disk, is
+retried every minute. Otherwise readers of the directory would use an old certificate until the next renewal, weeks later.
 """
 
 import re
@@ -33,7 +33,7 @@ _READ_ATTEMPTS = 100
 
 
 class AtomicDirectory(CredentialDirectory):
-    """The directory at `path`, created with its first content. One writer, any number of readers."""
+    """The directory at `path`. The first write creates it. It supports one writer and any number of readers."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -41,8 +41,8 @@ class AtomicDirectory(CredentialDirectory):
     def replace(self, contents: Mapping[str, bytes]) -> None:
         """Replace the contents.
 
-        Raises InvalidError, and changes nothing, for a key that no secret can have, and for a directory with only files of
-        other programs. Raises OSError if the directory cannot be written; the earlier contents then stay.
+        Raises InvalidError for a key that no secret can have, and for a directory with only files of other programs. Raises
+        OSError if the directory cannot be written. After an error the earlier contents stay.
         """
         for key in contents:
             if not _KEY.fullmatch(key) or key == "." or key.startswith("..") or len(key) > _LONGEST_KEY:
@@ -58,13 +58,13 @@ class AtomicDirectory(CredentialDirectory):
         self._sweep(contents)
 
     def read(self) -> Mapping[str, bytes]:
-        """Return the contents at one instant; empty if nothing was written yet."""
+        """Return the contents of one set of files; empty: nothing was written yet."""
         for _ in range(_READ_ATTEMPTS):
             folder = (self._path / DATA).resolve()
             with suppress(FileNotFoundError):
                 contents = {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
                 if (self._path / DATA).resolve() == folder:
-                    return contents  # else the folder was replaced and removed while we read: read again
+                    return contents  # otherwise a writer replaced and removed the folder during the read: read again
             if not (self._path / DATA).is_symlink():
                 break
         return {}
@@ -75,7 +75,7 @@ class AtomicDirectory(CredentialDirectory):
         ]
         if foreign and not (self._path / DATA).is_symlink():
             raise InvalidError(f"{self._path} contains other files: name an empty directory for the hub kubeconfig")
-        with suppress(PermissionError):  # a mounted volume may have another owner; its entries are 0700 and 0600
+        with suppress(PermissionError):  # a mounted volume may have another owner; our entries have the modes 0700 and 0600
             self._path.chmod(0o700)
 
     def _publish(self, contents: Mapping[str, bytes]) -> None:
@@ -111,14 +111,14 @@ MIRROR_RETRY = timedelta(minutes=1)
 
 
 class PatientDirectory(CredentialDirectory):
-    """Wraps a credential directory. If a write fails, keeps the contents until a retry (`again`) succeeds."""
+    """Wraps a credential directory. If a write fails, keeps the contents in memory until a retry (`again`) succeeds."""
 
     def __init__(self, inner: CredentialDirectory) -> None:
         self._inner = inner
         self._owed: Mapping[str, bytes] | None = None
 
     def replace(self, contents: Mapping[str, bytes]) -> None:
-        """Raises InvalidError like the directory, but never OSError."""
+        """Replace the contents, now or at a later retry. Raises InvalidError like the directory, but never OSError."""
         self._owed = None
         try:
             self._inner.replace(contents)

@@ -1,4 +1,4 @@
-"""Checks a stored credential by the rules and by the reports of its hub, for the owner and for standby hubs."""
+"""Checks a stored credential of any hub of the list: by rules, and by the hub's answers to this credential."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -23,7 +23,7 @@ def rejection(
 ) -> CredentialFinding | None:
     """Return the flaw that a hub's refusal shows; None: no flaw. `end` None: the hub did not answer.
 
-    `now` is the hub's time: TLS does not report that our certificate has expired.
+    `now` is the hub's time. A missing answer may mean that our certificate has expired, because TLS does not report this.
     """
     if end in _REJECTIONS:
         flaw, said = _REJECTIONS[end]
@@ -34,7 +34,7 @@ def rejection(
 
 
 class CredentialJudge:
-    """Checks the credential of one hub. A refusal of the hub is used for one check, but a revocation for all."""
+    """Checks the credential of one hub. A refusal of the hub applies to the next check only, a revocation to all checks."""
 
     def __init__(self) -> None:
         self._rejected: CredentialFinding | None = None
@@ -58,8 +58,8 @@ class CredentialJudge:
     ) -> CredentialFinding | None:
         """Return the flaw of the stored credential; None: no flaw.
 
-        `is_hub_time`: `now` is this hub's time. Otherwise the clock may be wrong, so the agent tries the credential before it
-        gives the credential up.
+        `is_hub_time`: `now` is this hub's time. Otherwise the clock may be wrong. A flaw that depends on the clock then does
+        not count, so that the agent first tries the credential.
         """
         stored = view_stored(contents)
         finding, rejected = judge(stored, hub, names, now), self._rejected

@@ -40,7 +40,7 @@ from spoke.domain.route import Driver, Reach, over_grpc
 from spoke.ports.hub import ClientIdentity, HubAddress
 
 ANY_REACH = Reach()
-"""As the kubeconfig states."""
+"""Driver and proxy come from the kubeconfig."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class HubConnection:
     identity: ClientIdentity
     chain: tuple[CertificateFacts, ...]
     kubeconfig: bytes = field(repr=False)
-    """A hub kubeconfig for this hub. It contains no key; it may contain a proxy's password."""
+    """The kubeconfig to store for this hub. It contains no private key. It may contain the password of a proxy."""
     cluster_name: str = ""
     """The cluster name to which a bootstrap credential is bound; empty: not stated."""
     source: str = ""
@@ -73,19 +73,19 @@ class HubConnection:
 
 
 def stored_connection(contents: Mapping[str, bytes], reach: Reach = ANY_REACH) -> HubConnection:
-    """Return the connection of a stored credential without flaws. Raises InvalidError."""
+    """Return the connection of a complete stored credential. Raises InvalidError."""
     return replace(connection_of(_stored_kubeconfig(contents), reach), hub=_stored_entry(contents))
 
 
 def stored_hub(contents: Mapping[str, bytes]) -> HubId:
-    """Return the hub of a stored credential, with or without flaws. Raises InvalidError."""
+    """Return the hub of a stored credential, which may be unusable. Raises InvalidError."""
     return _hub_id(_hub_entry(_stored_kubeconfig(contents).cluster))
 
 
 def recovery_connection(
     contents: Mapping[str, bytes], names: AgentNames, now: datetime, reach: Reach = ANY_REACH
 ) -> HubConnection | None:
-    """A stored credential's hub with the identity of its recovery certificate; None when no recovery certificate is usable now.
+    """Return the connection with a stored recovery certificate; None: there is none, or it is not usable now.
 
     Only hubs with a gRPC door support recovery.
     """
@@ -101,9 +101,9 @@ def recovery_connection(
 
 
 def recovery_obstacle(contents: Mapping[str, bytes], reach: Reach = ANY_REACH) -> str:
-    """Return why an expired credential cannot be replaced without a bootstrap credential; empty: no reason is known.
+    """Return why the agent needs a bootstrap credential to replace an expired credential; empty: no reason is known.
 
-    `recovery_connection` checks the recovery certificate itself.
+    It does not check the recovery certificate; `recovery_connection` does.
     """
     with suppress(InvalidError):
         if stored_connection(contents, reach).address.driver is Driver.CSR:
@@ -115,7 +115,7 @@ def recovery_obstacle(contents: Mapping[str, bytes], reach: Reach = ANY_REACH) -
 
 
 def view_stored(contents: Mapping[str, bytes]) -> StoredCredential:
-    """Parse the hub kubeconfig secret for the rules; None for each part that cannot be parsed."""
+    """Parse the hub kubeconfig secret. Parts that cannot be parsed are None."""
     hub: HubEntry | None = None
     chain: tuple[CertificateFacts, ...] | None = None
     public_key: bytes | None = None
@@ -131,7 +131,7 @@ def view_stored(contents: Mapping[str, bytes]) -> StoredCredential:
 
 
 def stored_texts(contents: Mapping[str, bytes]) -> tuple[str, str]:
-    """Return cluster name and agent id of a secret; empty if missing."""
+    """Return the cluster name and the agent id in a secret; empty: missing."""
     cluster, agent = (contents.get(key, b"").decode(errors="replace").strip() for key in (CLUSTER_NAME, AGENT_NAME))
     return cluster, agent
 
@@ -141,7 +141,7 @@ def _stored_kubeconfig(contents: Mapping[str, bytes]) -> Kubeconfig:
 
 
 def _stored_entry(contents: Mapping[str, bytes]) -> HubEntry:
-    """Return the hub as registered, with the present CAs. Raises InvalidError."""
+    """Return the hub as named at registration, with the present CAs added. Raises InvalidError."""
     entry, origin = _hub_entry(_stored_kubeconfig(contents).cluster), contents.get(ORIGIN, b"")
     entry = replace(entry, known=b"\n".join((entry.ca, entry.grpc_ca)))
     if not origin.strip():
@@ -150,7 +150,7 @@ def _stored_entry(contents: Mapping[str, bytes]) -> HubEntry:
 
 
 def connection_of(kubeconfig: Kubeconfig, reach: Reach = ANY_REACH) -> HubConnection:
-    """Return the hub and the identity of a kubeconfig. The InvalidError contains what is missing and what to do."""
+    """Return the hub and the identity of a kubeconfig. Raises InvalidError with what is missing and the remedy."""
     cluster, endpoint = kubeconfig.cluster, kubeconfig.cluster.endpoint
     driver = reach.driver_for(
         source=kubeconfig.source, endpoint=endpoint is not None, certificate=kubeconfig.credential is not None
@@ -170,7 +170,7 @@ def connection_of(kubeconfig: Kubeconfig, reach: Reach = ANY_REACH) -> HubConnec
 
 
 def _identity(kubeconfig: Kubeconfig, driver: Driver) -> tuple[ClientIdentity, tuple[CertificateFacts, ...]]:
-    """Return the client certificate if there is one; else the token, for the driver that accepts tokens."""
+    """Return the client certificate if there is one, else the token, which only the driver `csr` accepts."""
     if kubeconfig.credential is None and kubeconfig.token is not None and driver is Driver.CSR:
         return ClientIdentity(token=kubeconfig.token), ()
     credential = kubeconfig.require_credential()
@@ -231,7 +231,7 @@ def by_token_file(kubeconfig: bytes) -> bytes:
 
 
 def with_authority(kubeconfig: bytes, authority: bytes) -> bytes:
-    """Return the kubeconfig with these CAs (PEM) for the gRPC door, and for the HTTPS door too if both had the same CA.
+    """Return the kubeconfig with these CAs (PEM) for the gRPC door, and for the HTTPS door if it had the same CA.
 
     Raises InvalidError.
     """
@@ -250,7 +250,7 @@ def with_authority(kubeconfig: bytes, authority: bytes) -> bytes:
 
 
 def is_same_but_for_trust(one: bytes, other: bytes) -> bool:
-    """Whether two kubeconfigs differ only in the CAs that `with_authority` sets; False: one of them is unreadable."""
+    """Whether two kubeconfigs differ at most in the CAs that `with_authority` sets. False if one of them is unreadable."""
     try:
         return with_authority(one, b"") == with_authority(other, b"")
     except InvalidError:

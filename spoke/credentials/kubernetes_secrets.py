@@ -1,4 +1,4 @@
-"""Secrets of one namespace over the Kubernetes API, and secrets that remain in the clusters of an agent."""
+"""Secrets of one namespace over the Kubernetes API, and the secrets that an agent leaves in its clusters."""
 
 import asyncio
 import base64
@@ -19,13 +19,13 @@ from spoke.ports.cluster import RefusedSecretError, Remains, SecretPlace, Secret
 SECRETS = RestResource("", "v1", "secrets")
 PART_OF = "app.kubernetes.io/part-of"
 MANAGED_BY, AGENT = "app.kubernetes.io/managed-by", f"{product.PART_OF}-agent"
-"""Label of every secret that an agent has created. Charts also set PART_OF on the secrets that they create."""
+"""Label of each secret that an agent has created. Secrets of a chart have another value of `managed-by`."""
 _OCM = frozenset({"cluster-name", "tls.crt", "tls.key"})
 MISSING = SecretSnapshot(contents={}, version=None)
 
 
 class KubeSecrets(Secrets):
-    """The secrets of `namespace`, which the first write creates. A write keeps the labels, annotations and type of a secret."""
+    """The secrets of `namespace`. The first write creates the namespace. A write keeps labels, annotations and type."""
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
         self._client = client
@@ -33,7 +33,7 @@ class KubeSecrets(Secrets):
         self._home = Namespace(client, namespace)
 
     async def read(self, name: str) -> SecretSnapshot:
-        """Read a secret; a missing one is a snapshot without version. Raises InvalidError for contents that are not base64."""
+        """Read a secret. If it does not exist, the snapshot has no version. Raises InvalidError if it is not base64."""
         if (secret := await self._client.find(self._path(name))) is None:
             return MISSING
         self._home.seen()
@@ -65,7 +65,7 @@ class KubeSecrets(Secrets):
         return [name for name in found if name.startswith(prefix)]
 
     async def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
-        """Yield the secret now and after every change. A slow reader gets only the newest secret."""
+        """Yield the secret now and after every change. A slow reader gets only the newest version."""
         latest = MISSING
         news = asyncio.Event()
 
@@ -89,7 +89,7 @@ class KubeSecrets(Secrets):
                 await wait(news)
 
     def _owned(self, secret: Object) -> Object:
-        """Return the secret for an update. A subclass raises RefusedSecretError if the agent may not change this secret."""
+        """Return the secret to update. A subclass raises RefusedSecretError if the agent may not change this secret."""
         return secret
 
     def _path(self, name: str) -> str:
@@ -97,9 +97,9 @@ class KubeSecrets(Secrets):
 
 
 class OwnedSecrets(KubeSecrets):
-    """Secrets that the agent has created for add-ons and labelled. It neither reads nor changes other secrets.
+    """Secrets with the agent's label, which the agent has created for add-ons. Other secrets are neither read nor changed.
 
-    With `adopts`, an unlabelled secret that has the keys of OCM's agent gets the label and is then owned.
+    With `adopts`, an unlabelled secret with the keys of OCM's agent gets the label.
     """
 
     def __init__(self, client: KubeClient, namespace: str, *, adopts: bool = False) -> None:
@@ -107,7 +107,7 @@ class OwnedSecrets(KubeSecrets):
         self._adopts = adopts
 
     async def delete(self, name: str) -> None:
-        """Raises RefusedSecretError for a secret that is not owned."""
+        """Raises RefusedSecretError for a secret without the agent's label."""
         await self.read(name)
         await super().delete(name)
 
@@ -131,7 +131,7 @@ def _snapshot(secret: Object) -> SecretSnapshot:
 
 
 def _snapshot_or_empty(secret: Object) -> SecretSnapshot:
-    """Return an unreadable secret as a snapshot without contents, which readers treat as incomplete."""
+    """Return a snapshot of the secret. An unreadable secret has no contents here, and readers treat it as incomplete."""
     try:
         return _snapshot(secret)
     except InvalidError:
@@ -173,7 +173,7 @@ class KubeRemains(Remains):
         return places
 
     def _is_addons(self, secret: Object, cluster: ClusterName) -> bool:
-        """Whether this is an add-on's secret of this cluster. The secret of a pending request is in the agent's namespace."""
+        """Whether this is an add-on's secret of this cluster, or the secret of a pending request, in the agent's namespace."""
         metadata, data = secret["metadata"], secret.get("data") or {}
         own = metadata["namespace"] == self._namespace
         if data.get(CLUSTER_NAME) != base64.b64encode(cluster.encode()).decode() or (AGENT_NAME in data and not own):

@@ -1,10 +1,10 @@
 """The owner's secret: the hub that holds the agent's session, the epoch and the credential.
 
-Each change of owner is one write with the read version as precondition, before the agent connects to the hub. The write names
-the hub, stores its credential and increases the epoch. So the agent never connects to two hubs with one epoch, even after a
-crash. If two processes of the agent write, one write fails, and this process reads the other owner.
+Before the agent connects to a new owner, it writes the secret once. The write stores the hub's id, its credential and a higher
+epoch, and fails if the secret has changed since it was read. So the agent never connects to two hubs with the same epoch, even
+after a crash. If two processes of the agent write, one write fails, and its process reads the secret again.
 
-A secret without the hub's id, such as that of OCM's agent, is adopted: the hub of its kubeconfig is the owner.
+OCM's agent writes the secret without a hub's id. Then the hub of its kubeconfig is the owner.
 """
 
 from collections.abc import Callable
@@ -36,10 +36,11 @@ def owner_of(contents: Contents) -> HubId | None:
 
 
 async def agreed(owner: Slot, slot: Slot, hub: HubId, *, held: Contents, kept: Contents) -> Contents:
-    """The owner's secret with the newer credential of `held` (there) and `kept` (slot), unless another hub is the owner.
+    """Store the newer one of two credentials in the owner's secret and in the slot. Return the owner's secret.
 
-    The result differs from `held` after a crash between the two writes, for an adopted secret, and if the owner's secret was
-    deleted or restored from a backup.
+    `held`: the content of the owner's secret; `kept`: the content of the slot. If another hub is the owner, nothing changes.
+    The two differ after a crash between the two writes, and if the owner's secret was adopted, deleted or restored from a
+    backup.
     """
     if owner_of(held) not in (None, hub):
         return held
@@ -63,7 +64,7 @@ def _pending_of(contents: Contents) -> Contents:
 
 
 def _begun(contents: Contents) -> datetime | None:
-    """Return the begin of the credential's validity; None: there is no complete credential."""
+    """Return the start of the credential's validity; None: there is no complete credential."""
     seen = view_stored(contents)
     return seen.chain[0].not_before if seen.chain and damage(seen) is None else None
 
@@ -85,7 +86,7 @@ class OwnerConflictError(MusterError):
 
 
 class OwnerRecord:
-    """Reads and changes the owner's secret. `hub_clock` shows the hub's time, `clock` this machine's."""
+    """Reads and changes the owner's secret. `hub_clock` returns the hub's time, `clock` the time of this machine."""
 
     def __init__(self, secrets: Secrets, hub_clock: Clock, clock: Clock) -> None:
         self._secrets = secrets
@@ -96,10 +97,10 @@ class OwnerRecord:
         return _parsed((await self._secrets.read(OWNER_SECRET)).contents)
 
     async def give(self, known: Owner, hub: HubId, credential: Contents, *, reported_epoch: int = 0) -> Owner:
-        """Make `hub` the owner, with a higher epoch if it was not; `reported_epoch`: the highest epoch that a hub knows.
+        """Make `hub` the owner. Increase the epoch if another hub was the owner, or if hubs do not accept the stored epoch.
 
-        Raises OwnerConflictError unless the secret equals `known` or is older. A deleted secret, or one restored from a backup,
-        is overwritten.
+        `reported_epoch`: the highest epoch that a hub knows. Raises OwnerConflictError if another process has stored a newer
+        owner than `known`. A deleted secret, or a secret restored from a backup, is overwritten.
         """
         same = known.epoch and hub == known.hub_id and self.has_accepted_epoch(known)
         epoch = known.epoch if same else self._above(known, reported_epoch)
@@ -108,9 +109,9 @@ class OwnerRecord:
         return await self._write(known, lambda present: owned(present, credential_of(credential), hub), epoch)
 
     async def raise_epoch(self, known: Owner, *, reported_epoch: int = 0) -> Owner:
-        """Raise the owner's epoch above that of a hub. Keep the stored credential. Raises OwnerConflictError like `give`.
+        """Raise the epoch above `reported_epoch`. Keep owner and credential. Raises OwnerConflictError like `give`.
 
-        A secret that was deleted, or restored from the time of another owner, is rewritten from `known`.
+        If the secret was deleted, or a restored secret names an earlier owner, it is rewritten from `known`.
         """
         if known.hub_id is None:
             raise ConflictError("no owner is stored whose epoch could be raised")
@@ -122,11 +123,11 @@ class OwnerRecord:
         return await self._write(known, same, self._above(known, reported_epoch))
 
     def has_accepted_epoch(self, known: Owner) -> bool:
-        """Whether hubs accept the stored epoch. If not, an earlier version or a wrong clock produced it."""
+        """Whether hubs accept the stored epoch. A wrong clock or an earlier version may have stored a higher epoch."""
         return is_accepted_epoch(known.epoch, self._clock.now())
 
     async def confirm(self, known: Owner) -> None:
-        """Raises OwnerConflictError if the secret differs."""
+        """Raises OwnerConflictError if the stored owner or epoch differs from `known`."""
         _check_owner(known, await self.read())
 
     def _above(self, known: Owner, reported_epoch: int) -> int:

@@ -1,8 +1,9 @@
 """The agent's own secrets: a slot for each hub, and the owner's secret.
 
-Each hub has a slot, named after its id, with its credential and the pending request for the next credential. A slot is changed
-by read, modify, write. The credential of the owner is also in the owner's secret, in Open Cluster Management's layout, which
-other programs mount and mirror. If somebody deletes a secret, the agent recreates it from memory.
+Each hub has a slot, named after the hub's id. It contains the credential for this hub and the pending request for the next
+credential. Slots are changed by read-modify-write. The credential of the owner is also in the owner's secret, which has the
+layout of Open Cluster Management, because other programs mount and mirror it. If a secret is deleted, the agent recreates it
+from memory.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ OWNER_SECRET = "hub-kubeconfig-secret"  # noqa: S105 - the name of a secret
 
 
 class Slot:
-    """The secret `name`. It caches the last read, so that the first write after a read needs no second read."""
+    """The secret `name`. It keeps the last content that it read, so that the next write needs no second read."""
 
     def __init__(self, secrets: Secrets, name: str) -> None:
         self.name = name
@@ -65,7 +66,7 @@ class Slot:
     async def forget(self) -> None:
         """Delete the pending request. Delete the secret if it has no credential.
 
-        Reads the secret again instead of using the cache, because another process may have stored a credential since.
+        It reads the secret again, because another process may have stored a credential since the last read.
         """
         if CERTIFICATE in await self.read():
             await self.change(without_request)
@@ -78,9 +79,9 @@ class Slot:
 
 
 class OwnedSlot(Slot):
-    """The slot of the owner: a credential that is stored in the slot is then also stored in the owner's secret.
+    """The slot of the owner. It stores a credential first in the slot and then also in the owner's secret.
 
-    If another hub has become the owner meanwhile, its credential is not overwritten.
+    If another hub has become the owner meanwhile, that hub's credential is not overwritten.
     """
 
     def __init__(self, slot: Slot, owner: Slot, hub: HubId) -> None:
@@ -93,7 +94,7 @@ class OwnedSlot(Slot):
         return await self._owner.read()
 
     async def change(self, edit: Callable[[Contents], Contents]) -> Contents:
-        """Store in both; return the contents of the owner's secret. Raises ConflictError when another hub is the owner."""
+        """Change both secrets; return the contents of the owner's secret. Raises ConflictError if another hub is the owner."""
         stored = credential_of(await self._slot.change(edit))
 
         def update(present: Contents) -> Contents:
@@ -130,12 +131,15 @@ def owned(present: Contents, credential: Contents, hub: HubId) -> Contents:
 
 
 def without_trust(contents: Contents) -> Contents:
-    """Return the contents without the hub's CAs, which are not valid for another hub or a replacement."""
+    """Return the contents without the hub's CAs, because another hub, or a new installation of it, has other CAs."""
     return {key: content for key, content in contents.items() if key not in (KUBECONFIG, ORIGIN)}
 
 
 def without_credential(contents: Contents) -> Contents:
-    """Return the contents that stay with a new credential. An old recovery certificate is for the old key, so it is removed."""
+    """Return the contents that stay when a new credential is stored.
+
+    The recovery certificate is removed, because it belongs to the old key.
+    """
     return {key: content for key, content in contents.items() if key not in (CERTIFICATE, KEY, RECOVERY, TOKEN_FILE)}
 
 
@@ -143,10 +147,10 @@ RESTORE_PERIOD = timedelta(seconds=30)
 
 
 class RestoringSecrets(Secrets):
-    """Wraps `inner` and remembers the last contents of the owner's secret and of the hubs' slots.
+    """Wraps `inner`. Recreates the owner's secret and the slots from memory if they are deleted.
 
-    Nothing is recreated after `spoke leave`, or by a process that does not hold the Lease (`inner` refuses its writes), or in a
-    namespace that is being deleted. `record_event` is called with a reason and a message for an Event.
+    Nothing is recreated after `spoke leave`, in a namespace that is being deleted, and by a process that does not hold the
+    Lease (`inner` refuses its writes). `record_event` is called with the reason and the message of an Event.
     """
 
     def __init__(self, inner: Secrets, record_event: Callable[[str, str], None]) -> None:

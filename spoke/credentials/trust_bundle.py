@@ -1,8 +1,8 @@
 """The CAs with which the agent verifies a hub: parsing, checking, trying and storing a bundle that the hub announces.
 
-The kubeconfig of a credential contains the CAs trusted now, because other programs mount it. If the bootstrap kubeconfig named
-other CAs at registration, the slot stores these too: an unchanged bootstrap kubeconfig is no reason to register again
-(`spoke.domain.credential`).
+The kubeconfig of a credential contains the CAs that are trusted now, because other programs mount it. If the bootstrap
+kubeconfig contained other CAs at registration, the slot stores those too. The agent compares them with the bootstrap kubeconfig
+and registers again only if that has changed (`spoke.domain.credential`).
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 def fingerprints(authorities: bytes) -> tuple[str, ...]:
-    """Return the hex SHA-256 of the DER of each CA (PEM), sorted; empty if unreadable."""
+    """Return the hex SHA-256 of each CA's DER, sorted. `authorities` is PEM; if it is unreadable, the result is empty."""
     with suppress(InvalidError):
         return tuple(sorted({each.fingerprint for each in parse_chain(authorities)}))
     return ()
@@ -54,8 +54,9 @@ def checked(bundle: bytes, now: datetime) -> tuple[CertificateFacts, ...]:
 async def tried(connection: HubConnection, bundle: bytes, dial: Dial) -> None:
     """Connect to the hub with `bundle` as the only trusted CAs. Raises InvalidError if they do not verify this hub.
 
-    Raises UnavailableError if the hub is also unreachable with the present CAs. A replica may end between two connections, so a
-    bundle is refused only after TRIALS failures, each followed by a success with the present CAs.
+    Raises UnavailableError if the hub is also unreachable with the present CAs. A single failure proves nothing, because a
+    replica may end at that moment. So a bundle is refused only after TRIALS failures, each followed by a success with the
+    present CAs.
     """
     for _ in range(TRIALS):
         if await _meets(connection, bundle, dial):
@@ -100,7 +101,7 @@ def known_by(connection: HubConnection, authorities: bytes) -> HubConnection:
 
 
 async def store_trust_bundle(place: Slot, bundle: bytes, hub: HubId) -> Contents:
-    """Store `bundle` in the slot; return its contents. A credential of another hub, or an unreadable one, stays as it is."""
+    """Store `bundle` in the slot; return the contents. Change nothing if the credential is unreadable or another hub's."""
 
     def edit(present: Contents) -> Contents:
         return with_trust_bundle(present, bundle) if _is_of(present, hub) else present
@@ -136,7 +137,7 @@ class StoredTrust:
             await tried(connection, bundle, self._dial)
         except InvalidError as error:
             self._refused = bundle
-            log.error("trust.refused", why=error.message)  # noqa: TRY400 - the sentence says it all
+            log.error("trust.refused", why=error.message)  # noqa: TRY400 - the message suffices
             return False
         await store_trust_bundle(self._slot, bundle, self._hub)
         log.info("standby.trusts", now=[each[:16] for each in fingerprints(bundle)])

@@ -1,7 +1,7 @@
-"""Add-ons of this cluster as the hub describes them, the condition from their leases, and the replacement of their tokens.
+"""Add-ons of this cluster as the hub describes them, their availability by their Leases, and the renewal of their tokens.
 
-Source of both rules: OCM. An agent renews a lease of its own name; after five times sixty seconds without a renewal the
-add-on is unavailable. A token is replaced when a fifth of its lifetime is left.
+Source of both rules: OCM. The agent of an add-on renews a Lease with the add-on's name; after five minutes without a renewal
+the add-on is unavailable. A token is replaced when a fifth of its lifetime is left.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ INFRASTRUCTURE = "TokenInfrastructureReady"
 CUSTOMIZED = "Customized"
 DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
 RESERVED = ("bootstrap-hub-kubeconfig", "hub-kubeconfig-secret", "external-managed-kubeconfig")
-"""Prefixes of the names of agents' own secrets, ours and OCM's, in any namespace."""
+"""Prefixes of names that secrets of add-ons must not have, because secrets of the agent, or of OCM's agent, have them."""
 CSR, TOKEN = "csr", "token"
 KUBE_SIGNER = "kubernetes.io/kube-apiserver-client"
 
@@ -38,7 +38,7 @@ class AddOnRegistration:
     groups: tuple[str, ...] = ()
     organization_units: tuple[str, ...] = ()
     driver: str = ""
-    """How the add-on authenticates at the hub's API: `csr` or `token`; empty: not recorded on the hub."""
+    """How the add-on authenticates at the hub's API: `csr` or `token`; empty: the hub has no record of it."""
 
     @property
     def subject(self) -> CertificateSubject:
@@ -59,7 +59,7 @@ class AddOn:
     registrations: tuple[AddOnRegistration, ...] = ()
     deleting: bool = False
     account_uid: str = ""
-    """The UID of the add-on's ServiceAccount on the hub, when that account is ready."""
+    """The UID of the add-on's ServiceAccount on the hub; empty: the account is not ready."""
 
     @property
     def namespace(self) -> str:
@@ -72,7 +72,10 @@ class AddOn:
 
 
 def uid_in(message: str) -> str:
-    """The UID in the message of TokenInfrastructureReady, `ServiceAccount NS/NAME (UID: ...) is ready`; empty: none."""
+    """Return the UID in the message of the condition TokenInfrastructureReady; empty: none.
+
+    The message has the form `ServiceAccount NS/NAME (UID: ...) is ready`.
+    """
     _, begun, rest = message.partition("(UID: ")
     uid, ended, _ = rest.partition(")")
     return uid.strip() if begun and ended else ""
@@ -86,7 +89,10 @@ def secret_name(addon: AddOnName, registration: AddOnRegistration) -> str:
 
 
 def lease_condition(addon: AddOn, renewed_at: datetime | None, now: datetime, grace: timedelta = GRACE) -> Condition:
-    """The condition Available from the add-on's lease; `renewed_at` None: no lease. `grace`: how long a renewal counts."""
+    """Return the condition Available. `renewed_at`: the last renewal of the Lease; None: there is no Lease.
+
+    `grace`: the time for which a renewal counts.
+    """
     if renewed_at is None:
         hint = f" Its lease is expected in the hosting cluster {addon.hosting_cluster_name}." if addon.hosted else ""
         message = f"The status of {addon.name} add-on is unknown.{hint}"
@@ -98,11 +104,14 @@ def lease_condition(addon: AddOn, renewed_at: datetime | None, now: datetime, gr
 
 TOKEN_REFRESHED = "TokenRefreshed"  # noqa: S105 - a condition
 TOKEN_REMAINING = 0.2
-"""The remaining share of the lifetime at which a token is replaced."""
+"""A token is replaced when this share of its lifetime is left."""
 
 
 def token_due(claims: Mapping[str, Any] | None, account_uid: str) -> datetime | None:
-    """Return when to replace the token with these claims; None: now, because it is no token of this account with a lifetime."""
+    """Return when to replace the token with these claims; None: now.
+
+    The result is None if the token is not for this ServiceAccount or states no lifetime.
+    """
     begin, end = (claims or {}).get("iat"), (claims or {}).get("exp")
     private = (claims or {}).get("kubernetes.io")
     account = private.get("serviceaccount") if isinstance(private, Mapping) else None

@@ -1,8 +1,8 @@
-"""Decides whether the stored hub kubeconfig is usable for a session: the first flaw in the order of OCM's checks, or none.
+"""Decides whether the stored hub kubeconfig is usable for a session. Finds the first flaw in the order of OCM's checks.
 
-In addition to OCM's checks, a certificate must already be valid (not before), must match the key, and its hub must be the hub
-of the bootstrap kubeconfig. `now` is the hub's time, so that an agent with a wrong clock does not discard a valid credential. A
-credential with a flaw is never repaired: the agent registers again and logs the flaw.
+In addition to OCM's checks, the certificate must already be valid (not before) and match the key, and its hub must be the hub
+of the bootstrap kubeconfig. `now` is the hub's time, so that an agent with a wrong clock does not discard a valid credential.
+The agent never repairs a credential with a flaw: it logs the flaw and registers again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ PENDING_KEY = "pending.key"
 PENDING_REQUEST = "pending.csr"
 REQUEST_NAME = "request-name"
 ORIGIN = "bootstrap-ca.crt"
-"""The CA of the bootstrap kubeconfig at registration, if the hub has announced another since."""
+"""The CA of the bootstrap kubeconfig at registration, if the hub has announced another CA since then."""
 LEFT = "left"
 """In the owner's secret: the cluster has left its hubs."""
 HUB_ID = "hub-id"
@@ -43,9 +43,9 @@ class Flaw(Enum):
     OTHER_HUB = "other hub"
     OTHER_SUBJECT = "other subject"
     OUTLIVED = "outlived"
-    """Signed by an outgoing CA of the hub: usable only for recovery."""
+    """An outgoing CA of the hub has signed the certificate. It is usable only for recovery."""
     UNRECORDED = "unrecorded"
-    """Issued after the backup from which the hub was restored: usable only for recovery, like OUTLIVED."""
+    """The hub was restored from a backup that is older than the certificate. It is usable only for recovery."""
     WRONG_KEY = "wrong key"
     NOT_YET_VALID = "not yet valid"
     EXPIRED = "expired"
@@ -62,7 +62,7 @@ class CredentialFinding:
     flaw: Flaw
     message: str
     serial: SerialNumber | None = None
-    """Serial of the certificate, if the flaw applies only to this certificate."""
+    """Serial of the certificate, if the flaw applies to this certificate alone."""
 
     def applies_to(self, stored: "StoredCredential") -> bool:
         """Whether the finding still applies to `stored`. A revocation is permanent."""
@@ -71,16 +71,16 @@ class CredentialFinding:
 
     @property
     def about_time(self) -> bool:
-        """Whether the finding depends on the clock. Then it counts only in the hub's time."""
+        """Whether the finding depends on the clock. Such a finding counts only if the hub's time is known."""
         return self.flaw in (Flaw.EXPIRED, Flaw.NOT_YET_VALID)
 
 
 @dataclass(frozen=True, slots=True)
 class HubEntry:
-    """The fields of a kubeconfig that identify its hub; a change means another hub."""
+    """The fields of a kubeconfig that identify its hub. If one of them changes, it is another hub."""
 
     cluster: str
-    """Name of the current context's cluster entry."""
+    """Name of the cluster entry that the current context selects."""
     server: str
     ca: bytes
     grpc_server: str
@@ -91,7 +91,7 @@ class HubEntry:
     """Present CAs (PEM), if they differ from the CAs of the bootstrap kubeconfig at registration."""
 
     def difference(self, other: "HubEntry") -> str:
-        """Description of the first field that differs; empty when both are the same hub."""
+        """Return the name of the first field that differs; empty: both are the same hub."""
         fields = {
             "hub id": (self.hub_id, other.hub_id),
             "cluster entry's name": (self.cluster, other.cluster),
@@ -103,7 +103,7 @@ class HubEntry:
         return next((name for name, (mine, theirs) in fields.items() if mine != theirs), "")
 
     def _authorities_of(self, other: "HubEntry") -> tuple[bytes, bytes]:
-        """Return the CAs of `other`, or this entry's CAs if all of them are already known for this hub."""
+        """Return the CAs of `other`. If `known` contains all of them, return this entry's CAs, so that both are equal."""
         theirs = (other.ca, other.grpc_ca)
         named = blocks(b"\n".join(theirs))
         return (self.ca, self.grpc_ca) if named and named <= blocks(self.known) else theirs
@@ -136,7 +136,7 @@ class CertificateView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoredCredential:
-    """The content of the hub kubeconfig secret; None for a part that exists but cannot be parsed."""
+    """The content of the hub kubeconfig secret. A part that cannot be parsed is None."""
 
     present: frozenset[str]
     """Names of the non-empty keys."""
@@ -152,12 +152,15 @@ def present_keys(contents: Mapping[str, bytes]) -> frozenset[str]:
 
 
 def judge(stored: StoredCredential, hub: HubEntry | None, names: AgentNames, now: datetime) -> CredentialFinding | None:
-    """The first flaw of the stored credential; None when it is good. `hub` None: no bootstrap kubeconfig to compare with."""
+    """Return the first flaw of the stored credential; None: no flaw.
+
+    `hub`: the hub of the bootstrap kubeconfig; None: there is no bootstrap kubeconfig, so the hub is not compared.
+    """
     return _completeness(stored) or _origin(stored, hub) or _certificate(stored, names, now)
 
 
 def damage(stored: StoredCredential) -> CredentialFinding | None:
-    """Return a flaw that makes the stored credential useless at any hub and time; None: it is complete."""
+    """Return the flaw of an incomplete or unreadable credential, which no hub can accept; None: it is complete."""
     return _completeness(stored) or _pairing(tuple(stored.chain or ()), stored.public_key)
 
 

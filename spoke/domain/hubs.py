@@ -2,17 +2,17 @@
 
 Rules of the choice:
 
-1. The owner stays while it is good: on the list, ready, and not resting after a failure.
-2. Except when a hub earlier in the list has been ready for the fail-back time (off by default).
-3. Else the first good hub of the list.
-4. Else, with the policy SKIP, the first hub that has not accepted the cluster: the session waits there. With WAIT such a hub is
-   as good as one that has accepted it.
-5. Else the hub with a credential whose rest ends first, the owner before others. Hubs that standby registration finds
-   unreachable come last, because it keeps trying them and reports when they return.
-6. Else the first hub where a credential can be obtained. A hub without one is no choice while the owner has one, until the
-   owner has been lost for `give_up_after`; and never while the agent registers ahead of need.
+1. The owner stays while it is good: it is on the list and ready, and does not rest after a failure. Exception: fail-back, if a
+   hub before it in the list has been ready for the fail-back time (off by default).
+2. Otherwise the choice is the first good hub of the list.
+3. If no hub is good: the first hub that has not accepted the cluster (policy SKIP). The session waits there for acceptance.
+   With the policy WAIT, such a hub counts as good.
+4. Otherwise: the hub with a credential whose rest ends first; if two end together, the owner. Hubs that standby registration
+   has found unreachable come last, because standby registration retries them and reports when they answer.
+5. Otherwise: the first hub where the agent can obtain a credential. Without standby registration, such a hub is also chosen
+   when the owner has been lost for `give_up_after`, although the owner has a credential.
 
-For a resting hub the caller waits for the end of its rest. Every decision contains a reason for operators.
+If the chosen hub rests, the caller waits for the end of the rest. Every decision contains a reason for operators.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,9 +25,9 @@ from machinery.identity import HubId
 
 EPOCH_UNIT = timedelta(milliseconds=1)
 CREDIBLE = timedelta(hours=1)
-"""Largest lead of an epoch that a hub claims, over this machine's clock."""
+"""The agent ignores an epoch that a hub claims if it is further ahead of this machine's clock."""
 ACCEPTED_AHEAD = timedelta(hours=24)
-"""Largest lead of an epoch over the hub's clock with which the hub accepts it (`hub.registry.owners`)."""
+"""A hub refuses an agent's epoch that is further ahead of the hub's clock (`hub.registry.owners`)."""
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -43,13 +43,13 @@ class HubState(Enum):
     UNREACHABLE = "unreachable"
     """The agent has a credential; the hub did not answer the last call."""
     REVOKED = "revoked"
-    """The hub has revoked the credential, and accepts only a bootstrap credential made after the revocation."""
+    """The hub has revoked the credential. It accepts only a bootstrap credential that was made after the revocation."""
     LOST = "lost"
-    """The agent has no credential and cannot obtain one: its bootstrap credential has ended."""
+    """The agent has no credential and cannot obtain one, because its bootstrap credential has ended."""
 
 
 class HubAcceptance(Enum):
-    """Whether an operator of a hub accepted this cluster. DENIED: accepted before; UNKNOWN: the hub does not report it."""
+    """Whether a hub's operator has accepted this cluster. DENIED: accepted before. UNKNOWN: the hub does not report it."""
 
     UNKNOWN = auto()
     WAITING = auto()
@@ -61,14 +61,14 @@ class HubAcceptance(Enum):
 class ListedHub:
     hub_id: HubId
     name: str
-    """The name of its bootstrap kubeconfig's file or secret."""
+    """The name of the file or secret with its bootstrap kubeconfig."""
     url: str
     state: HubState
     credential_ends_at: datetime | None = None
 
 
 class Unaccepted(Enum):
-    """What to do with a hub that has not accepted the cluster."""
+    """How to treat a hub that has not accepted the cluster."""
 
     SKIP = "skip"
     WAIT = "wait"
@@ -78,9 +78,9 @@ class Unaccepted(Enum):
 class HubSelectionPolicy:
     unaccepted: Unaccepted = Unaccepted.SKIP
     fail_back_after: timedelta | None = None
-    """Time for which a preferred hub must have been ready before the agent returns to this hub; None: never."""
+    """Time for which a preferred hub must have been ready before the agent returns to it; None: the agent never returns."""
     give_up_after: timedelta = timedelta(minutes=10)
-    """Time after the loss of the owner after which an agent without standby registrations registers at another hub."""
+    """Time for which the owner must be lost before an agent without standby registration registers at another hub."""
     registers_ahead: bool = True
 
 
@@ -124,7 +124,7 @@ class HubsStatus:
     epoch: int = 0
     hubs: tuple[ListedHub, ...] = ()
     decision: HubDecision | None = None
-    """The last decision that changed anything."""
+    """The last decision that differed from the decision before it."""
     decided_at: datetime | None = None
     candidates: tuple[HubCandidate, ...] = ()
     """The same hubs with their failures."""
@@ -148,7 +148,7 @@ def choose(
     *,
     lost_since: datetime | None = None,
 ) -> HubDecision | None:
-    """Choose the hub for the session; None: the list is empty. `owner` has the session, or had it until `lost_since`."""
+    """Choose the hub for the session; None: the list is empty. `lost_since`: when the session with `owner` was lost."""
     held = next((each for each in candidates if each.hub.hub_id == owner), None)
     if held is not None and is_good(held, now, policy):
         return _back(candidates, held, now, policy) or HubDecision(
@@ -166,7 +166,7 @@ def choose(
 
 
 def is_good(candidate: HubCandidate, now: datetime, policy: HubSelectionPolicy) -> bool:
-    """Whether a session with this hub would probably work."""
+    """Whether the hub is ready and does not rest (rule 1 above)."""
     return _rank(candidate, now, policy) is _Rank.GOOD
 
 
@@ -189,28 +189,28 @@ def refuse_move(candidates: Sequence[HubCandidate], target: HubId, now: datetime
 
 
 def next_epoch(kept: int, reported: int, hub_time: datetime, now: datetime) -> int:
-    """Return the epoch of the next owner: above the stored epoch and above all credible claims of hubs.
+    """Return the epoch of the next owner: above `kept`, the stored epoch, and above `reported` if that is credible.
 
-    Because of `hub_time`, an agent with a restored secret does not reuse an epoch that another hub has stored. Because of
-    `now`, this machine's clock, neither a claim nor a hub's time can produce an epoch that other hubs refuse. A stored epoch
-    that hubs would refuse is replaced.
+    The epoch is also at least `hub_time`: if the secret was restored from a backup, the agent must not reuse an epoch that
+    another hub has stored. `now`, this machine's clock, bounds the result, so that neither a claim nor a hub's time can produce
+    an epoch that other hubs refuse. If `kept` is already that high, it does not count.
     """
     seen = (kept if is_accepted_epoch(kept, now) else 0, reported if is_credible(reported, now) else 0)
     return max(*(each + 1 for each in seen), min(_epoch_at(hub_time), _epoch_at(now + CREDIBLE)))
 
 
 def is_credible(claimed: int, now: datetime) -> bool:
-    """Whether an epoch that a hub claims may be true. `now` is this machine's clock, which no hub sets."""
+    """Whether an epoch that a hub claims is plausible. `now` is the time of this machine, which hubs cannot change."""
     return claimed <= _epoch_at(now + CREDIBLE)
 
 
 def is_accepted_epoch(epoch: int, now: datetime) -> bool:
-    """Whether hubs accept the agent's own epoch."""
+    """Whether hubs accept this epoch from the agent."""
     return epoch <= _epoch_at(now + ACCEPTED_AHEAD)
 
 
 def epoch_too_high(epoch: int) -> str:
-    """Error text for an epoch that is not credible, with what to do."""
+    """Return the error text for an epoch that is not credible, with the remedy."""
     return (
         f"it claims the epoch {epoch}, more than {CREDIBLE / timedelta(hours=1):g} h ahead of this machine's clock, and is "
         "not believed: if this clock is right, an administrator of that hub runs `hubctl revoke cluster`; then register again"
@@ -224,7 +224,7 @@ def _epoch_at(moment: datetime) -> int:
 def _back(
     candidates: Sequence[HubCandidate], held: HubCandidate, now: datetime, policy: HubSelectionPolicy
 ) -> HubDecision | None:
-    """Return the decision to fail back to a hub before the owner in the list, if a fail-back is due."""
+    """Return the decision to fail back to a hub before the owner in the list; None: no fail-back is due."""
     if policy.fail_back_after is None:
         return None
     for each in takewhile(lambda each: each is not held, candidates):

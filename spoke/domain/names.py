@@ -1,8 +1,8 @@
 """Rules for the cluster name and the agent id.
 
-The first of these names is used: the option, the name in a certificate of an earlier run, the name to which the bootstrap
-kubeconfig is bound, the name in a pending request, a new name. The caller draws new names and must store them before the first
-request, so that an agent that restarts before the approval uses the same cluster name.
+The agent uses the first name that exists: the option, the name in a certificate of an earlier run, the name to which the
+bootstrap kubeconfig is bound, the name in a pending request, a new random name. The caller must store a new name before the
+first request, so that an agent that restarts before the approval uses the same cluster name.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The next action of the agent, and the reasons for which sessions end: pure decisions, as tables."""
+"""The next action of the agent, and the reasons why sessions end: pure functions and tables."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ class SessionLoss(Enum):
     UNRECORDED = "the hub was restored, and has no record of this credential"
     REFUSED = "the hub refuses this cluster"
     REVOKED = "the hub has revoked this credential"
-    """Permanent: the agent needs a bootstrap credential made after the revocation."""
+    """Permanent: the agent needs a bootstrap credential that was made after the revocation."""
     FORGOTTEN = "the hub does not know this cluster"
     DRAINED = "the hub asked to leave"
     STALE = "the hub knows of a newer owner of this cluster"
 
 
 BRIEF = (SessionLoss.UNREACHABLE, SessionLoss.SILENT, SessionLoss.DRAINED)
-"""Losses that may end soon, such as restarts and drains of replicas."""
+"""Losses that are probably short, such as restarts and drains of replicas."""
 
 _BY_CAUSE = {
     DenialCause.CLUSTER_DENIED: SessionLoss.REFUSED,
@@ -42,7 +42,7 @@ _BY_CAUSE = {
 
 
 def loss_of(cause: DenialCause | None, otherwise: SessionLoss) -> SessionLoss:
-    """Return the reason for the hub's denial cause, if there is one; else `otherwise`, from the status."""
+    """Return the loss for a denial cause that the hub reports; without a cause, `otherwise`, which the status determines."""
     return _BY_CAUSE.get(cause, otherwise) if cause is not None else otherwise
 
 
@@ -52,7 +52,7 @@ class Action(Enum):
     REST = auto()
     """Wait until the chosen hub may be tried again; then observe."""
     GIVE_UP = auto()
-    """Report that there is no hub, or no way to a credential for it."""
+    """Report that there is no hub, or that the agent can obtain no credential for the hub."""
     REGISTER = auto()
     """Obtain a certificate and store it in the hub's slot."""
     GIVE = auto()
@@ -73,7 +73,7 @@ class NextStep:
     delay: timedelta = timedelta()
     """Pause before this step. A changed list of hubs ends the pause."""
     finding: CredentialFinding | None = None
-    """Why the agent must not use the hub's credential any more."""
+    """Why the agent must no longer use the hub's credential; None: it may."""
 
 
 OBSERVE = NextStep(Action.OBSERVE)
@@ -84,17 +84,17 @@ class AgentState:
     hub: HubId | None
     """The chosen hub; None: there is none."""
     rests: bool = False
-    """After a failure the hub is not tried yet."""
+    """The hub rests after a failure, so it must not be tried yet."""
     is_flawed: bool = False
     """The hub's stored credential is missing or cannot be used."""
     can_register: bool = False
-    """There is a credential with which the agent can request a certificate from the hub."""
+    """The agent has a credential with which it can request a certificate from the hub."""
     is_new: bool = False
     """The credential has just been obtained."""
     owner: HubId | None = None
     """According to the owner's secret; None: none yet."""
     needs_epoch: bool = False
-    """The owner needs another epoch: it has none, or one that hubs refuse."""
+    """The owner needs another epoch, because it has none or hubs refuse its epoch."""
 
 
 _DECISIONS: tuple[tuple[Callable[[AgentState], bool], Action], ...] = (

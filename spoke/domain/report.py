@@ -1,16 +1,19 @@
 """The agent's reports: the rules for the cluster's status, managed namespaces, and Events for operators.
 
-Managed namespaces are those that the hub's cluster sets want on this cluster. Source: OCM's registration agent. A wanted
-namespace has the hub's label with "true"; a namespace that is no longer wanted has "false" and is never deleted, because its
-content belongs to others. The label's key identifies the hub. OCM derives the key from the hub's URL, so that a hub with two
-URLs counts as two; here it is derived from the hub's id, if there is one.
+Managed namespaces (OCM): a hub's cluster set can require namespaces on its clusters. A required namespace has the hub's label
+with the value "true". When it is no longer required, the value becomes "false"; the agent never deletes the namespace, because
+its content belongs to others. The key of the label identifies the hub. It is derived from the hub's id, or, as in OCM, from the
+hub's URL if the hub has no id.
 
-Availability (OCM): an API server counts as failed only after 20 s without a success, measured from the start of the first
-failed probe; until then the verdict stays. The number of probes within the threshold does not matter.
-Resources are Kubernetes quantities, summed exactly: a decimal number with an optional suffix (`n u m k M G T P E`, powers of
-1000; `Ki … Ei`, powers of 1024) or a decimal exponent. A sum keeps the format of its first operand, as in Kubernetes, with the
-largest suffix that leaves a whole number.
-Claims (OCM): reserved claims are always reported and come first; both kinds are sorted by name; custom ones are limited.
+Availability (OCM): the API server counts as failed after 20 s without a successful probe, measured from the start of the first
+failed probe. Until then the previous verdict stays. The number of probes does not matter.
+
+Resources: Kubernetes quantities, summed exactly. A quantity is a decimal number with an optional suffix (`n u m k M G T P E`,
+powers of 1000; `Ki … Ei`, powers of 1024) or a decimal exponent. As in Kubernetes, a sum has the format of its first operand
+and the largest suffix that leaves a whole number.
+
+Claims (OCM): reserved claims come first and are always reported. Custom claims follow, up to a maximum number. Both groups are
+sorted by name.
 """
 
 import re
@@ -26,7 +29,7 @@ from machinery.meta.conditions import AVAILABLE, FALSE, JOINED, TRUE, Condition
 
 LABEL_PREFIX = "clusterset.open-cluster-management.io/"
 LONGEST_LABEL = 63
-"""Length of a label's name."""
+"""Largest length of the name part of a label key."""
 NAMESPACE_AVAILABLE = "NamespaceAvailable"
 WANTED, NOT_WANTED = "true", "false"
 
@@ -46,12 +49,12 @@ class NamespaceReport:
 
 
 def hub_label(hub_id: HubId, server: str) -> str:
-    """The label's key for a hub. `server`: the URL in its kubeconfig, used when the hub has no id."""
+    """Return the label key of a hub. `server`: the URL in its kubeconfig, used if the hub has no id."""
     return LABEL_PREFIX + sha256((hub_id or server).encode()).hexdigest()[:LONGEST_LABEL]
 
 
 def unwanted_namespaces(labelled: Iterable[str], wanted: Iterable[ManagedNamespace], *, deleting: bool) -> tuple[str, ...]:
-    """Return the sorted names labelled as wanted that are no longer wanted: all names if the cluster leaves (`deleting`)."""
+    """Return the names, sorted, of labelled namespaces that are no longer wanted. `deleting`: the cluster leaves, so all."""
     kept = set() if deleting else {each.name for each in wanted}
     return tuple(sorted(set(labelled) - kept))
 
@@ -78,7 +81,7 @@ class AgentEvent:
 
 
 def news_of(condition: Condition, addon: str = "") -> AgentEvent:
-    """Return the Event about a condition, which is a Warning unless the condition is True."""
+    """Return the Event about a condition. It is a Warning unless the condition's status is True."""
     return AgentEvent(condition.reason, condition.message, NORMAL if condition.status == TRUE else WARNING, addon)
 
 
@@ -116,7 +119,7 @@ class NodeResources:
 class ClusterReport:
     """The agent's part of ManagedCluster.status.
 
-    `complete` False: the API server was unavailable, and resources stay as they are.
+    `complete` False: the API server was unavailable, and the hub keeps the resources that it knows.
     """
 
     conditions: tuple[Condition, ...]
@@ -128,7 +131,7 @@ class ClusterReport:
     node_count: int = 0
     endpoints: tuple[ExternalEndpoint, ...] = ()
     namespaces: tuple[NamespaceReport, ...] = ()
-    """Results for the namespaces that the hub wants. Other namespaces stay as they are."""
+    """Results for the namespaces that the hub wants. The hub keeps the results of other namespaces."""
 
 
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
@@ -142,7 +145,7 @@ class Format(Enum):
 
 
 def parse_quantity(text: str) -> tuple[Decimal, Format]:
-    """Return the exact value and its format. Raises ValueError for an invalid quantity."""
+    """Return the exact value and the format. Raises ValueError for an invalid quantity."""
     match = _SHAPE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a Kubernetes quantity")
@@ -181,7 +184,7 @@ def add(first: str, second: str) -> str:
 FAILURE_THRESHOLD = timedelta(seconds=20)
 RECHECK = timedelta(seconds=5)
 PROBE_PERIOD, PROBE_PERIOD_WHILE_FAILING = timedelta(seconds=5), timedelta(seconds=2)
-"""From the start of one probe to the start of the next."""
+"""Time from the start of one probe to the start of the next probe."""
 PROBE_TIMEOUT = timedelta(seconds=5)
 MAX_MESSAGE = 1024
 RESERVED_CLAIMS = frozenset(
@@ -199,14 +202,14 @@ AVAILABLE_CONDITION = Condition(AVAILABLE, TRUE, "ManagedClusterAvailable", "Man
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """State of the API server; `failing_since` is monotonic."""
+    """State of the API server. `failing_since` is a monotonic time."""
 
     verdict: bool | None = None
     failing_since: float | None = None
     condition: Condition | None = None
 
     def observed(self, *, ok: bool, status_code: int | None, detail: str, began: float, ended: float) -> "Availability":
-        """The state after one probe that ran between two monotonic instants."""
+        """Return the state after one probe. `began` and `ended` are the monotonic times of its start and end."""
         if ok:
             return Availability(verdict=True, condition=AVAILABLE_CONDITION)
         since = began if self.failing_since is None else self.failing_since
@@ -216,7 +219,7 @@ class Availability:
 
 
 def unavailable_condition(status_code: int | None, detail: str) -> Condition:
-    """Available=False with OCM's reason and message."""
+    """Return the condition Available=False with OCM's reason and message."""
     code = "" if status_code is None else f"status code: {status_code}, "
     message = f"The kube-apiserver is not ok, {code}{detail}"[:MAX_MESSAGE]
     return Condition(AVAILABLE, FALSE, "ManagedClusterKubeAPIServerUnavailable", message)

@@ -1,10 +1,11 @@
 """Choice of the registration driver and proxy for a hub; pure rules.
 
-Driver: a kubeconfig with Muster's extension names a gRPC endpoint and gets `grpc`. Any other kubeconfig gets `csr`, which uses
-only the Kubernetes API at its server, like OCM's agent. An option overrides this if the kubeconfig suits the driver.
+Driver: if the kubeconfig names a gRPC endpoint, in Muster's extension, the driver is `grpc`. Otherwise it is `csr`, which uses
+only the Kubernetes API at the kubeconfig's server, like OCM's agent. An option can select the driver, if the kubeconfig
+supports it.
 
-Proxy: the agent's option, else the kubeconfig's `proxy-url`, else HTTPS_PROXY unless NO_PROXY names the hub. An explicit proxy
-applies to every hub, also to one on this machine.
+Proxy: the agent's option, else the kubeconfig's `proxy-url`, else HTTPS_PROXY unless NO_PROXY names the hub. A proxy from the
+option or the kubeconfig also applies to a hub on this machine.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ class Driver(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Settings for all hubs. `environment` is that of the process."""
+    """Driver and proxy settings for all hubs. `environment`: the environment variables of the process."""
 
     driver: str = AUTO
     proxy_url: str = field(default="", repr=False)
@@ -36,7 +37,7 @@ class Reach:
     def driver_for(self, *, source: str, endpoint: bool, certificate: bool) -> Driver:
         """Return the driver for the kubeconfig `source`, given whether it has a gRPC endpoint and a client certificate.
 
-        Raises InvalidError for a contradiction, with what to do.
+        Raises InvalidError, with the remedy, if option and kubeconfig contradict each other.
         """
         chosen = Driver(self.driver) if self.driver != AUTO else Driver.GRPC if endpoint else Driver.CSR
         if chosen is Driver.GRPC and not endpoint:
@@ -54,7 +55,7 @@ class Reach:
         return chosen
 
     def proxy_for(self, server: str, *, named: str) -> str:
-        """The proxy for a hub at `server` (a URL, or host:port) whose kubeconfig has the `proxy-url` `named`; empty: none.
+        """Return the proxy for a hub; empty: none. `server`: URL or host:port; `named`: the kubeconfig's `proxy-url`.
 
         Raises InvalidError for an invalid proxy URL; messages contain only its host.
         """
@@ -63,7 +64,7 @@ class Reach:
 
 
 def over_grpc(proxy: str) -> str:
-    """`proxy`, if gRPC can use it. Raises InvalidError."""
+    """Return `proxy`. Raises InvalidError if gRPC cannot use this proxy."""
     if urlsplit(proxy).scheme == "https":
         raise InvalidError(
             f"gRPC cannot go through {shown_proxy(proxy)}, a proxy that is itself spoken to over TLS: name an http:// proxy, "

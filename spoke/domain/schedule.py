@@ -1,13 +1,13 @@
 """Times of beats and of certificate renewals, chosen so that the agents of a fleet do not act at the same time.
 
-Beats are in step: at multiples of STEP by the hub's clock, each after a randomly drawn interval. A hub with a thousand agents
-then wakes up once for a hundred beats instead of a hundred times; waking up is most of the cost of a beat. The step is drawn
-for each beat, so that agents that reconnected together spread over all steps. If the range contains only one step, beats are
-not in step. If a beat is not acknowledged in time, the hub is silent, regardless of TCP and keepalive.
+Beats: agents send beats in step, at multiples of STEP by the hub's clock. So the hub wakes up once for many beats; waking up is
+most of the cost of a beat. Each agent draws a random interval for every beat, so that agents that reconnected together spread
+over all steps. If the range of intervals contains fewer than two steps, beats are not in step.
 
-A certificate is due by its lifetime, or earlier at the hub's request, in the hub's time. One number is drawn per certificate,
-from its serial: agents that joined in the same minute do not renew in the same minute, and a restarted agent gets the same
-instant, or nearly. A repeated request of the hub never moves it later.
+Certificates: a certificate is due for renewal after a share of its lifetime, or earlier at the hub's request, in the hub's
+time. The share is a pseudo-random number that is computed from the serial. So agents that joined in the same minute do not
+renew in the same minute, and a restarted agent gets the same time again, or nearly. A repeated request of the hub never delays
+the renewal.
 """
 
 import hashlib
@@ -17,14 +17,15 @@ from datetime import UTC, datetime, timedelta
 from machinery.identity import SerialNumber
 
 SILENCE = timedelta(seconds=5)
-"""Time without an acknowledgement of a beat after which the session ends."""
+"""If a beat is not acknowledged within this time, the session ends."""
 MAX_ACK_TIMEOUT = timedelta(seconds=10)
-"""The same when beats are more frequent than SILENCE; Hello reports it, because the hub then acknowledges many at once.
-In both cases the agent leaves a hub that stores no beats within fifteen seconds, or within SILENCE plus a longer interval that
-the hub asks for. Keepalive finds a hub that is gone or frozen earlier.
+"""The same limit for beats at intervals below SILENCE. Hello reports it, because the hub then acknowledges many beats at once.
+
+With either limit the agent leaves a hub that stores no beats after at most 15 s, or SILENCE plus the beat interval if this is
+longer. Keepalive detects earlier that a hub is gone or frozen.
 """
 UNANSWERED = timedelta(seconds=20)
-"""The same time if each beat is a separate request to a server that may be slow but not lost."""
+"""The same limit for the driver `csr`, whose beats are separate requests: a slow API server is not a lost one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +36,33 @@ class Detection:
     """Period of keepalive pings on an idle connection."""
     keepalive_timeout: timedelta = timedelta(seconds=5)
     silence: timedelta = SILENCE
-    """Replaces SILENCE; MAX_ACK_TIMEOUT scales with it."""
+    """Used instead of SILENCE. MAX_ACK_TIMEOUT changes by the same factor."""
 
 
 def ack_timeout(beat_interval: timedelta, silence: timedelta = SILENCE) -> timedelta:
-    """The timeout in a session that begins with this interval. A shorter lease later makes the hub answer faster, too."""
+    """Return the limit for a session that begins with this beat interval.
+
+    It stays when the hub shortens the interval later, because the hub then also acknowledges faster.
+    """
     return (MAX_ACK_TIMEOUT if beat_interval < SILENCE else SILENCE) * (silence / SILENCE)
 
 
 SHORTEST_INTERVAL = 0.75
-"""Each interval is drawn between this share of the interval and the whole interval."""
+"""The random time between two beats is at least this share of the beat interval, and at most the whole interval."""
 STEP = timedelta(seconds=2)
 SPREAD = timedelta(milliseconds=20)
-"""Beats follow within this time after their step, so that a network does not carry ten thousand beats in one instant."""
+"""Beats are spread over this time after their step, so that ten thousand beats do not arrive at the same instant."""
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def pause(interval: timedelta, drawn: float, hub_time: datetime | None = None) -> timedelta:
-    """Return the time until the next beat: from SHORTEST_INTERVAL of the interval to the whole, plus SPREAD if in step.
+    """Return the time until the next beat: from `interval * SHORTEST_INTERVAL` to `interval`, plus SPREAD if in step.
 
-    `drawn`: at least 0 (for the longest time) and below 1. `hub_time`: the hub's present time; None: not in step.
+    `drawn`: a random number in [0, 1); 0 gives the longest time. `hub_time`: the hub's present time; None: not in step.
     """
     shortest = interval * SHORTEST_INTERVAL
     plain = interval - (interval - shortest) * drawn
-    if hub_time is None or interval // STEP - shortest // STEP < 2:  # noqa: PLR2004 - to choose from, just behind a step
+    if hub_time is None or interval // STEP - shortest // STEP < 2:  # noqa: PLR2004 - at least two steps
         return plain
     gone = hub_time - _BEGINNING
     first, last = -(-(gone + shortest) // STEP), (gone + interval) // STEP
@@ -67,18 +71,18 @@ def pause(interval: timedelta, drawn: float, hub_time: datetime | None = None) -
 
 
 EARLIEST = 0.25
-"""Largest share of the lifetime that may be left at a renewal."""
+"""A certificate is renewed at the earliest when this share of its lifetime is left."""
 LATEST = 0.20
 BACKDATE = timedelta(minutes=5)
 
 
 def threshold(serial: SerialNumber) -> float:
-    """Return the remaining share of the lifetime at the renewal: in (0.20, 0.25], always the same for one serial."""
+    """Return the share of the lifetime that is left at the renewal: in (0.20, 0.25], constant for each serial."""
     return EARLIEST - (EARLIEST - LATEST) * drawn(serial)
 
 
 def drawn(serial: SerialNumber) -> float:
-    """Return a number in [0, 1), always the same for one serial."""
+    """Return a pseudo-random number in [0, 1), constant for each serial."""
     digest = hashlib.sha256(str(int(serial)).encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
 
@@ -86,7 +90,7 @@ def drawn(serial: SerialNumber) -> float:
 def rotate_at(serial: SerialNumber, not_before: datetime, not_after: datetime) -> datetime:
     """Return the instant, in hub time, at which the certificate is due for renewal.
 
-    The hub backdates certificates; the backdated part does not count, because it would be most of a short lifetime.
+    The hub backdates certificates. The backdated part does not count as lifetime, because it would be most of a short lifetime.
     """
     begun = not_before + BACKDATE
     life = not_after - (begun if begun < not_after else not_before)
@@ -94,7 +98,7 @@ def rotate_at(serial: SerialNumber, not_before: datetime, not_after: datetime) -
 
 
 ADDONS_WITHIN = timedelta(minutes=1)
-"""The time for add-ons if the agent's own certificate is already new."""
+"""Time within which certificates of add-ons are renewed if the agent's own certificate is already new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ class RequestedRenewal:
     def addon_due(self, serial: SerialNumber, not_before: datetime, received_at: datetime) -> datetime | None:
         """Return when an add-on's certificate is due, in hub time; None: no renewal is requested.
 
-        Certificates have whole seconds: a certificate issued in the second of the request counts as later.
+        Times in certificates are whole seconds, so a certificate that was issued in the same second counts as issued later.
         """
         if self.addons_before is None or not_before + BACKDATE >= self.addons_before.replace(microsecond=0):
             return None
@@ -122,7 +126,7 @@ class RenewalTime:
         self.due = rotate_at(serial, not_before, not_after)
 
     def ask(self, within: timedelta | None, received_at: datetime) -> bool:
-        """Apply the hub's request. Return whether the renewal is now due earlier. A repeated request never moves it later."""
+        """Apply the hub's request. Return whether the renewal is now due earlier. A repeated request never delays it."""
         asked = moment(self.serial, received_at, within) if within is not None else self.due
         earlier = asked < self.due
         self.due = min(asked, self.due)
@@ -130,5 +134,5 @@ class RenewalTime:
 
 
 def moment(serial: SerialNumber, received_at: datetime, within: timedelta) -> datetime:
-    """Return the moment within the remaining time at which the certificate with this serial is renewed."""
+    """Return the moment, within this time after the request arrived, at which the certificate with this serial is renewed."""
     return received_at + max(within, timedelta()) * drawn(serial)

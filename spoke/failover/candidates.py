@@ -1,4 +1,4 @@
-"""The hub list with its states: results of standby registration, the agent's own experience, and the choice."""
+"""The hubs of the list with their states: from standby registration and from the agent's own sessions; and the choice."""
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
@@ -35,13 +35,15 @@ log = structlog.get_logger(__name__)
 
 
 SHORTEST_TRY = 0.01
-"""Shortest time in seconds that must be left for a further attempt."""
+"""If less time (in seconds) is left, the agent makes no further attempt."""
 
 
 class ReconnectTimeout:
-    """Time for which the agent retries a lost hub before it changes hub, drawn at the first loss after a long enough session.
+    """Time for which the agent retries a lost hub before it changes to another one.
 
-    `is_lost` returns whether the previous hub is lost too: if several hubs are unreachable, the agent waits only for the first.
+    A random time is drawn at the first loss, and again at a loss after a session that lasted long enough (`Hubs.steady`).
+    `is_lost` returns whether another hub was lost before. Then the time is 0, so that the agent waits only for the first lost
+    hub.
     """
 
     def __init__(self, options: Hubs, is_lost: Callable[[], bool], clock: Clock, random: Random) -> None:
@@ -55,7 +57,7 @@ class ReconnectTimeout:
 
     @property
     def left(self) -> float | None:
-        """Return the seconds left; 0: the time is over; None: no hub is lost."""
+        """The seconds left; 0: the time is over; None: the hub is not lost."""
         if self._lost_at is None:
             return None
         left = self._lost_at + self._drawn - self._clock.monotonic()
@@ -85,21 +87,21 @@ class ReconnectTimeout:
 
 REST_TIMER, FAIL_BACK_TIMER = "hub-rest", "hub-fail-back"
 ANSWERED_REST = timedelta(seconds=10)
-"""Longest rest of a hub that has answered StandBy since its failure, as hubs do that only refuse sessions."""
+"""Longest rest of a hub that has answered StandBy since its failure. Such a hub works, but refused a session."""
 WORKED_SECONDS = 2.0
-"""If a hub's session lasted this long (seconds), its rest after an answer to StandBy is the first, short rest."""
+"""If the hub's session lasted this long (in seconds), an answer to StandBy limits the rest to the shortest rest instead."""
 ROUNDING_MARGIN = timedelta(milliseconds=1)
-"""Added to the end of a rest, so that a rounded wake-up time is not before the end."""
+"""Added to wake-up times, because a rounded time could be before the end of a rest."""
 
 
 @dataclass(slots=True)
 class _Memory:
     backoff: Backoff
     failed_at: float = 0.0
-    """Time of the monotonic clock, like `until`, so that changes of the wall clock do not extend the rest."""
+    """Monotonic time, like `until`, so that changes of the wall clock do not extend the rest."""
     until: float = 0.0
     answered_until: float = 0.0
-    """End of the rest if the hub answers StandBy after the failure."""
+    """End of the rest if the hub has answered StandBy after the failure."""
     trouble: str = ""
 
 
@@ -146,7 +148,7 @@ class HubList:
         self._show()
 
     def attend(self, listing: BootstrapListing, owner: Owner, busy: HubId, agent: AgentIdentity) -> None:
-        """Set list, owner, and `busy`, the hub whose state the agent itself determines. Starts standby registration."""
+        """Set the list, the owner and `busy`, the hub that the agent itself works with. Notify standby registration."""
         self.update(listing, owner)
         self._busy = busy
         self.standby.attend(StandbyContext(listing, agent, busy, owner.hub_id, owner.epoch))
@@ -156,14 +158,14 @@ class HubList:
         self._met[hub] = state, ends_at or (before[1] if before else None)
         if self._met[hub] != before:
             self._show()
-            if self.several:  # with one hub there is no choice, and the rest after a failure is not cut short
+            if self.several:  # a single hub gives no choice, so the rest after a failure is not interrupted
                 self.wake_up()
 
     def met(self, hub: HubId) -> bool:
         return hub in self._met or hub in self.standby.hubs
 
     def fail(self, hub: HubId, why: str) -> None:
-        """Let the hub rest. Each failure extends the rest until `reset_failures`. See `ANSWERED_REST`."""
+        """Let the hub rest. The rest grows with each failure until `reset_failures`; ANSWERED_REST may limit it."""
         memory = self._memories.setdefault(hub, _Memory(self.options.rest.backoff(self.random)))
         rest = memory.backoff.next()
         now, opened_at = self.clock.monotonic(), self._opened_at
@@ -217,7 +219,7 @@ class HubList:
         return found.name if found is not None else hub
 
     def take(self, decision: HubDecision) -> bool:
-        """Store a decision. Return whether it differs from the last decision and must be announced."""
+        """Store a decision. Return whether it differs from the last decision, so that the caller announces it."""
         same = self._decision is not None and (self._decision.hub_id, self._decision.why) == (decision.hub_id, decision.why)
         if decision.why is ChoiceReason.KEPT and self._decision is not None and self._decision.hub_id == decision.hub_id:
             same = True
@@ -248,7 +250,7 @@ class HubList:
             self.wake_up()
 
     def _shorten_rests(self) -> None:
-        """Limit the rest of hubs that have answered StandBy since their failure. A hub that becomes the owner keeps this."""
+        """Limit the rest of hubs that have answered StandBy since their failure. The limit stays if the hub becomes owner."""
         for hub, memory in self._memories.items():
             answered = self.standby.answered_at(hub)
             if answered is not None and answered > memory.failed_at:
@@ -262,7 +264,7 @@ class HubList:
         if after is None:
             return
         preferred = takewhile(lambda each: each.hub.hub_id != self._owner.hub_id, candidates)
-        # A rest uses another clock than the scheduler, which is early if the machine slept; other hubs may rest, too.
+        # Rests use the monotonic clock, the scheduler the wall clock: after a suspend of the machine, the scheduler is early.
         ready = [max(each.ready_since + after, each.rests_until or now) for each in preferred if each.ready_since is not None]
         due = min((instant for instant in ready if instant > now), default=None)
         if due is not None:

@@ -1,8 +1,8 @@
-"""Standby registration: one StandbyRegistration for each hub of the list except the busy hub, which the agent itself handles.
+"""Standby registration: one StandbyRegistration for each hub of the list except the busy hub, which the agent itself uses.
 
-When a hub becomes busy, its registration stops immediately and no longer writes the slot. A write may still be in progress:
-each write of a slot checks the version that it read, so that the later of two writes sees the earlier write. A slot is deleted
-some time after its hub has left the list, and only if the whole list is known.
+When a hub becomes busy, its registration stops at once. A write of the slot may still be in progress then. This is safe,
+because each write checks the version that it read, so that the later of two writes fails. If a hub leaves the list, its slot is
+deleted after SWEEP_DELAY, provided that all sources of the list are readable.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from spoke.failover.standby_registration import StandbyIdentity, StandbyRecord, 
 from spoke.options import AgentOptions, AgentPorts
 
 SWEEP_DELAY = timedelta(minutes=1)
-"""Time after which the slot of a hub that has left the list is deleted. A file may be replaced in two steps."""
+"""Delay before the slot of a hub that has left the list is deleted, because a file may be replaced in two steps."""
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +40,7 @@ class StandbyContext:
     listing: BootstrapListing
     agent: AgentIdentity
     busy: HubId | None = None
-    """The hub that the agent itself handles: standby registration does not call this hub. None: no hub."""
+    """The hub that the agent itself works with, so standby registration does not call it; None: no hub."""
     owner: HubId | None = None
     """The owner according to the owner's secret; None: no owner yet."""
     epoch: int = 0
@@ -67,11 +67,11 @@ class Standby:
         return max(self._claims.values(), default=0)
 
     def answered_at(self, hub: HubId) -> float | None:
-        """Return when the hub last answered StandBy and would accept a session (monotonic); None: never as a standby hub."""
+        """Return the monotonic time of the hub's last answer to StandBy in which it would accept a session; None: none."""
         return self._running[hub][0].answered_at if hub in self._running else None
 
     def attend(self, post: StandbyContext) -> None:
-        """Set the hubs to register at, without waiting. A hub that is no longer busy then gets the owner by StandBy."""
+        """Set the hubs to register at, without waiting. StandBy then reports the owner to a hub that is no longer busy."""
         if not self._options.standby_registration:
             return
         self._post = post
@@ -104,7 +104,11 @@ class Standby:
             self._running.clear()
 
     async def _reconcile(self, post: StandbyContext) -> None:
-        """Start and stop registrations as `post` requires. With other credentials or names, continue from the slot."""
+        """Start and stop registrations as `post` requires.
+
+        If the bootstrap credential or the agent's names have changed, a new registration continues with the content of the
+        slot.
+        """
         wanted = {hub.hub_id: hub for hub in post.listing.hubs if hub.hub_id != post.busy}
         self._claims = {hub: self._claims[hub] for hub in (*wanted, post.busy) if hub in self._claims}
         identity = StandbyIdentity(post.agent, post.owner, post.epoch)

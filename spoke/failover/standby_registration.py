@@ -1,15 +1,17 @@
-"""Registration at one hub of the list that does not own the agent's session; renews its credential and calls StandBy.
+"""Registers the agent at one hub that is not the owner, renews the credential there, and calls StandBy.
 
 Rules:
 
-1. It registers as soon as it can, with the steps and the slot that the agent itself uses. An agent that changes to this hub
-   finds its credential there, or resumes the pending request.
-2. It opens no session. It calls EnsureCluster, submits a certificate signing request, and calls StandBy: at registration, after
-   each change of owner, and when the interval that the hub asked for has passed.
-3. A certificate is renewed at its randomly drawn time, by this hub's clock. When the hub rejects the new certificate, the
-   previous one is restored. An expired one is replaced by its recovery certificate, else by the bootstrap credential.
-4. A hub without StandBy is only queried: by GetHub over gRPC, or for its ManagedCluster over the Kubernetes API.
-5. A failure here never ends the agent and never affects another hub.
+1. It registers as early as possible, with the steps and the slot of a normal registration. When the agent changes to this hub,
+   it finds a credential or a pending request in the slot.
+2. It opens no session. It calls EnsureCluster, submits a certificate signing request, and calls StandBy: after registration,
+   after each change of owner, and at the interval that the hub requests.
+3. It renews the certificate at a random time, by this hub's clock. If the hub rejects the new certificate, it restores the
+   previous one. If the certificate has expired, it uses the recovery certificate to get a new one, or else the bootstrap
+   credential.
+4. If the hub does not implement StandBy, it only queries the hub: by GetHub over gRPC, or by reading its ManagedCluster over
+   the Kubernetes API.
+5. A failure at this hub does not end the agent and does not affect other hubs.
 """
 
 import asyncio
@@ -55,10 +57,10 @@ RECHECK_DELAY, MAX_PERIOD = timedelta(seconds=1), timedelta(hours=12)
 MIN_PERIOD = timedelta(seconds=5)
 """Shortest time between two StandBy calls, even if the hub requests a shorter interval."""
 DECISION_TIMEOUT = timedelta(minutes=2)
-"""Time for which one round waits for the decision on a renewal. The request stays, and the next round resumes it."""
+"""Time for which one round waits for the decision on a renewal. The request stays stored, and the next round resumes it."""
 CLAIM_PERIOD = timedelta(hours=1)
 UNRENEWED_SHARE = 0.1
-"""Remaining share of the lifetime at which the agent reports a credential that is not renewed."""
+"""If less than this share of a credential's lifetime is left, the agent reports that the credential is not renewed."""
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +86,7 @@ class StandbyRecord:
 
 @dataclass(eq=False)
 class StandbyRegistration:
-    """Maintains the registration at one hub. `changed` is called on each change of `record`. `run` ends only when cancelled."""
+    """Maintains the registration at one hub. Calls `changed` on each change of `record`. `run` ends only when cancelled."""
 
     bootstrap: Bootstrap
     identity: StandbyIdentity
@@ -96,7 +98,7 @@ class StandbyRegistration:
         url = self.bootstrap.connection.hub.server
         self.record = StandbyRecord(ListedHub(self.bootstrap.hub_id, self.bootstrap.name, url, HubState.REGISTERING))
         self.answered_at: float | None = None
-        """When the hub last answered StandBy and would accept a session (monotonic)."""
+        """Monotonic time of the hub's last answer to StandBy in which it would accept a session."""
         self._clock = OffsetClock(self.ports.clock)
         self._slot = hub_slot(self.ports.secrets, self.bootstrap.hub_id)
         self._trust = StoredTrust(self._slot, self.bootstrap.hub_id, self.ports.dial)
@@ -112,10 +114,10 @@ class StandbyRegistration:
         """This hub does not implement StandBy."""
         self._routes = 1
         """Number of valid credentials with which the agent can get a new certificate."""
-        self._last_route = False  # the only usable credential was the one tried
+        self._last_route = False  # whether the last attempt used the only valid credential
         self._renews_at = 0.0
         self._overtaken_at: float | None = None
-        """When the hub last claimed a higher epoch than the agent's (monotonic)."""
+        """Monotonic time at which the hub last claimed a higher epoch than the agent's."""
         self._updated = asyncio.Event()
         pauses = self.options.pauses
         self._retry, self._denied, self._unaccepted, self._lost, self._renewals = (
@@ -139,10 +141,10 @@ class StandbyRegistration:
             delay = await self._round()
         except MusterError as error:
             if self._judge.is_rejected and not isinstance(error, RequestDeniedError | ForbiddenError | AlreadyExistsError):
-                return self._retry.next()  # the credential is the cause; the next round logs what follows
+                return self._retry.next()  # the hub has rejected the credential; the next round logs this and registers again
             return self._failed(error)
         except Exception:
-            # A defect of ours at one hub must not affect the agent's other hubs.
+            # An unexpected exception is a defect of the agent. It must not affect the other hubs.
             delay = self._retry.next()
             log.exception("standby.failed", in_seconds=round(delay.total_seconds(), 1))
             return delay
@@ -173,7 +175,7 @@ class StandbyRegistration:
         return HubState.REGISTERING, self._retry
 
     async def _round(self) -> timedelta:
-        """One round: register if the slot holds no good credential, then notify the hub."""
+        """Register if the slot contains no usable credential, then call StandBy. Return the time until the next round."""
         contents = await self._slot.read()
         finding = self._judge.judge(
             contents,
@@ -195,7 +197,7 @@ class StandbyRegistration:
             await client.close()
 
     async def _register(self, contents: Contents, finding: CredentialFinding) -> Contents | None:
-        """Register. Returns None if the hub's time is new: the credential must then be checked again with this time."""
+        """Register. Return the slot's contents; None: the hub's time is new, so the caller must check the credential again."""
         self._hold(None)
         names, bootstrap, now = self.identity.agent.names, self.bootstrap.connection, self._clock.now()
         recovers = finding.flaw in RECOVERABLE and recovery_connection(contents, names, now) is not None
@@ -208,12 +210,12 @@ class StandbyRegistration:
         return await self._registration.obtain(route, self.identity.agent, contents, finding)
 
     async def _at(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
-        """Call StandBy with a credential, and renew the credential when it is due."""
+        """Call StandBy with a credential, and renew the credential if it is due. Return the time until the next round."""
         answer = await self._stand_by(client, connection)
         self._clock.set_time(answer.time)
         self._accept(connection, answer)
         if await self._trust.update(connection, answer.trust_bundle, self._clock.now()):
-            return RECHECK_DELAY  # the next round calls StandBy with the new trust and does whatever else is due
+            return RECHECK_DELAY  # the next round reports the new CAs by StandBy and continues here
         leaf = connection.certificate
         now = self._clock.now()
         if self._renewal is None or self._renewal.serial != leaf.serial:
@@ -222,7 +224,7 @@ class StandbyRegistration:
         due = self._renewal.due - now
         pends = read_pending(contents) is not None
         if pends and pends_for(contents, leaf.public_key):
-            await self._slot.forget()  # the previous run ended after storing the certificate and before deleting its request
+            await self._slot.forget()  # the previous run stored the certificate, but did not delete its request
         elif pends or (due <= timedelta() and self.ports.clock.monotonic() >= self._renews_at):
             return await self._renew(client, connection, contents)
         again = (answer.again_after or DEFAULT_PERIOD) * (1 - 0.25 * self.ports.random.random())
@@ -250,7 +252,7 @@ class StandbyRegistration:
         self._publish(StandbyRecord(replace(self.record.hub, state=state), trouble, ends_soon=soon, epoch=epoch))
 
     def _claimed(self, epoch: int) -> int:
-        """Limit the epoch that the hub claims: a higher epoch counts once per `CLAIM_PERIOD`, because each costs a session."""
+        """Return the epoch to believe. A higher claim counts once per CLAIM_PERIOD, because each ends the session."""
         now = self.ports.clock.monotonic()
         if epoch <= max(self.identity.epoch, self.record.epoch):
             return epoch
@@ -274,7 +276,7 @@ class StandbyRegistration:
             raise
 
     async def _ask(self, client: HubClient, trusted: Sequence[str]) -> StandbyAnswer:
-        """Call StandBy. Only query the hub if it is still the owner or does not implement StandBy."""
+        """Call StandBy. If this hub is still the owner, or does not implement StandBy, only query it."""
         identity = self.identity
         if not self._without_standby and identity.owner != self.bootstrap.hub_id:
             try:
@@ -286,7 +288,7 @@ class StandbyRegistration:
         return StandbyAnswer(accepted=True, epoch=0, time=info.time, trust_bundle=info.trust_bundle)
 
     async def _give_up(self, connection: HubConnection, finding: CredentialFinding) -> None:
-        """Restore the previous certificate once. If there is none, the next round registers at the hub again."""
+        """Restore the previous certificate. If there is none, record the rejection, so that the agent registers again."""
         previous, self._previous = self._previous, {}
         if not previous or previous.get(CERTIFICATE) == connection.identity.certificate:
             self._judge.reject(finding)
@@ -296,7 +298,7 @@ class StandbyRegistration:
         await self._slot.change(lambda _: without_request(previous))
 
     async def _renew(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
-        """Submit a request for a new key under the present identity. The next round uses the new certificate."""
+        """Request a certificate for a new key and the same identity. The next round uses the new certificate."""
         identity = self.identity
         flow = renewal(connection, identity.agent, self.options.duration, self._slot)
         flow.resume(contents)
@@ -313,7 +315,7 @@ class StandbyRegistration:
         return self.record.hub.credential_ends_at is not None
 
     def _hold(self, ends_at: datetime | None) -> None:
-        """Record when the credential ends; None: no credential. LOST and REVOKED stay until the hub accepts a credential."""
+        """Record when the credential ends; None: there is none. The states LOST and REVOKED stay until the hub accepts one."""
         state = self.record.hub.state
         if ends_at is None and state not in (HubState.LOST, HubState.REVOKED):
             state = HubState.REGISTERING

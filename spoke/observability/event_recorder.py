@@ -23,7 +23,7 @@ MAX_MESSAGE = 1024
 
 
 class KubeEvents(Announcer):
-    """Records each decision as a separate Event, because decisions are rare and differ."""
+    """Records each decision as a separate Event without counting repetitions, because decisions are rare and differ."""
 
     def __init__(self, client: KubeClient, namespace: str, clock: Clock) -> None:
         self._client = client

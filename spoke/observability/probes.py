@@ -1,10 +1,12 @@
 """Serves the state of a running agent over plain HTTP: `/livez`, `/healthz`, `/readyz`, `/metrics` and `/statusz`.
 
-`/livez` and `/healthz` report whether this process makes progress, independent of the hub: a probe must not restart an agent
-because its hub is unreachable. `/readyz` reports whether a beat was acknowledged within the lease duration, else what fails.
-`/metrics` is for Prometheus; no label names a cluster or a hub: the scrape target identifies the agent.
-`/statusz` is for `spoke status`, as JSON, and answers only this machine or pod; it holds no secret.
-The server is written on asyncio streams, to keep the agent small (ADR 0018).
+`/livez` and `/healthz` report whether this process makes progress. They do not depend on the hub, because a probe must not
+restart an agent whose hub is unreachable. `/readyz` reports whether a beat was acknowledged within the lease duration; if not,
+it names the step that fails. `/metrics` is for Prometheus. No label names a cluster or a hub, because the scrape target
+identifies the agent. `/statusz` returns JSON for `spoke status`. It contains no secrets and answers only clients on this
+machine or in this pod.
+
+The server uses asyncio streams without a web framework, to keep the agent small (ADR 0018).
 """
 
 import asyncio
@@ -81,7 +83,7 @@ def _by_state(progress: AgentProgress) -> Mapping[str, int]:
 
 
 def _ends(progress: AgentProgress) -> Mapping[str, float]:
-    """The earliest end of a credential on either side."""
+    """Return the earliest end of a credential, as Unix time, for the owner and for the standby hubs."""
     ends: dict[str, float] = {}
     status = progress.hubs_status
     for hub in status.hubs:
@@ -95,7 +97,7 @@ Document = dict[str, Any]
 
 
 def overview(progress: AgentProgress) -> Document:
-    """The whole document, without unknown values."""
+    """Return the document of `/statusz`. Unknown values are left out."""
     role, status, ready = progress.role(), progress.hubs_status, progress.ready()
     return _present(
         {
@@ -156,9 +158,9 @@ _MOST_HEADERS = 100
 
 @asynccontextmanager
 async def serve(progress: AgentProgress, host: str, port: int, registry: Registry | None = None) -> AsyncIterator[int]:
-    """Answer probes for the length of the block; yields the port. Raises OSError when it cannot listen.
+    """Serve probes during the block; yield the port. Raises OSError if it cannot listen.
 
-    `registry` holds the metrics of `/metrics`; None: the metrics of every agent.
+    `registry`: the metrics of `/metrics`; None: the standard metrics of an agent.
     """
     metrics = registry or registry_of(progress)
     server = await asyncio.start_server(partial(_answer, progress, metrics), host, port, limit=LONGEST_REQUEST)
@@ -202,7 +204,7 @@ def is_loopback_address(peer: str) -> bool:
 
 
 def _respond(progress: AgentProgress, registry: Registry, method: str, path: str, *, near: bool) -> tuple[str, str, str]:
-    """Status line, body and its type."""
+    """Return status line, body and content type. `near`: the client is on this machine."""
     if method not in ("GET", "HEAD"):
         return "405 Method Not Allowed", "only GET\n", TEXT
     if path in ("/livez", "/healthz"):

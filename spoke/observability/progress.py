@@ -16,7 +16,7 @@ from spoke.domain.hubs import HubsStatus
 from spoke.ports.hub import HubLostError
 
 STUCK = timedelta(minutes=5)
-"""Time after which a step counts as stuck. Steps of a controller have much shorter time-outs."""
+"""Time after which work counts as stuck. The steps of controllers have much shorter time-outs."""
 
 DECISIONS = 20
 
@@ -32,7 +32,7 @@ _SHOWN: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     WAITING_FOR_ACCEPTANCE: ("waiting for acceptance", "at the hub, accept the cluster", ("hubctl accept {}",)),
     REPORTING: ("connected", "at the hub, look at the cluster", ("hubctl describe cluster {}",)),
 }
-"""Steps that a console shows: the state of the agent, the next action, and its commands."""
+"""For steps that the terminal shows: the state of the agent, what the user does next, and the commands for it."""
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +45,7 @@ class ProbeResult:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The role of this process in its agent. `holder`: the holder of the agent's Lease, if there is one."""
+    """The role of this process in its agent. `holder`: the holder of the agent's Lease, if it has one."""
 
     state: str = "works"
     holder: str = ""
@@ -75,7 +75,7 @@ class Counts:
     troubles: Tally = field(default_factory=Tally)
     """Ended attempts and sessions, by cause."""
     decisions: Tally = field(default_factory=Tally)
-    """Changes of the session's hub, by reason."""
+    """Choices of the hub for the session, by reason."""
     steps: Tally = field(default_factory=Tally)
     """Steps of controllers, by name and outcome."""
 
@@ -97,7 +97,7 @@ class AgentProgress:
         self.on_step: Callable[[AgentProgress], object] = lambda _progress: None
         """Called with each step."""
         self.hub = ""
-        """Address of the hub that the agent handles."""
+        """Address of the hub that the agent works with."""
         self.cluster = ""
         """Name of the cluster at that hub."""
         self.failure = ""
@@ -137,17 +137,17 @@ class AgentProgress:
             log.debug("agent.step", step=step)
         self.step = step
         if step not in self._failed_path:
-            self.failure = ""  # it got further than the last time
+            self.failure = ""  # the agent got further than at the last attempt
         self._path.add(step)
         self.on_step(self)
 
     def fail(self, failure: str) -> None:
-        """Record that the present step failed and will be retried. The failure is reported until the agent gets further."""
+        """Record that the present step failed and will be retried. Probes report the failure until a later step begins."""
         self.failure = failure
         self._failed_path, self._path = frozenset(self._path), set()
 
     def log_failure(self, error: MusterError, delay: timedelta, following: str) -> timedelta:
-        """Like `fail`, with a log entry; return `delay`, the time until the action named by `following`."""
+        """Like `fail`, and log the failure. Return `delay`, the time until the next attempt, which `following` describes."""
         self.fail(error.message)
         self.counts.troubles[error.loss.name.lower() if isinstance(error, HubLostError) else error.reason,] += 1
         log.warning(
@@ -161,7 +161,7 @@ class AgentProgress:
         self.failure = ""
 
     def stop(self) -> None:
-        """Record that this process stops working: its state of hubs is obsolete."""
+        """Record that this process no longer works for its agent, so that its state of the hubs is obsolete."""
         self._hubs_status, self._beat_at, self.failure = HubsStatus(), None, ""
         self.enter("waiting to work")
 
@@ -174,7 +174,7 @@ class AgentProgress:
 
     @contextmanager
     def connected(self, *, arbitrated: bool) -> Iterator[None]:
-        """Wraps an open session. `arbitrated`: its hub knows it, and ends it when a newer one of the cluster begins."""
+        """Wraps an open session. `arbitrated`: the hub records the session, and ends it when the cluster opens a newer one."""
         self._sessions += arbitrated
         self.counts.sessions += 1
         try:
@@ -184,11 +184,11 @@ class AgentProgress:
 
     @property
     def has_session(self) -> bool:
-        """Whether a session is open that its hub would end for a newer session."""
+        """Whether a session is open that the hub ends when the cluster opens a newer one."""
         return self._sessions > 0
 
     def waits(self, answer: Callable[[], ProbeResult | None]) -> None:
-        """Let `answer` decide readiness first. `answer` returns None if this process works."""
+        """Set the function that `ready` calls first. It returns None if this process works."""
         self._waits = answer
 
     @contextmanager
@@ -203,7 +203,7 @@ class AgentProgress:
             del self._under_way[number]
 
     def ready(self) -> ProbeResult:
-        """Ready: a beat was acknowledged within the lease duration. Else the text names the failing step."""
+        """Ready if a beat was acknowledged within the lease duration. Otherwise the text names the step that fails."""
         if (waiting := self._waits()) is not None:
             return waiting
         now = self._clock.monotonic()
@@ -217,7 +217,7 @@ class AgentProgress:
         return ProbeResult(ok=False, text=f"not ready: {self.step}{failure} ({since})")
 
     def live(self) -> ProbeResult:
-        """Alive: no work has run for longer than `STUCK`. An unreachable hub does not matter."""
+        """Live if no work has run for longer than STUCK. An unreachable hub does not matter."""
         now = self._clock.monotonic()
         stuck = [what for what, since in self._under_way.values() if now - since > STUCK.total_seconds()]
         if stuck:
@@ -226,7 +226,7 @@ class AgentProgress:
 
 
 class StateAnnouncer:
-    """Prints the hub, the cluster, its state and the next commands on a console, whenever one of them changes."""
+    """Prints the hub, the cluster, its state and the next commands on a terminal, whenever one of them changes."""
 
     def __init__(self) -> None:
         self._shown: tuple[str, ...] = ()

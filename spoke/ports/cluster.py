@@ -18,27 +18,30 @@ class Cluster(Protocol):
         """The API server's gitVersion."""
 
     async def health(self) -> "ApiServerHealth":
-        """Query /livez, or /healthz if /livez is not served (404 or 403). Never raises for an unhealthy server."""
+        """Query /livez, or /healthz if /livez answers 404 or 403. Does not raise if the server is unhealthy."""
 
     async def nodes(self) -> Sequence[NodeResources]: ...
 
     async def claims(self) -> Sequence[ReportedClaim]:
-        """ClusterClaims and ClusterProperties, if enabled and served, without those that are spoke-only."""
+        """ClusterClaims and ClusterProperties, if enabled and served, without those that are marked spoke-only."""
 
     async def labelled_namespaces(self, label: str) -> frozenset[str]:
         """Names of the namespaces whose `label` is "true"."""
 
     async def namespace_exists(self, name: str) -> bool:
-        """Whether the namespace exists; True if it may not be read."""
+        """Whether the namespace exists. True if the agent may not read it."""
 
     async def label_namespace(self, name: str, label: str, value: str, *, create: bool) -> None:
-        """Set one label of a namespace. If the namespace is missing, create it if `create`, else do nothing."""
+        """Set one label of a namespace. If the namespace is missing, create it with `create`, else do nothing."""
 
     async def lease_renewed_at(self, namespace: str, name: str) -> datetime | None:
         """The renewTime of a Lease; None: no such lease."""
 
     def changes(self) -> AsyncIterator[str]:
-        """Yield the changed part (`nodes`, `claims`), coalesced. Reconnects automatically."""
+        """Yield `nodes` or `claims` after changes of that part. Changes in quick succession are yielded once.
+
+        Reconnects automatically.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class SecretSnapshot:
 
 
 class RefusedSecretError(ForbiddenError):
-    """The agent may not use this secret, because it is not the agent's own, or its namespace or name is not allowed."""
+    """The agent must not use this secret: the agent has not created it, or its namespace or name is not allowed."""
 
 
 class Secrets(Protocol):
@@ -72,7 +75,7 @@ class Secrets(Protocol):
         """Delete the secret. A missing secret is no error."""
 
     async def named(self, prefix: str) -> Sequence[str]:
-        """The names with this prefix of secrets that agents have created here; empty if listing is not supported."""
+        """Return the names, with this prefix, of secrets that agents have created here; empty if listing is not supported."""
         del prefix
         return ()
 
@@ -82,7 +85,7 @@ class Secrets(Protocol):
 
 @dataclass(frozen=True, slots=True, order=True)
 class SecretPlace:
-    """Location of a secret. `hosted`: in the management cluster; else in the managed cluster, which may be the same."""
+    """Location of a secret. `hosted`: in the management cluster, else in the managed cluster. Both may be one cluster."""
 
     namespace: str
     name: str
@@ -96,7 +99,7 @@ class Remains(Protocol):
         """Names of the credential slots in the component namespace."""
 
     async def addons(self, cluster: ClusterName) -> Sequence[SecretPlace]:
-        """Credentials of add-ons that this cluster's agent has created, and pending requests for them."""
+        """Secrets that this cluster's agent has created for add-ons: credentials and pending requests."""
 
     async def remove(self, place: SecretPlace) -> None:
         """Delete the secret at this place. A missing secret is no error."""
@@ -109,7 +112,7 @@ class Attest(Protocol):
     """Proves this cluster's identity to a hub."""
 
     async def token(self, audience: str) -> str:
-        """Return a token of the managed cluster's own issuer, for one hub. The MusterError contains what to do."""
+        """Return a token that the managed cluster has issued for one hub. Raises MusterError with the remedy."""
 
 
 class CredentialDirectory(Protocol):

@@ -24,7 +24,7 @@ from spoke.domain.schedule import RequestedRenewal
 
 
 class HubLostError(UnavailableError):
-    """The session has ended; `loss` is the reason as a value, the message the details."""
+    """The session has ended. `loss` is the reason; the message contains details."""
 
     def __init__(
         self, message: str, loss: SessionLoss = SessionLoss.UNREACHABLE, *, retry_after: timedelta | None = None
@@ -33,12 +33,12 @@ class HubLostError(UnavailableError):
         self.loss = loss
 
     def fresh_copy(self) -> "HubLostError":
-        """Return a copy that another function can raise."""
+        """Return a copy, so that several callers can raise the error without sharing its traceback."""
         return HubLostError(self.message, self.loss, retry_after=self.retry_after)
 
 
 class SessionEpochError(HubLostError):
-    """The hub has stored a higher `epoch` of this cluster than the session's epoch."""
+    """The hub has stored an `epoch` of this cluster that is higher than the session's epoch."""
 
     def __init__(self, message: str, epoch: int) -> None:
         super().__init__(message, SessionLoss.STALE)
@@ -52,7 +52,7 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class TransportFeature(Enum):
-    """Features that only some transports have. The client declares them; they are never derived from the driver's name."""
+    """Features that only some transports have. Each client declares its features; the driver's name implies none."""
 
     HUB_ID = "the hub reports its id"
     ACKNOWLEDGED_BEATS = "a beat is acknowledged by itself, so that silence is noticed within seconds"
@@ -73,31 +73,31 @@ class HubAddress:
     proxy: str = field(default="", repr=False)
     """URL of the proxy to use; may contain a password."""
     tls_server_name: str = ""
-    """The name that the API's certificate must have; empty: the name in the target."""
+    """The name that the API server's certificate must contain; empty: the host name in `target`."""
     group_suffix: str = GROUP_SUFFIX
 
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """A client certificate (PEM, leaf first) and its key (PEM, not in repr); or a bearer token if the driver supports one."""
+    """A client certificate (PEM, leaf first) with its key (PEM), or a bearer token if the driver supports tokens."""
 
     certificate: bytes = b""
     key: bytes = field(default=b"", repr=False)
     token: BearerToken | None = None
     recovers: bool = False
-    """Whether this is a recovery certificate, with which a hub only issues another certificate."""
+    """Whether this is a recovery certificate, which the hub accepts only to issue another certificate."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubInfo:
-    """Identity of the hub and its time when it answered. `hub_id` is empty when the hub reports none."""
+    """Identity of the hub, and the hub's time when it answered. `hub_id` is empty if the hub reports none."""
 
     hub_id: HubId
     time: datetime
     version: str
     trust_bundle: bytes
     attestation_audience: str = ""
-    """Required audience of the attestation token at a first registration; empty: no token needed."""
+    """Audience of the attestation token that a first registration needs; empty: it needs no token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +129,13 @@ class Desired:
     addons: tuple[AddOn, ...] = ()
     deleting: bool = False
     addons_known: bool = True
-    """False: the hub's add-ons cannot be read now; this does not mean that there are none."""
+    """False: the hub's add-ons cannot be read now, so `addons` is empty although the cluster may have add-ons."""
     renewal: RequestedRenewal | None = None
     """Certificates to renew early."""
     namespaces: tuple[ManagedNamespace, ...] = ()
     """Namespaces that the hub's cluster sets want on this cluster."""
     second_agent: str = ""
-    """The hub's message about another agent of this cluster that it refused recently; empty: none."""
+    """The hub's message that it recently refused another agent of this cluster; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class SessionHello:
 
     cluster_uid: str
     epoch: int = 0
-    """Increases with each change of owner. A hub refuses sessions with a lower epoch than it has stored. 0: none is stored."""
+    """Increases with each change of owner. A hub refuses a session whose epoch is lower than its stored epoch. 0: no epoch."""
     hubs: tuple[ListedHub, ...] = ()
     trusted: tuple[str, ...] = ()
     """The CAs with which the agent verifies the hub: hex SHA-256 of the DER of each."""
@@ -181,50 +181,50 @@ class HubSession(Protocol):
 
     @property
     def hub_time_offset(self) -> timedelta:
-        """Lead of the hub's clock over the agent's clock, measured at Welcome."""
+        """How far the hub's clock is ahead of the agent's clock, measured at Welcome."""
 
     async def beat(self, *, available: bool | None) -> None:
-        """Send a beat. Return when the hub has accepted it. With ACKNOWLEDGED_BEATS the beat is then durable."""
+        """Send a beat and wait until the hub has accepted it. With ACKNOWLEDGED_BEATS, the hub has then stored the beat."""
 
     async def report(self, report: ClusterReport) -> int:
-        """Send a status report. Return the revision at which it is durable. Raises the hub's refusal."""
+        """Send a status report. Return the revision at which the hub has stored it. Raises an error if the hub refuses it."""
 
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
-        """Send an add-on's conditions. Return the revision at which they are durable.
+        """Send an add-on's conditions. Return the revision at which the hub has stored them.
 
-        `driver` (`csr` or `token`) is recorded as the way in which the add-on authenticates at the hub.
+        `driver`: how the add-on authenticates at the hub (`csr` or `token`), for the hub's record.
         """
 
     async def send_event(self, news: AgentEvent) -> None:
-        """Send an event for operators to the hub. Delivery is not guaranteed; a hub keeps a limited number."""
+        """Send an Event for operators to the hub. Delivery is not guaranteed, and a hub keeps a limited number."""
 
     def desired(self) -> AsyncGenerator[Desired, None]:
         """Yield the state that the hub wants: the present state now, then every change."""
 
     async def ended(self) -> Exception:
-        """Return the reason when the session ends."""
+        """Wait until the session ends. Return the reason."""
 
     async def drained(self) -> Drain:
-        """Return each time the hub asks this agent to leave (with DRAIN; otherwise never). The session continues meanwhile."""
+        """Wait until the hub asks this agent to leave. Without DRAIN, it never returns. The session continues."""
 
     async def trust_bundle(self) -> bytes:
-        """Return each new bundle of CAs (PEM) with which the hub wants to be verified (with TRUST; otherwise never)."""
+        """Wait for the next bundle of CAs (PEM) by which agents must verify the hub. Without TRUST, it never returns."""
         await asyncio.Event().wait()
         raise AssertionError
 
     async def trust_installed(self, trusted: Sequence[str]) -> None:
-        """Report the CAs with which the agent now verifies the hub, as in SessionHello. Without TRUST it does nothing."""
+        """Report the CAs that now verify the hub, as in SessionHello. Without TRUST, it does nothing."""
         del trusted
 
     async def report_hub_list(self, hubs: Sequence[ListedHub]) -> None:
-        """Send the agent's whole hub list (with SEVERAL_HUBS; otherwise nothing)."""
+        """Send the agent's whole hub list. Without SEVERAL_HUBS, it does nothing."""
 
     async def farewell(self, hub_id: HubId, epoch: int) -> None:
-        """End the session; with SEVERAL_HUBS first name the hub that the agent goes to. Bounded in time: the hub may hang."""
+        """End the session. With SEVERAL_HUBS, first report the agent's next hub. The time is bounded."""
 
 
 class HubClient(Protocol):
-    """One hub, with one credential. Raises the errors of machinery.errors; UnavailableError when the hub cannot be reached."""
+    """Client of one hub with one credential. Raises errors of machinery.errors: UnavailableError if the hub is unreachable."""
 
     @property
     def features(self) -> frozenset[TransportFeature]: ...
@@ -232,7 +232,7 @@ class HubClient(Protocol):
     async def info(self) -> HubInfo: ...
 
     def bring(self, attestation: str) -> None:
-        """Attach an attestation token to the following calls. No effect if the hub accepts no such token."""
+        """Attach an attestation token to the following calls. No effect if the transport does not support attestation."""
         del attestation
 
     async def ensure_cluster(
@@ -243,52 +243,54 @@ class HubClient(Protocol):
         annotations: Mapping[str, str],
         labels: Mapping[str, str] = NONE,
     ) -> RegistrationState:
-        """Create or find the ManagedCluster. `labels` apply only to a new one, as far as the hub allows them."""
+        """Create or find the ManagedCluster. A new one gets those `labels` that the hub allows."""
 
     async def submit_request(
         self, agent: AgentIdentity, request: bytes, *, duration: timedelta | None, addon: tuple[AddOnName, str] | None = None
     ) -> str:
-        """Submit a CSR (PEM) and return its name. The same bytes return the same name again."""
+        """Submit a CSR (PEM) and return its name at the hub. If the same bytes are submitted again, the name is the same."""
 
     def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         """Yield the state at once and at every change, until the final decision.
 
-        Raises NotFoundError or ForbiddenError, depending on the hub, for a request that we may not see or that does not exist.
+        For a missing request, or a request that the agent may not read, it raises NotFoundError or ForbiddenError, depending on
+        the hub.
         """
 
     async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
         """Issue a token of the ServiceAccount with which an add-on authenticates at the hub.
 
-        Raises ConflictError while the ServiceAccount is not ready, MethodNotAllowedError when the hub issues none.
+        Raises ConflictError while the ServiceAccount is not ready, MethodNotAllowedError if the hub does not issue tokens.
         """
 
     def session(self, greeting: SessionHello) -> AbstractAsyncContextManager[HubSession]:
-        """Open the session; entering returns after Welcome. Raises HubLostError; SessionEpochError for an epoch too low."""
+        """Open a session; the block begins after Welcome. Raises HubLostError; SessionEpochError if the epoch is too low."""
 
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandbyAnswer:
         """Report that `owner` has the session, and which CAs (`trusted`, as in SessionHello) verify this hub.
 
-        Raises MethodNotAllowedError when the hub does not implement it.
+        Raises MethodNotAllowedError if the hub does not implement StandBy.
         """
 
     async def leave(self, agent: AgentIdentity) -> bool:
-        """Leave the hub permanently. Return whether the hub had the cluster. Raises MethodNotAllowedError if unsupported."""
+        """Leave the hub permanently. Return whether the hub knew the cluster. Raises MethodNotAllowedError if unsupported."""
 
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
-        """Read whether the hub has accepted the cluster of this credential. Changes nothing."""
+        """Read whether the hub has accepted the cluster of this credential. It changes nothing."""
 
     async def withdraw(self, agent: AgentIdentity) -> bool:
-        """Withdraw the cluster that this bootstrap credential registered. False: it stays, because an operator accepted it.
+        """Withdraw the cluster that this bootstrap credential has registered. Return whether it was withdrawn.
 
-        Raises MethodNotAllowedError or ForbiddenError when the hub does not allow it.
+        False: it stays, because an operator has accepted it. Raises MethodNotAllowedError or ForbiddenError if the hub does not
+        allow the call.
         """
 
     async def close(self) -> None: ...
 
 
 class Dial(Protocol):
-    """Creates the client of one hub with one credential; it sends nothing before its first call."""
+    """Creates the client of one hub with one credential. The client sends nothing before its first call."""
 
     def __call__(self, address: HubAddress, identity: ClientIdentity) -> HubClient: ...

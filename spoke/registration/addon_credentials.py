@@ -1,6 +1,6 @@
-"""Credentials of add-ons: a certificate (for the hub or another signer), or a token of the add-on's ServiceAccount on the hub.
+"""Credentials of add-ons: a certificate for the hub or of another signer, or a token of the ServiceAccount on the hub.
 
-Each credential is in one secret, which is replaced as a whole: the old credential stays until the new one is stored.
+Each credential is in one secret. One write replaces the whole secret, so the old credential stays until the new one is stored.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from spoke.ports.hub import HubClient
 from spoke.registration.csr_flow import CSRFlow, WantedCertificate, rotated_condition, rotation_failed_condition
 
 DECISION_TIMEOUT = timedelta(seconds=30)
-"""Time for which one call of `reconcile` waits for a decision. The request stays, and the next call resumes it."""
+"""Time for which one call of `reconcile` waits for a decision. The request stays stored, and the next call resumes it."""
 RETRY = timedelta(seconds=5)
 
 
@@ -94,7 +94,7 @@ class AddOnCredential(Protocol):
         """
 
     async def trust_hub_by(self, kubeconfig: bytes) -> None:
-        """Replace the kubeconfig of the hub in the secret, if there is one. Change nothing else."""
+        """Replace the hub's kubeconfig in the secret, if it contains one. Change nothing else."""
 
     async def forget(self) -> None:
         """Delete the state of a credential that is still being obtained."""
@@ -149,7 +149,7 @@ class CertificateCredential(AddOnCredential):
 
     async def trust_hub_by(self, kubeconfig: bytes) -> None:
         if KUBECONFIG in self._extra:
-            self._extra[KUBECONFIG] = kubeconfig  # a flow in progress stores this one
+            self._extra[KUBECONFIG] = kubeconfig  # a flow in progress then stores the new kubeconfig
             await self._known()
 
     async def forget(self) -> None:
@@ -168,7 +168,7 @@ class CertificateCredential(AddOnCredential):
         if TOKEN_FILE in contents or any(contents.get(key) != value for key, value in self._extra.items() if key != HUB_ID):
             return timedelta()
         if contents.get(HUB_ID, self._extra.get(HUB_ID)) != self._extra.get(HUB_ID):
-            return timedelta()  # another hub's signer
+            return timedelta()  # the signer of another hub has issued the certificate
         try:
             chain = parse_chain(contents.get(CERTIFICATE, b""))
             key = public_key_of(contents.get(KEY, b""))
@@ -193,7 +193,7 @@ class TokenCredential(AddOnCredential):
     async def reconcile(
         self, client: HubClient, addon: AddOn, clock: Clock, asked: RenewalRequest | None = None
     ) -> AddOnCheckResult:
-        del asked  # a token is no certificate
+        del asked  # the request is for certificates, not for tokens
         if not addon.account_uid:
             return AddOnCheckResult(RETRY, is_stored=False)  # the hub creates the ServiceAccount and reports it
         contents = await self.target.read()
@@ -222,7 +222,7 @@ class TokenCredential(AddOnCredential):
         self._unsaved = None
 
     async def _complete(self, contents: Contents, token: bytes) -> None:
-        """Store the token with the other keys and without any certificate. Equal contents are not written."""
+        """Store the token with the other keys, and remove a certificate. Write nothing if the contents do not change."""
         filled = {**self._extra, TOKEN_FILE: token}
         wanted = {**{key: value for key, value in contents.items() if key not in (CERTIFICATE, KEY, RECOVERY)}, **filled}
         if dict(contents) != wanted:

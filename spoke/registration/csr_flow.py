@@ -2,12 +2,12 @@
 
 Rules:
 
-1. Names, key and request are stored before the request is submitted, so that the key of every issued certificate is known.
-2. Progress can be derived from the stored data (`resume`). A restart continues with the same key and request and never makes a
-   second one.
-3. A key is deleted only after its certificate is stored and mirrored, or after its request was denied or failed.
-4. A request that the hub does not know is submitted again with the same bytes; the hub finds it or creates it.
-5. A failed step changes nothing; the next run repeats it.
+1. Names, key and request are stored before the request is submitted, so that the agent has the key of every issued certificate.
+2. The stored data show how far the flow got (`resume`). After a restart the flow continues with the same key and request; it
+   makes no second request.
+3. A key is deleted only after its certificate is stored and mirrored, or after its request was denied or has failed.
+4. If the hub does not know a request, the flow submits it again with the same bytes. The hub finds the request or creates it.
+5. A failed step changes nothing. The next run repeats it.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """A request that is stored until its certificate is stored. `name`: the hub's name for the submitted request."""
+    """A request, stored until its certificate is stored. `name`: the hub's name for the request; empty: not submitted."""
 
     names: AgentNames
     key: bytes = field(repr=False)
@@ -80,7 +80,7 @@ def read_pending(contents: Contents) -> PendingRequest | None:
 
 
 def pends_for(contents: Contents, public_key: bytes) -> bool:
-    """Whether the pending request produced the certificate with `public_key`. Then the request is used up."""
+    """Whether the certificate with `public_key` was issued for the pending request. Then the request is obsolete."""
     pending = read_pending(contents)
     return pending is not None and public_key_of(pending.key) == public_key
 
@@ -99,14 +99,14 @@ class WantedCertificate:
     addon: tuple[AddOnName, str] | None = None
     """Add-on name and signer of an add-on's certificate."""
     ensure_cluster: bool = False
-    """Whether the hub may not know the cluster yet."""
+    """Whether to call EnsureCluster first, because the hub may not know the cluster yet."""
     endpoints: tuple[ExternalEndpoint, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class CSRFlow:
-    """Obtains and stores one certificate. `run` it until `is_done`; then `credential` is the content of the secret."""
+    """Obtains and stores one certificate. Call `run` until `is_done`; then `credential` is the content of the secret."""
 
     def __init__(
         self,
@@ -119,14 +119,14 @@ class CSRFlow:
         hub: HubEntry | None = None,
         known_by: Callable[[Contents], Mapping[str, bytes]] | None = None,
     ) -> None:
-        """`known_by` computes the CAs to store for the hub from the stored content; None: no CAs are stored."""
+        """`known_by` returns the CAs to store for the hub, given the content of the secret; None: no CAs are stored."""
         self.wanted = wanted
         self.hub = hub
         self.issued: Contents = {}
         """The certificate with its key, as keys of a secret; empty until it is issued."""
         self.credential: Contents = {}
         self.is_done = False
-        """The certificate is stored and the pending request deleted."""
+        """Whether the certificate is stored and the pending request deleted."""
         self._slot = pending
         self._target = target
         self._extra = extra
@@ -137,11 +137,11 @@ class CSRFlow:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether there is a request, or already its certificate."""
+        """Whether the flow has a request or a certificate."""
         return self._pending is not None or bool(self.issued)
 
     def resume(self, contents: Contents) -> None:
-        """Continue an earlier run from the pending secret, if the secret has the agent's names and subject."""
+        """Continue with the pending request in `contents`, if it has the agent's names and subject."""
         pending, wanted = read_pending(contents), self.wanted
         if pending is None or pending.names != wanted.agent.names or parse_request(pending.request).subject != wanted.subject:
             return
@@ -149,10 +149,10 @@ class CSRFlow:
         log.info("request.resumed", request=pending.name, submitted=self._submitted)
 
     async def run(self, client: HubClient, *, on_step: Callable[[str], object] = lambda _: None) -> CertificateFacts:
-        """Run all remaining steps. The first error ends the run; a later call continues at that step. One run is one trace.
+        """Run the remaining steps. An error ends the run, and the next call continues at the failed step. One run is one trace.
 
-        `on_step` is called with the description of each step. Raises RequestDeniedError, after which a run makes a new request;
-        UnavailableError when the hub issues a useless certificate twice.
+        It calls `on_step` with the description of each step. Raises RequestDeniedError; the next run then makes a new request.
+        Raises UnavailableError if the hub issues an unusable certificate twice.
         """
         with tracing.span("obtain certificate", {"muster.cluster": self.wanted.agent.names.cluster}):
             unknown = useless = False
@@ -167,7 +167,7 @@ class CSRFlow:
                 except (NotFoundError, ForbiddenError):
                     if unknown:
                         raise
-                    unknown = True  # only once, to avoid a tight loop at a hub that loses requests
+                    unknown = True  # only once, to avoid a busy loop if the hub loses requests
                     log.warning("request.unknown", request=pending.name, next="submitting the same request again")
                     self._pending, self._ensured, self._submitted = replace(pending, name=""), False, False
                     continue
@@ -188,7 +188,7 @@ class CSRFlow:
         return parse_certificate(self.issued[CERTIFICATE])
 
     async def _submit(self, client: HubClient, on_step: Callable[[str], object]) -> PendingRequest:
-        """Submit the request and store it with the hub's name for it. Return the request."""
+        """Submit the request, and store the name that the hub gives it. Return the request."""
         wanted = self.wanted
         if self._pending is None:
             on_step("making a key and a certificate signing request")
@@ -262,7 +262,7 @@ def _defect(decided: CSRState, key: bytes) -> str:
 
 
 async def _decision(states: AsyncGenerator[CSRState, None], name: str) -> CSRState:
-    """Wait for the issued state. Raises RequestDeniedError; UnavailableError when the stream ends before a decision."""
+    """Wait for the state `issued`. Raises RequestDeniedError; UnavailableError if the stream ends before a decision."""
     waiting = ""
     async with aclosing(states) as following:
         async for state in following:

@@ -1,4 +1,4 @@
-"""Registers the agent at a hub with the bootstrap credential, or with the recovery certificate of an unusable credential."""
+"""Registers the agent at a hub with the bootstrap credential or, if its certificate is unusable, the recovery certificate."""
 
 import secrets
 import uuid
@@ -50,21 +50,22 @@ class Naming:
         fresh = (str(uuid.uuid4()), fresh_agent_id(secrets.randbits(64)))
         remembered = (str(self._names.cluster), str(self._names.agent)) if self._names else fresh
         mirrored: Mapping[str, bytes] = self._directory.read() if self._directory is not None else {}
-        # Names of a pending request yield to a bootstrap kubeconfig that is bound to another name.
+        # If the bootstrap kubeconfig is bound to another cluster name, it overrides the name in a pending request.
         bound = (next((hub.connection.cluster_name for hub in listing.hubs if hub.connection.cluster_name), ""), "")
         places = [stored_texts(held), stored_texts(mirrored), bound, *map(stored_texts, asked)]
         cluster, agent = (next(filter(None, texts), "") for texts in zip(*places, strict=True))
         self._names = choose_names(
             options=(self._options.cluster_name, self._options.agent_id), stored=(cluster, agent), fresh=remembered
         )
-        bind_contextvars(cluster=self._names.cluster)  # for this agent's tasks: a process may hold many agents
+        bind_contextvars(cluster=self._names.cluster)  # only for this agent's tasks, because a process may run many agents
         return self._names
 
 
 class Registration:
-    """Keeps the progress of a registration between attempts, mainly a certificate that is not stored yet.
+    """The registration at a hub. It keeps its progress between attempts, for example a certificate that is not stored yet.
 
-    If both credentials are usable, attempts alternate between them. The certificate is stored only in the hub's slot.
+    If recovery certificate and bootstrap credential are usable, attempts alternate between them. The certificate is stored only
+    in the hub's slot.
     """
 
     def __init__(self, options: AgentOptions, ports: AgentPorts, *, hub_clock: OffsetClock, progress: AgentProgress) -> None:
@@ -78,7 +79,10 @@ class Registration:
     def route(
         self, contents: Contents, names: AgentNames, finding: CredentialFinding, bootstrap: HubConnection | None
     ) -> HubConnection | None:
-        """The connection to try next, the recovery certificate's first because it may need no approval. None: there is none."""
+        """Return the connection to try next; None: there is no usable credential.
+
+        The recovery certificate comes first, because it may need no approval.
+        """
         recovery = None
         if finding.flaw in RECOVERABLE:
             recovery = recovery_connection(contents, names, self._hub_clock.now(), self._options.reach)
@@ -88,9 +92,9 @@ class Registration:
     async def obtain(
         self, route: HubConnection, agent: AgentIdentity, contents: Contents, finding: CredentialFinding
     ) -> Contents | None:
-        """Obtain and store a certificate. Return the slot's content. `finding` is the flaw of the certificate in `contents`.
+        """Obtain and store a certificate. Return the slot's content. `finding`: the flaw of the certificate in `contents`.
 
-        Returns None if the flaw depends on the clock and the hub's time is new. Then the caller must observe again.
+        Return None if the flaw depends on the clock and the hub's time was unknown until now. Then the caller must check again.
         """
         recovers = route.identity.recovers
         why_not = recovery_obstacle(contents, self._options.reach) if finding.flaw in RECOVERABLE and not recovers else ""
@@ -105,7 +109,7 @@ class Registration:
         slot = hub_slot(self._ports.secrets, route.hub_id)
         kept, stored = await slot.read(), view_stored(contents)
         if stored.chain and pends_for(kept, stored.chain[0].public_key):
-            kept = {}  # already used: it led to the certificate that has the flaw
+            kept = {}  # the request is obsolete: its certificate is the one with the flaw
         flow = self._prepare(route, agent, slot, kept)
         self._failures += 1
         client = self._ports.dial(route.address, route.identity)
@@ -115,7 +119,7 @@ class Registration:
                 if recovers:
                     self._progress.enter("coming back with the recovery certificate")
                 elif not flow.issued and await self._meet(client, route) and finding.about_time:
-                    self._failures -= 1  # nothing has failed yet
+                    self._failures -= 1  # this attempt did not fail
                     return None
                 await flow.run(client, on_step=self._progress.enter)
             except MusterError as error:
@@ -129,9 +133,9 @@ class Registration:
         return flow.credential
 
     def _prepare(self, route: HubConnection, agent: AgentIdentity, slot: Slot, kept: Contents) -> CSRFlow:
-        """Return the present flow if it is for this hub and these names; else a flow resumed from `kept`, or a new flow.
+        """Return the flow for this hub and these names: that of the last attempt, a flow resumed from `kept`, or a new flow.
 
-        A present flow that already has its certificate continues on either route.
+        A flow that already has its certificate continues with either credential.
         """
         present, ensure_cluster = self._flow, not route.identity.recovers
         if (
@@ -156,9 +160,9 @@ class Registration:
         return self._flow
 
     async def _meet(self, client: HubClient, bootstrap: HubConnection) -> bool:
-        """Read the hub's time, check its id, and attach the attestation token that the hub requires.
+        """Read the hub's time, check the hub's id, and attach an attestation token if the hub requires one.
 
-        Return whether the time was unknown before.
+        Return whether the hub's time was unknown before.
         """
         self._progress.enter("reaching the hub with the bootstrap credential")
         by_our_clock = self._hub_clock.offset is None
@@ -176,7 +180,7 @@ class Registration:
         return by_our_clock
 
     def _explain(self, route: HubConnection, error: MusterError) -> MusterError:
-        """Return the error to raise, with advice if the credential may be the cause, which TLS does not report."""
+        """Return the error to raise. Add advice if the credential may be the cause, because TLS does not report this."""
         if route.identity.recovers:
             if not isinstance(error, UnauthorizedError | ForbiddenError | NotFoundError | AlreadyExistsError):
                 return error
@@ -203,9 +207,9 @@ def renewal(
     owner: Slot | None = None,
     mirror: CredentialDirectory | None = None,
 ) -> CSRFlow:
-    """Return the flow that obtains the next certificate with the present certificate. `slot` is the hub's slot.
+    """Return the flow that obtains the next certificate with the present certificate. `slot`: the hub's slot.
 
-    With `owner`, the secret of the hub to which the agent reports, the certificate is also stored there and mirrored.
+    If `owner`, the owner's secret, is present, the certificate is also stored there and in `mirror`.
     """
     wanted = WantedCertificate(agent, agent.names.subject, duration)
     return _own_flow(wanted, connection, slot, OwnedSlot(slot, owner, connection.hub_id) if owner else None, mirror)

@@ -1,4 +1,4 @@
-"""Parts that the sessions of an agent share: its context, an open session, and the owner's secret while a hub is the owner."""
+"""Parts that the sessions of an agent share: the agent's context, an open session, and the owner's secret."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AgentContext:
-    """The parts of an agent, one instance of each. `hub_clock` shows the hub's time."""
+    """The parts of an agent, one instance of each. `hub_clock` returns the hub's time."""
 
     options: AgentOptions
     ports: AgentPorts
@@ -54,7 +54,7 @@ class ActiveSession:
     session: HubSession
     close: Callable[[], Awaitable[None]]
     owner: Owner = field(default_factory=Owner)
-    """The content of the owner's secret when the hub was dialled."""
+    """The content of the owner's secret at the time of the dial."""
 
 
 async def open_session(agent: AgentContext, connection: HubConnection, owner: Owner, cluster_uid: str) -> ActiveSession:
@@ -78,7 +78,7 @@ async def open_session(agent: AgentContext, connection: HubConnection, owner: Ow
 
 
 class OwnerSecret:
-    """`owner` is the content of the secret as last read or written."""
+    """Writes the owner's secret for the sessions. `owner`: the content that was last read or written."""
 
     def __init__(self, agent: AgentContext, identity: AgentIdentity, owner: Owner) -> None:
         self.owner = owner
@@ -88,17 +88,20 @@ class OwnerSecret:
         self._epoch_pauses = agent.options.pauses.epoch.backoff(agent.ports.random)
 
     def attend(self, busy: HubId) -> None:
-        """Notify standby registration of the owner and of the hub that the agent itself handles."""
+        """Notify standby registration of the owner and of `busy`, the hub that the agent itself works with."""
         self._agent.hubs.attend(self._agent.bootstrap.listing, self.owner, busy, self._identity)
 
     async def give(self, known: Owner, hub: HubId) -> Owner:
-        """Make `hub` the owner in the secret, with the credential of its slot. Does not change `owner`. Raises HubLostError."""
+        """Make `hub` the owner in the secret, with the credential of its slot. Raises HubLostError.
+
+        Return the new owner. The caller sets `self.owner`.
+        """
         try:
             credential = credential_of(await hub_slot(self._agent.ports.secrets, hub).read())
         except MusterError as error:
             raise HubLostError(f"the credential could not be read: {error.message}") from error
         finding = judge(view_stored(credential), None, self._identity.names, self._agent.hub_clock.now())
-        if finding is not None and not finding.about_time:  # the time is that of the hub being left, which may be wrong
+        if finding is not None and not finding.about_time:  # the time comes from the previous hub and may be wrong
             self._agent.hubs.fail(hub, finding.message)
             raise HubLostError(finding.message, SessionLoss.UNAUTHENTICATED)
         try:
@@ -109,9 +112,9 @@ class OwnerSecret:
         return owner
 
     async def take_back(self, hub: HubId) -> None:
-        """Make `hub` the owner again if the secret names another hub. No hub is dialled before this.
+        """Make `hub` the owner again if the secret names another hub. This must happen before the agent dials a hub.
 
-        Raises OwnerConflictError, and errors of reading and writing.
+        Raises OwnerConflictError, and errors of reads and writes.
         """
         if self.owner.hub_id not in (None, hub):
             await self.confirm()
@@ -119,11 +122,11 @@ class OwnerSecret:
             self._agent.hubs.update(self._agent.bootstrap.listing, self.owner)
 
     async def confirm(self) -> None:
-        """Raises OwnerConflictError when another copy of this agent has written the secret."""
+        """Raises OwnerConflictError if another process of this agent has written the secret."""
         await self._record.confirm(self.owner)
 
     async def raise_epoch_above(self, stale: SessionEpochError, hub: HubId) -> None:
-        """Raise the epoch above the hub's. Raises OwnerConflictError when another copy of this agent has written the secret."""
+        """Raise the epoch above the hub's. Raises OwnerConflictError if another process of this agent wrote the secret."""
         await self.confirm()
         failed_before, delay = self._epoch_pauses.failures, self._epoch_pauses.next()
         if failed_before:
@@ -131,14 +134,14 @@ class OwnerSecret:
         await self._raise_epoch(stale.epoch, f"the hub {self._agent.hubs.name_of(hub)}", hub)
 
     async def raise_epoch_for_standby(self, hub: HubId) -> None:
-        """Raise the epoch above the claim of a standby hub that knows another owner. Raises HubLostError."""
+        """Raise the epoch above the epoch that a standby hub has stored with another owner. Raises HubLostError."""
         try:
             await self._raise_epoch(self._agent.hubs.reported_epoch, "a standby hub", hub)
         except MusterError as error:
             raise HubLostError(f"the epoch could not be raised: {error.message}") from error
 
     def reset_failures(self) -> None:
-        """Reset the backoff of epoch increases, because a session has lasted."""
+        """Reset the backoff of epoch increases, because a session has lasted long enough."""
         self._epoch_pauses.reset()
 
     async def _raise_epoch(self, reported: int, source: str, busy: HubId) -> None:

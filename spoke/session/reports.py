@@ -1,4 +1,4 @@
-"""The reports of one session: status, upkeep of the ManagedCluster, managed namespaces, add-ons, and events."""
+"""The reports of one session: status, annotations and URLs of the ManagedCluster, managed namespaces, add-ons, and Events."""
 
 import asyncio
 from collections import deque
@@ -27,10 +27,10 @@ log = structlog.get_logger(__name__)
 
 
 EVENT_QUEUE = 20
-"""Largest number of waiting events. If there are more, the oldest is dropped."""
+"""Largest number of queued Events. A further Event replaces the oldest."""
 EVENT_BURST = 5
 EVENT_PERIOD = 10.0
-"""Seconds between two events after the first events. The rate is below the limit of a hub."""
+"""Seconds between two Events after the first EVENT_BURST Events. The rate is below the limit of a hub."""
 
 
 class SessionEvents:
@@ -44,7 +44,7 @@ class SessionEvents:
         self._wake = asyncio.Event()
 
     def add(self, event: AgentEvent) -> None:
-        """Queue an event, unless it repeats the last event with the same reason and add-on."""
+        """Queue an Event, unless it repeats the last Event with the same reason and add-on."""
         about = (event.reason, event.addon)
         if self._last.get(about) != event.message:
             self._last[about] = event.message
@@ -52,7 +52,7 @@ class SessionEvents:
             self._wake.set()
 
     async def run(self) -> None:
-        """Send events until cancelled. Raises HubLostError."""
+        """Send queued Events until cancelled. Raises HubLostError."""
         left = EVENT_BURST
         while True:
             await self._wake.wait()
@@ -128,7 +128,7 @@ class ClusterReports:
         self._status_controller.enqueue(CHANGED)
 
     def add_condition(self, condition: Condition) -> None:
-        """Add a condition of the cluster to all further reports, and send an event about it."""
+        """Add a condition of the cluster to all further reports, and send an Event about it."""
         self._conditions[condition.type] = condition
         self._events.add(news_of(condition))
         self.changed()
@@ -190,13 +190,13 @@ class AddOnReports:
             self._lease_controller.enqueue(name)
 
     def _resync_certificates(self) -> None:
-        if self._known:  # an add-on that cannot be read is not a deleted one
+        if self._known:  # add-ons that cannot be read now are not deleted
             for name in self._certificates.names:
                 self._certificate_controller.enqueue(name)
 
 
 def watched(name: str, reconciler: Reconciler[K], progress: AgentProgress, *, workers: int = 1) -> Controller[K]:
-    """A controller whose steps the probes observe; it ignores HubLostError, which the session handles."""
+    """Return a controller whose steps the probes observe. It ignores HubLostError, because the session handles this error."""
 
     class Watched(Reconciler[K]):
         async def reconcile(self, key: K) -> timedelta | None:
@@ -204,7 +204,7 @@ def watched(name: str, reconciler: Reconciler[K], progress: AgentProgress, *, wo
                 try:
                     return await reconciler.reconcile(key)
                 except HubLostError:
-                    return None  # the whole session ends with it, and the next one reconciles everything
+                    return None  # the whole session ends, and the next session reconciles everything
 
     def observe(controller: str, outcome: str) -> None:
         progress.counts.steps[controller, outcome] += 1

@@ -1,8 +1,8 @@
-"""One session with a hub: its controllers and streams in one group of tasks, which ends as a whole.
+"""One session with a hub. Its controllers and streams are one group of tasks, which ends as a whole.
 
-A session ends when the hub is lost (HubLostError), or when a successor takes over. A successor is a new connection, with a new
-certificate or because the hub drains, over which a beat was acknowledged. While a handover runs, the loss of this session is
-ignored, because the hub ends the session when the successor begins.
+A session ends when the hub is lost (HubLostError), or when a successor takes over. A successor is another session, opened
+because of a new certificate, a drain or a move, whose first beat was acknowledged. During a handover the loss of the old
+session does not count yet, because the hub ends the old session when the successor begins.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from spoke.session.reports import AddOnReports, ClusterReports, watched
 from spoke.session.trust_bundle_sync import TrustBundleSync
 
 SOONEST_LEAVE = timedelta(milliseconds=500)
-"""A hub of one replica also asks the successor to leave. This delay bounds the rate of the resulting loop."""
+"""Delay before an agent leaves a draining replica. A hub with one replica also drains the successor; this slows the loop."""
 
 HUB_LIST_PERIOD = timedelta(seconds=1)
 """Changes of the list within this time are sent together."""
@@ -42,23 +42,23 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """The steps that open the successor's session."""
+    """How to open the successor."""
 
     begin: Callable[[], Awaitable[ActiveSession]]
     once: bool = False
     """Whether the handover is tried only once."""
     undo: Callable[[HubLostError], Awaitable[None]] | None = None
-    """Reverts `begin` when the session does not take over, whether it was opened or not."""
+    """Reverts `begin` if the successor does not take over, even if it was opened."""
 
 
 class HubEvents(Protocol):
-    """Receives a session's findings about its hub, and opens its successors."""
+    """Receives what a session learns about its hub, and opens successors."""
 
     async def open(self, connection: HubConnection) -> ActiveSession:
         """Open another session with the owner. Raises HubLostError."""
 
     def accepted(self, *, accepted: bool) -> None:
-        """Called with whether the hub accepts the cluster."""
+        """Called when the hub reports whether it accepts the cluster."""
 
     def move_requested(self, target: HubId, why: str) -> None:
         """Called when the hub requests a move to another hub."""
@@ -76,7 +76,7 @@ class SessionRun:
         self._events = events
         options = agent.options
         agent.progress.hub, agent.progress.cluster = active.connection.address.target, identity.cluster
-        # Only a hub that takes the beats of many agents at once acknowledges them; only then are beats in step.
+        # Beats in step help only hubs that acknowledge beats, because such a hub handles the beats of many agents together.
         acknowledges = TransportFeature.ACKNOWLEDGED_BEATS in active.client.features
         self._heartbeats = HeartbeatSender(
             active.session,
@@ -103,18 +103,18 @@ class SessionRun:
         self._next_handover: Handover | None = None
         self._handover_wanted = asyncio.Event()
         self._no_handover = asyncio.Event()
-        """Set unless a handover is in progress whose outcome is open."""
+        """Set unless a handover is in progress."""
         self._no_handover.set()
         self._hubs_changed = asyncio.Event()
 
     def report_hub_list(self) -> None:
-        """Send the changed list of hubs to the hub soon."""
+        """Send the changed hub list, at most once per HUB_LIST_PERIOD."""
         self._hubs_changed.set()
 
     def hand_over(self, handover: Handover) -> None:
-        """Hand over to the session that `handover` opens, after its first beat.
+        """Open the successor, and hand over to it after its first beat.
 
-        One handover is queued: a renewed certificate or a drain is kept while a move is in progress that may fail.
+        While another handover is in progress, a handover with `once` is dropped; any other waits until that one has failed.
         """
         if self._handover is None:
             self._handover = handover
@@ -146,7 +146,7 @@ class SessionRun:
         raise next((leaf for error in failed for leaf in _leaves(error) if isinstance(leaf, MusterError)), failed[0])
 
     def _work(self) -> Iterable[tuple[str, Coroutine[Any, Any, None]]]:
-        """Return name and coroutine of each task of the session. No task ends by itself, except with an error."""
+        """Yield name and coroutine of each task of the session. A task ends only with an error or when it is cancelled."""
         features = self._active.client.features
         yield "end", self._end()
         yield "desired", self._follow_hub()
@@ -164,7 +164,7 @@ class SessionRun:
             yield controller.name, controller.run()
 
     async def _run_guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Delay a loss until a handover in progress has its outcome."""
+        """Run a task. If it loses the hub during a handover, raise the loss only when the handover has ended."""
         try:
             await work
         except HubLostError:
@@ -187,7 +187,7 @@ class SessionRun:
             log.warning("agent.second_refused", message=desired.second_agent)
         self._agent.progress.lease(desired.lease_duration)
         if before is not None and desired.lease_duration < before.lease_duration:
-            self._heartbeats.send_now()  # the current pause was drawn from the interval of the longer lease
+            self._heartbeats.send_now()  # the present pause was drawn from the longer interval
         self._agent.progress.enter(REPORTING if desired.accepted else WAITING_FOR_ACCEPTANCE)
         self._events.accepted(accepted=desired.accepted)
         if self._rotation.ask(desired.renewal):
@@ -244,7 +244,10 @@ class SessionRun:
                 self._handover_wanted.clear()
 
     async def _open_successor(self, handover: Handover) -> ActiveSession:
-        """Open the successor and send a beat over it, if the cluster is accepted. Raises HubLostError; it is closed then."""
+        """Open the successor and, if the cluster is accepted, send a beat over it.
+
+        Raises HubLostError; the successor is closed then.
+        """
         self._no_handover.clear()
         try:
             successor = await handover.begin()
@@ -260,7 +263,7 @@ class SessionRun:
                 raise
             return successor
         finally:
-            self._no_handover.set()  # on every outcome, cancellation included: other tasks wait for it
+            self._no_handover.set()  # also after a cancellation, because other tasks wait for this
 
     def _renewed(self, contents: Contents) -> None:
         self._agent.progress.counts.renewals += 1
@@ -272,7 +275,7 @@ class SessionRun:
         self._reporting.changed()
 
     def _schedule(self) -> tuple[str, ...]:
-        """Begin the periodic resyncs and wait for the renewal; return the names for the scheduler."""
+        """Schedule the periodic resyncs and the renewal. Return the names of the scheduled entries."""
         ports, periods = self._agent.ports, {**self._reporting.resyncs, **self._addons.resyncs}
         for name, (period, resync) in periods.items():
             ports.scheduler.every(period, resync, name=name)
@@ -283,7 +286,7 @@ class SessionRun:
 
 
 def _result(handover: "asyncio.Task[ActiveSession]") -> ActiveSession | None:
-    """The session that has taken over; None when there is none."""
+    """The successor that has taken over; None: none."""
     return None if handover.cancelled() or handover.exception() else handover.result()
 
 

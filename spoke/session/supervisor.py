@@ -1,9 +1,10 @@
 """Supervises the sessions with the owner: one after another, until the agent changes to another hub.
 
-After a loss the agent first retries the same hub for a short random time, because restarts and drains of replicas end soon. If
-the hub refuses, or the credential is unusable, the agent does not wait, but observes its state again. A move from a working hub
-is a handover: the session at the next hub opens with a higher epoch and has an acknowledged beat before the old hub gets the
-farewell and its session closes.
+After a loss the agent retries the same hub for a short random time, because restarts and drains of replicas are short. If the
+hub refuses the session or the credential is unusable, the agent does not wait; it observes its state again.
+
+A move from a working hub to another hub is a handover. The agent opens a session at the new hub with a higher epoch, and waits
+until a beat is acknowledged there. Only then it sends the farewell to the old hub and closes the old session.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from spoke.session.context import ActiveSession, AgentContext, OwnerSecret, open
 from spoke.session.runner import Handover, HubEvents, SessionRun
 
 SHORTEST_DIAL = 0.25
-"""Seconds that a dial may take even if less time of the reconnect timeout is left."""
+"""Shortest timeout of a dial in seconds. It applies if less time of the reconnect timeout is left."""
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +40,7 @@ class SessionSupervisor(HubEvents):
     """Connects to the hub (`connect`) and runs sessions with it (`serve`). Both return the agent's next step."""
 
     def __init__(self, agent: AgentContext, identity: AgentIdentity, owner: Owner, kept: Contents) -> None:
-        """`owner` was just read or written; `kept` is the content of the hub's slot. Raises InvalidError."""
+        """`owner`: the present content of the owner's secret; `kept`: the content of the hub's slot. Raises InvalidError."""
         self._agent = agent
         self._identity = identity
         self._owner_secret = OwnerSecret(agent, identity, owner)
@@ -75,7 +76,7 @@ class SessionSupervisor(HubEvents):
         return NextStep(Action.SERVE) if self._active is not None else OBSERVE
 
     async def serve(self) -> NextStep:
-        """Run the open session until it is lost, another session takes over, or this hub is off the list."""
+        """Run the open session until it is lost, a successor takes over, or this hub is no longer on the list."""
         active, self._active = self._active, None
         if active is None:
             raise AssertionError
@@ -87,19 +88,19 @@ class SessionSupervisor(HubEvents):
         try:
             self._active = await self._agent.bootstrap.unless_changed(self._session(active), leave=self._reconsider)
         except HubLostError as lost:
-            if self._agent.progress.counts.beats > beats:  # a hub that only opens sessions is overloaded
+            if self._agent.progress.counts.beats > beats:  # a hub that opens sessions but acknowledges no beats is overloaded
                 self._reconnect.reset()
             return await self._react(lost)
         return NextStep(Action.SERVE) if self._active is not None else OBSERVE
 
     async def close(self) -> None:
-        """Close a session that is open and not served."""
+        """Close a session that was opened but is not running."""
         active, self._active = self._active, None
         if active is not None:
             await active.close()
 
     async def _dial(self) -> ActiveSession:
-        """Open a session to the owner. If another hub is usable, this takes no longer than the rest of the timeout."""
+        """Open a session with the owner. If another hub is usable, the dial ends with the reconnect timeout."""
         await self._owner_secret.take_back(self.hub)
         left = self._timeout.left
         try:
@@ -126,7 +127,7 @@ class SessionSupervisor(HubEvents):
             await active.close()
 
     async def _adopt(self, active: ActiveSession) -> None:
-        """Make the session that took over current. It has a new certificate or another hub."""
+        """Make the successor the current session. It may have a new certificate or another hub."""
         moved = active.connection.hub_id != self.hub
         self._previous = None if moved else self._connection
         self._connection = active.connection
@@ -137,12 +138,12 @@ class SessionSupervisor(HubEvents):
         self._rotation = await self._renewal({})
 
     async def _renewal(self, kept: Contents) -> CSRFlow:
-        """Return the renewal of the present certificate, resumed if a request is pending in `kept`, the hub's slot."""
+        """Return the flow that renews the present certificate. It resumes a pending request in `kept`, the hub's slot."""
         ports, duration = self._agent.ports, self._agent.options.duration
         slot, owner = hub_slot(ports.secrets, self.hub), Slot(ports.secrets, OWNER_SECRET)
         flow = renewal(self._connection, self._identity, duration, slot, owner=owner, mirror=ports.directory)
         if pends_for(kept, self._connection.certificate.public_key):
-            await slot.forget()  # the previous run ended after storing the certificate and before deleting its request
+            await slot.forget()  # the previous run stored the certificate, but did not delete its request
         else:
             flow.resume(kept)
         return flow
@@ -172,11 +173,11 @@ class SessionSupervisor(HubEvents):
         self._previous = self._previous and known_by(self._previous, authorities)
 
     def _leaves(self) -> bool:
-        """While dialling: whether this hub is off the list, or its timeout is over and another hub is the choice."""
+        """Whether to stop dialling: this hub is off the list, or its timeout is over and another hub is the choice."""
         return self._is_off() or (self._timeout.is_over and self._elsewhere() is not None)
 
     def _reconsider(self) -> bool:
-        """While a session is open: whether to end it now. Sends a changed list and begins a handover without ending it."""
+        """Whether to end the open session now. If not, send a changed hub list, and begin a handover if it is due."""
         if self._is_off():
             return True
         if self._run is not None:
@@ -189,7 +190,10 @@ class SessionSupervisor(HubEvents):
         return False
 
     def _is_off(self) -> bool:
-        """Settle the list; return whether this hub is off it or changed. A new credential or another hub is no reason."""
+        """Read a changed list. Return whether this hub is no longer on it, or its entry now names another server.
+
+        Changes of other hubs and of the bootstrap credential do not matter here.
+        """
         agent = self._agent
         if not agent.bootstrap.replaced:
             agent.bootstrap.acknowledge()
@@ -205,7 +209,7 @@ class SessionSupervisor(HubEvents):
         return False
 
     def _elsewhere(self) -> HubDecision | None:
-        """Return the decision for another hub; None: this hub is the choice."""
+        """Return the decision to use another hub; None: this hub is the choice."""
         hubs = self._agent.hubs
         decision = hubs.decide() if hubs.several else None
         if decision is not None and decision.hub_id == self.hub:
@@ -228,7 +232,7 @@ class SessionSupervisor(HubEvents):
         return active
 
     async def _put_back(self, decision: HubDecision, error: HubLostError) -> None:
-        """After a failed handover, make this hub the owner again. Retry until this is written."""
+        """After a failed handover, make this hub the owner again. Retry until the owner's secret is written."""
         agent = self._agent
         agent.hubs.fail(decision.hub_id, error.message)
         agent.announcements.record("HubMoveFailed", f"{decision.message}; but {error.message}", warning=True)
@@ -249,7 +253,7 @@ class SessionSupervisor(HubEvents):
     async def _react(self, lost: HubLostError) -> NextStep:
         """Return the next step after the session was lost or could not be opened.
 
-        Raises OwnerConflictError, and errors of reading and writing the owner's secret.
+        Raises OwnerConflictError, and errors of reads and writes of the owner's secret.
         """
         hubs, now = self._agent.hubs, self._agent.ports.clock.now()
         if isinstance(lost, SessionEpochError) and not is_credible(lost.epoch, now):

@@ -2,11 +2,11 @@
 
 Rules:
 
-1. A bundle that contains no valid CAs, or does not verify this hub, is refused and reported; nothing changes.
-2. Order of writes: kubeconfigs of add-ons, the hub's slot, the owner's secret, the directory, the connection in memory. A Hello
-   reports the CAs in the owner's secret, so the hub pushes again after a crash in between. Meanwhile some places have the old
-   bundle and some the new bundle; both work, because the hub presents a chain for both during its change of CA.
-3. A bundle that cannot be written or tried now is retried until the session ends or the hub pushes another.
+1. A bundle that contains no valid CAs, or does not verify this hub, is refused and reported. Nothing changes then.
+2. Order of writes: kubeconfigs of add-ons, the hub's slot, the owner's secret, the directory, the connection in memory. Hello
+   reports the CAs in the owner's secret. So after a crash between these writes the hub pushes the bundle again. Until then some
+   places have the old bundle and others the new one. Both work, because during a change of CA the hub's chain fits both.
+3. If a bundle cannot be tried or stored now, the agent retries until the session ends or the hub pushes another bundle.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ class TrustBundleSync:
     agent: AgentContext
     active: ActiveSession
     trust_hub_by: Callable[[bytes], None]
-    """Called with the CAs that verify the hub from now on."""
+    """Called last, with the CAs that verify the hub from now on."""
     update_addons: Callable[[bytes], Awaitable[None]]
-    """Called before that with the hub's new kubeconfig."""
+    """Called first, with the hub's new kubeconfig."""
     send_event: Callable[[AgentEvent], None]
-    """Called with a refusal for the operators of the hub."""
+    """Called with the Event about a refused bundle, for the operators of the hub."""
 
     async def run(self) -> None:
         """Apply each pushed bundle while the session lasts. Report a refusal to the operators of hub and cluster."""
@@ -56,7 +56,7 @@ class TrustBundleSync:
                 return await self._adopt(bundle)
             except InvalidError as error:
                 message = f"the bundle of CAs that the hub sent is refused, and what was trusted stays: {error.message}"
-                log.error("trust.refused", why=error.message)  # noqa: TRY400 - the sentence says it all
+                log.error("trust.refused", why=error.message)  # noqa: TRY400 - the message suffices
                 self.send_event(AgentEvent("TrustBundleRefused", message, WARNING))
                 return self.agent.announcements.record("TrustBundleRefused", message, warning=True)
             except MusterError as error:
@@ -64,7 +64,7 @@ class TrustBundleSync:
                 log.warning("trust.store_failed", error=error.message, in_seconds=round(delay.total_seconds(), 1))
                 await asyncio.sleep(delay.total_seconds())
             except Exception:
-                log.exception("trust.failed")  # a defect of ours must not end the session
+                log.exception("trust.failed")  # an unexpected exception is a defect of the agent; it must not end the session
                 return None
 
     async def _adopt(self, bundle: bytes) -> None:

@@ -2,7 +2,8 @@
 
 Flags, environment and file have the same names: `--cluster-name`, `SPOKE_CLUSTER_NAME`, `cluster_name` (or `cluster-name`).
 
-In the help, a field's `title` is the placeholder of its value, its docstring is the text. `spoke.cli.flags` makes the flags.
+`spoke.cli.flags` makes the flags. In their help, the `title` of a field is the placeholder for the value, and its docstring is
+the text.
 """
 
 from collections.abc import Mapping
@@ -140,7 +141,7 @@ class SpokeSettings(BaseModel):
     """time without a renewal after which another process takes over the Lease (15s)"""
     leader_elect_renew_deadline: Duration = KUBERNETES.renew_deadline
     """time after which a leader that cannot renew the Lease stops working (10s)"""
-    # Kubernetes' 2 s would cause most of an idle agent's load.
+    # Kubernetes uses 2 s, which would cause most of the load of an idle agent.
     leader_elect_retry_period: Duration = timedelta(seconds=5)
     """interval at which the leader renews the Lease and other processes check it (5s)"""
     feature_gates: Gates = Field(default_factory=dict, title="NAME=BOOL,...")
@@ -193,7 +194,7 @@ class SpokeSettings(BaseModel):
 
     @property
     def lease_name(self) -> str:
-        """Name of the agent's Lease. It is in the component namespace, with the secrets whose writes it guards."""
+        """Name of the agent's Lease, in the component namespace. Only its holder writes the secrets there."""
         return self.leader_elect_resource_name or LEASE
 
     @property
@@ -204,7 +205,7 @@ class SpokeSettings(BaseModel):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        """Rules about more than one setting, and about the machine."""
+        """Check rules about several settings, and about files of this machine."""
         try:
             _ = self.election_timings
         except InvalidError as error:
@@ -216,7 +217,7 @@ class SpokeSettings(BaseModel):
             raise ValueError(f"addon-namespaces: {self.component_namespace} is the agent's own, where add-ons write nothing")
         try:
             found = self.spoke_external_ca is None or self.spoke_external_ca.is_file()
-        except OSError:  # the name is longer than names may be
+        except OSError:  # the name is too long for a file
             found = False
         if not found:
             raise ValueError(f"spoke external CA {str(self.spoke_external_ca)[:200]} is not a file")

@@ -42,7 +42,7 @@ class FeatureGates:
 
 
 def gates_of(overrides: Mapping[str, str]) -> FeatureGates:
-    """The defaults with `overrides`. Raises InvalidError for an unknown gate, and for a value that is not a boolean."""
+    """Return the default gates, changed by `overrides`. Raises InvalidError for an unknown gate or an invalid value."""
     gates = FeatureGates()
     for name, text in overrides.items():
         if name not in KNOWN:
@@ -109,14 +109,14 @@ def _gates(gates: dict[str, str]) -> dict[str, str]:
 
 
 def _driver(name: Any) -> Any:
-    """Rejects `awsirsa`, because OCM's agent treats every unknown driver as csr."""
+    """Reject `awsirsa` with an explanation, because it is a valid driver of OCM's agent."""
     if name == "awsirsa":
         raise ValueError("AWS IRSA is not served: leave it on auto, or take grpc or csr")
     return name or "auto"
 
 
 def at_least(least: timedelta = timedelta()) -> Callable[[timedelta], timedelta]:
-    """Return a lower bound for a duration. Pydantic's own bounds print durations in Python's notation."""
+    """Return a validator for a lower bound. Error messages of pydantic's own bounds print durations in Python's notation."""
 
     def checked(duration: timedelta) -> timedelta:
         if duration < least:
@@ -127,7 +127,7 @@ def at_least(least: timedelta = timedelta()) -> Callable[[timedelta], timedelta]
 
 
 def named_by(rule: Callable[[str], object]) -> Callable[[str], str]:
-    """Return a type for names that a rule checks (it raises InvalidError); empty: not set."""
+    """Return a validator that applies `rule` to a name; `rule` raises InvalidError. An empty name means: not set."""
 
     def checked(name: str) -> str:
         try:
@@ -159,7 +159,7 @@ TraceEndpoint = Annotated[str, AfterValidator(lambda text: telemetry.endpoint(te
 
 
 def own_namespace(service_account: Path = SERVICE_ACCOUNT) -> str:
-    """Return the namespace of this pod, or outside of a pod OCM's default."""
+    """Return the namespace of this pod. Outside of a pod, return OCM's default namespace."""
     try:
         return (service_account / "namespace").read_text().strip() or DEFAULT_NAMESPACE
     except OSError:
@@ -171,4 +171,4 @@ def parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not _PORT.fullmatch(port) or int(port) > 65535:  # noqa: PLR2004 - the largest port
         raise ValueError(f'"{text[:80]}" is not an address such as 127.0.0.1:8000')
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - an address without host is asked for that way
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - an address without a host means all interfaces

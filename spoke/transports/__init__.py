@@ -7,12 +7,12 @@ from spoke.ports.hub import Desired, HubLostError, HubSession
 
 
 class OpenSession(HubSession):
-    """A session. If it has several reasons to end, the first counts."""
+    """A session. If `finish` is called several times, the first reason counts."""
 
     def __init__(self) -> None:
         self._end: asyncio.Future[HubLostError] = asyncio.get_running_loop().create_future()
         self._news = asyncio.Event()
-        """Set when the wanted state may have changed, and at the end."""
+        """Set when the state that the hub wants may have changed, and when the session ends."""
 
     def _present(self) -> Desired | None:
         """The state that the hub wants now; None: not known yet."""

@@ -1,7 +1,7 @@
 """Adapter: a hub over gRPC. The agent, not this adapter, decides when to dial and how to react to a loss.
 
-The C core reads its environment when `grpc` is first imported, which happens after this module. This module disables the core's
-own log lines about failed handshakes, and its preparation for forks, which never happen.
+This module sets environment variables for gRPC's C core, so it must be imported before `grpc`. They disable the core's own log
+lines about failed handshakes, and its fork support, because the agent does not fork.
 """
 
 import os

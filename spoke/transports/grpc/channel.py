@@ -1,10 +1,10 @@
 """The address that a channel to a hub connects to, and the reason why a hub could not be reached.
 
-gRPC selects proxies from the environment by its own rules and lets NO_PROXY override an explicit proxy. So gRPC's selection is
-disabled. The channel dials the proxy, requests the hub with CONNECT, and expects the hub's certificate.
+gRPC's own selection of proxies is disabled, because it lets NO_PROXY override an explicit proxy. Instead, the channel dials the
+proxy, requests a tunnel to the hub with CONNECT, and expects the hub's certificate.
 
-gRPC reports little about TLS errors. After a failure, `diagnose` performs a TLS handshake that trusts any server and sends
-nothing, and looks at the server's certificate.
+gRPC reports little about TLS errors. After a failure, `diagnose` performs a TLS handshake that accepts any certificate, sends
+nothing, and examines the server's certificate.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ def dialled(address: HubAddress) -> tuple[str, Options]:
 
 
 class AddressRotation:
-    """Rotates a hub's addresses: if an address accepted a connection and did not answer, the next address is dialled first."""
+    """Rotates the addresses of a hub. If an address accepts a connection but does not answer, the next one is dialled first."""
 
     def __init__(self) -> None:
         self._silent: dict[str, int] = {}
@@ -51,7 +51,7 @@ class AddressRotation:
         self._silent[target] = self._silent.get(target, 0) + 1
 
     async def dialled(self, address: HubAddress) -> tuple[str, Options]:
-        """Like the function `dialled`; resolves the name here only after silence."""
+        """Like the function `dialled`. If an address did not answer before, resolve the name and rotate the addresses."""
         turns = self._silent.get(address.target, 0)
         if not turns or address.proxy:
             return dialled(address)
@@ -72,7 +72,7 @@ DIAGNOSIS_TIMEOUT = timedelta(seconds=5)
 
 
 async def diagnose(address: HubAddress, identity: ClientIdentity, now: datetime) -> str:
-    """Return one sentence about the cause; empty: none was found. `now` is this machine's time, which TLS uses."""
+    """Return one sentence about the cause of a failure; empty: no cause was found. `now`: this machine's time."""
     host, _, port = address.target.rpartition(":")
     host, distrust = host.strip("[]"), ""
     try:

@@ -57,19 +57,22 @@ _ACCEPTANCES = {
 SESSION_ATTEMPTS = 3
 CALL_TIMEOUT = timedelta(seconds=15)
 WELCOME_TIMEOUT = timedelta(seconds=5)
-"""A frozen replica behind a load balancer still accepts connections; after this time the next attempt uses another address."""
+"""Time to wait for Welcome. A frozen replica behind a load balancer accepts connections but sends nothing.
+
+After a timeout the next attempt uses another address.
+"""
 _OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),
-    # The bandwidth probe is unused here, and its ping for each message wakes up the hub.
+    # gRPC's bandwidth probe is not needed here, and its pings would wake up the hub at each message.
     ("grpc.http2.bdp_probe", 0),
-    # Reconnecting is ours: each attempt opens a new channel, so that gRPC never waits by itself.
+    # The agent itself reconnects, with a new channel for each attempt, so that gRPC's own backoff has no effect.
     ("grpc.enable_retries", 0),
 )
 
 
 class GrpcHubClient(HubClient):
-    """One channel, opened by the first call."""
+    """A client with one channel, which the first call opens."""
 
     def __init__(
         self,
@@ -176,7 +179,7 @@ class GrpcHubClient(HubClient):
 
     @tracing.client_span("get hub")
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
-        del cluster  # the certificate names it
+        del cluster  # the certificate contains the name
         answer = await self._call(self._stub.GetHub, wire.GetHubRequest(with_acceptance=True))
         return _ACCEPTANCES.get(answer.acceptance, HubAcceptance.UNKNOWN)
 
@@ -210,7 +213,7 @@ class GrpcHubClient(HubClient):
 
     @tracing.client_span("open session")
     async def _open_session(self, greeting: SessionHello) -> GrpcSession:
-        """Open a session. A refusal that our own Hello interrupted is repeated, because its reason matters."""
+        """Open a session. Retry if the hub refused it while Hello was being sent, because the reason was lost then."""
         self._dialled = await self._turns.dialled(self._address)
         attempts = SESSION_ATTEMPTS
         while True:
@@ -260,7 +263,7 @@ class GrpcHubClient(HubClient):
 
 
 class RecoveringHubClient(GrpcHubClient):
-    """Client with a recovery certificate: a hub refuses all calls except Recover, which submits a request and follows it."""
+    """Client with a recovery certificate. The hub allows only the call Recover, which submits a request and follows it."""
 
     _request: wire.RecoverRequest | None = None
 

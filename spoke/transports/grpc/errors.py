@@ -40,9 +40,9 @@ _LOSSES = {
 
 
 def to_error(error: aio.AioRpcError) -> errors.MusterError:
-    """The error that the hub returned.
+    """Return the error that the hub reported.
 
-    A status that is not in the tables means that the hub cannot answer now: CANCELLED not caused by us, INTERNAL, UNKNOWN.
+    If the status is not in the tables, the hub cannot answer now: INTERNAL, UNKNOWN, and CANCELLED without a cancellation here.
     """
     trailing = error.trailing_metadata()
     reason = str(trailing.get(REASON, "")) if trailing is not None else ""
@@ -52,7 +52,7 @@ def to_error(error: aio.AioRpcError) -> errors.MusterError:
 
 
 class StreamBrokenError(HubLostError):
-    """The stream ended during a write, and grpc replaced the hub's status by its own error."""
+    """The stream ended during a write, and gRPC reported its own error instead of the hub's status."""
 
 
 def lost_error(error: aio.AioRpcError) -> HubLostError:
@@ -64,12 +64,12 @@ def lost_error(error: aio.AioRpcError) -> HubLostError:
         return SessionEpochError(error.details() or error.code().name, int(epoch))
     loss, pushback = loss_of(_denial_cause(trailing), _LOSSES.get(error.code(), SessionLoss.UNREACHABLE)), _pushback(trailing)
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and pushback is not None:
-        loss = SessionLoss.UNREACHABLE  # the hub is busy and names the delay
+        loss = SessionLoss.UNREACHABLE  # the hub is busy and requests a delay
     return HubLostError(error.details() or error.code().name, loss, retry_after=pushback)
 
 
 def _denial_cause(trailing: aio.Metadata | None) -> errors.DenialCause | None:
-    """The cause of a denial that the hub reports in addition to the reason; None: missing or unknown to this version."""
+    """Return the denial cause in the trailing metadata; None: it is missing, or this version does not know it."""
     said = str(trailing.get(CAUSE, "")) if trailing is not None else ""
     return next((each for each in errors.DenialCause if each.value == said), None)
 

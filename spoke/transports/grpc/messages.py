@@ -35,7 +35,7 @@ _HUB_STATES = {
     HubState.LOST: session.Hub.STATE_LOST,
 }
 VERDICTS = {None: session.VERDICT_UNSPECIFIED, True: session.VERDICT_AVAILABLE, False: session.VERDICT_UNAVAILABLE}
-"""By whether the API server answers; None: unknown."""
+"""Maps the agent's verdict to the enum of the wire: whether the API server answers; None: unknown."""
 DEFAULT_LEASE = timedelta(seconds=60)
 
 
@@ -50,13 +50,13 @@ def named(agent: AgentIdentity) -> _Named:
 
 
 def carried() -> aio.Metadata | None:
-    """The trace context for the hub as gRPC metadata; None without one."""
+    """Return the trace context for the hub as gRPC metadata; None: there is no trace."""
     sent = tracing.carried()
     return aio.Metadata(*sent) if sent else None
 
 
 def request_state(answer: registration.FollowRequestResponse) -> CSRState | None:
-    """The state; None for a state that this version does not know."""
+    """Return the state of a request; None: this version does not know the state."""
     state = _STATES.get(answer.state)
     if state is None:
         return None

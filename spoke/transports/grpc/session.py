@@ -1,4 +1,4 @@
-"""The session stream: one reader, an outbox from which gRPC writes, acknowledgements matched to beats and reports."""
+"""The session stream: one reader, a queue from which gRPC writes, and acknowledgements matched to beats and reports."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -35,9 +35,9 @@ FAREWELL_TIMEOUT = timedelta(seconds=1)
 
 
 class MessageQueue(asyncio.Queue[wire.AgentMessage | None], AsyncIterator[wire.AgentMessage]):
-    """Messages to send, which gRPC writes one at a time; None: no further ones.
+    """Messages to send. gRPC takes and writes one at a time. None ends the stream.
 
-    No caller waits for a write: gRPC cancels the whole call with a write.
+    Callers do not wait for a write, because gRPC cancels the whole call if a waiting write is cancelled.
     """
 
     async def __anext__(self) -> wire.AgentMessage:
@@ -52,7 +52,7 @@ class GrpcSession(OpenSession):
     def __init__(
         self, connect: Callable[[MessageQueue], Stream], clock: Clock, ack_timeout: timedelta = MAX_ACK_TIMEOUT
     ) -> None:
-        """`ack_timeout` bounds how long a beat may stay unacknowledged when beats are frequent."""
+        """`ack_timeout`: the time after which an unacknowledged beat ends the session, if beats are frequent."""
         super().__init__()
         self._interval = DEFAULT_INTERVAL
         self._offset = timedelta()
@@ -79,7 +79,7 @@ class GrpcSession(OpenSession):
         return self._offset
 
     async def start(self, greeting: SessionHello) -> None:
-        """Send Hello. Raises HubLostError with the hub's reason when the hub does not answer with Welcome."""
+        """Send Hello and wait for Welcome. Raises HubLostError with the hub's reason if another answer comes."""
         hello = wire.Hello(
             agent_version=product.version(),
             protocol_versions=[PROTOCOL],
@@ -160,7 +160,7 @@ class GrpcSession(OpenSession):
         self._write(wire.AgentMessage(hubs=hubs_of(hubs)))
 
     async def farewell(self, hub_id: HubId, epoch: int) -> None:
-        """The hub ends the stream after the last message; cancelling at once could discard the farewell."""
+        """Send the farewell and wait until the hub ends the stream, because cancelling at once could discard the message."""
         with suppress(HubLostError, TimeoutError):
             self._write(wire.AgentMessage(farewell=wire.Farewell(hub_id=hub_id, epoch=epoch)))
             self._outbox.put_nowait(None)
@@ -217,12 +217,12 @@ class GrpcSession(OpenSession):
 
     def finish(self, lost: HubLostError) -> None:
         super().finish(lost)
-        self._outbox.put_nowait(None)  # gRPC waits for the next message also when the call has ended
+        self._outbox.put_nowait(None)  # ends gRPC's wait for the next message, which continues even after the call has ended
         waits: tuple[asyncio.Future[Any], ...] = (*self._unacknowledged.values(), *self._unanswered.values())
         for waiting in waits:
             if not waiting.done():
                 waiting.set_exception(self._end.result().fresh_copy())
-                waiting.exception()  # marks the error as retrieved, for a caller that is cancelled meanwhile
+                waiting.exception()  # marks the error as retrieved, in case that the caller was cancelled
 
     def _resolve_report(self, ack: wire.ReportAck) -> None:
         waiting = self._unanswered.get(ack.sequence)
@@ -244,6 +244,6 @@ async def _wait_for_answer(waiting: dict[int, asyncio.Future[T]], sequence: int)
 
 
 def _traceparent() -> str:
-    """The trace context for the hub; empty without one."""
+    """Return the trace context for the hub; empty: there is no trace."""
     context = tracing.current()
     return context.traceparent if context is not None else ""

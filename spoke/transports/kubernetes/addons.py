@@ -20,7 +20,7 @@ CUSTOM_SIGNER = ("customSigner", "CustomSigner")
 
 
 def add_on_of(document: Object) -> AddOn:
-    """An add-on of v1beta1 or v1alpha1, with OCM's defaults for the subjects."""
+    """Parse an add-on of v1beta1 or v1alpha1. OCM's defaults replace missing subjects."""
     metadata, status = section(document, "metadata"), section(document, "status")
     notes, name = section(metadata, "annotations"), AddOnName(str(metadata.get("name") or ""))
     cluster = ClusterName(str(metadata.get("namespace") or ""))
@@ -39,7 +39,7 @@ def add_on_of(document: Object) -> AddOn:
 
 
 def _registration(entry: Mapping[str, Any], cluster: ClusterName, addon: AddOnName) -> AddOnRegistration | None:
-    """None for an entry of another type, or without a signer."""
+    """Parse one registration; None: it has another type or no signer."""
     driver = ""
     if entry.get("type") in KUBE_CLIENT:
         registration = section(entry, "kubeClient")
@@ -65,7 +65,7 @@ def _registration(entry: Mapping[str, Any], cluster: ClusterName, addon: AddOnNa
 
 
 def report_patch(present: Object, conditions: Iterable[Condition], driver: str, now: datetime) -> Object:
-    """The merge patch that sets conditions of an add-on and records the driver; empty when nothing changes."""
+    """Return the merge patch that sets conditions of an add-on and records the driver; empty: nothing changes."""
     status = section(present, "status")
     changes = changed_conditions(status, conditions, now)
     registrations = entries(status, "registrations")
@@ -78,14 +78,14 @@ def report_patch(present: Object, conditions: Iterable[Condition], driver: str, 
 
 
 def _with_driver(entry: Mapping[str, Any], driver: str, account: str) -> Object:
-    """With a token, the add-on authenticates as its ServiceAccount, whatever subject it requests."""
+    """Return the registration with the driver. With `token`, its subject is the ServiceAccount, not the requested subject."""
     if entry.get("type") not in KUBE_CLIENT:
         return dict(entry)
     registration: Object = {**section(entry, "kubeClient"), "driver": driver}
     if driver == TOKEN:
         registration["subject"] = {"user": account}
     elif section(registration, "subject").get("user") == account:
-        del registration["subject"]  # the default for a certificate applies
+        del registration["subject"]  # so that the default subject for certificates applies
     return {**entry, "kubeClient": registration}
 
 
@@ -95,7 +95,7 @@ def token_request(duration: timedelta) -> Object:
 
 
 def token_of(answer: Object) -> AddOnToken:
-    """The token in the answer. Raises InvalidError for an answer without one."""
+    """Return the token in the answer. Raises InvalidError if there is none."""
     status = section(answer, "status")
     if not status.get("token"):
         raise InvalidError("the hub answered a TokenRequest without a token")

@@ -1,4 +1,4 @@
-"""One Kubernetes API with one identity, opened by the first call. Answers to /version set the hub's time by their Date."""
+"""One Kubernetes API, called with one identity. The Date header of answers to /version sets the hub's time."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from spoke.domain.next_step import SessionLoss, loss_of
 from spoke.ports.hub import ClientIdentity, HubAddress, HubLostError
 
 WITHIN = timedelta(seconds=10)
-"""Time without an answer after which a call has failed."""
+"""A call without an answer fails after this time."""
 _OK = 200
 _UNAUTHORIZED = 401
 _FAILURES = 500
@@ -28,7 +28,7 @@ DATE_STEP = timedelta(seconds=1)
 
 
 class ApiDoor:
-    """Address of a hub's API, the agent's identity and the hub's time. Errors are those of KubeClient."""
+    """A hub's API with its address, the agent's identity and the hub's time. Raises the errors of KubeClient."""
 
     def __init__(self, address: HubAddress, identity: ClientIdentity, clock: Clock) -> None:
         self.address = address
@@ -49,11 +49,11 @@ class ApiDoor:
 
     @property
     def offset(self) -> timedelta:
-        """Lead of the hub's clock over the agent's clock."""
+        """How far the hub's clock is ahead of the agent's clock."""
         return self._time.offset or timedelta()
 
     def agent(self) -> tuple[ClusterName, AgentId]:
-        """Return the names in the agent's certificate. Raises UnauthorizedError if it is no certificate of an agent."""
+        """Return the names in the agent's certificate. Raises UnauthorizedError if the certificate is not an agent's."""
         names = parse_agent_user(parse_chain(self._identity.certificate)[0].subject.common_name)
         if names is None:
             raise UnauthorizedError("the certificate is not that of a cluster's agent")
@@ -72,7 +72,10 @@ class ApiDoor:
         return self._opened
 
     async def ask_version(self) -> str:
-        """The API server's version, empty if it is hidden; learns its time. Raises UnauthorizedError, UnavailableError."""
+        """Query /version and set the hub's time. Return the version; empty: the API server hides it.
+
+        Raises UnauthorizedError, UnavailableError.
+        """
         try:
             answer = await (await self.kube()).raw("GET", "/version")
         except UnavailableError as error:
@@ -93,7 +96,7 @@ class ApiDoor:
             await opened.close()
 
     def _learn(self, answer: Response) -> None:
-        """Learn the time; a Date that agrees with our clock within its resolution sets the offset to zero."""
+        """Set the hub's time from the Date header. Within DATE_STEP of this machine's time, the offset is zero."""
         try:
             date = parsedate_to_datetime(answer.headers.get("Date", "")).astimezone(UTC)
         except ValueError:
@@ -114,7 +117,7 @@ class ApiDoor:
 
 
 def lost_error(error: MusterError) -> HubLostError:
-    """The end of a session that the answer to a call means."""
+    """Return the end of a session that follows from a failed call."""
     if isinstance(error, HubLostError):
         return error
     if isinstance(error, UnauthorizedError):
@@ -124,7 +127,7 @@ def lost_error(error: MusterError) -> HubLostError:
 
 
 async def read_cluster(door: ApiDoor, cluster: ClusterName) -> Object:
-    """Our ManagedCluster. Raises ForbiddenError when it is unreadable, HubLostError when no session is possible."""
+    """Read the agent's ManagedCluster. Raises ForbiddenError if it is unreadable, HubLostError if no session is possible."""
     try:
         return await (await door.kube()).get(door.clusters.path(cluster))
     except ForbiddenError:

@@ -55,7 +55,7 @@ ANOTHER = (
 )
 HASHED = 10
 NAME_ATTEMPTS = 4
-"""Names to try when another request has ours."""
+"""Number of names to try if other requests already have the name."""
 WATCH_PERIOD = timedelta(minutes=4)
 MARGIN = timedelta(seconds=30)
 FINAL = frozenset(("issued", "denied", "failed"))
@@ -64,7 +64,7 @@ log = structlog.get_logger(__name__)
 
 
 class ApiHubClient(HubClient):
-    """Sends nothing before the first call. `annotations` are maintained on the ManagedCluster while a session lasts."""
+    """A client that sends nothing before its first call. A session maintains `annotations` on the ManagedCluster."""
 
     def __init__(
         self, address: HubAddress, identity: ClientIdentity, clock: Clock, annotations: Mapping[str, str] | None = None
@@ -90,9 +90,10 @@ class ApiHubClient(HubClient):
         annotations: Mapping[str, str],
         labels: Mapping[str, str] = NONE,
     ) -> RegistrationState:
-        """Create or find it. Raises AlreadyExistsError when it is another cluster's; ForbiddenError when creation is denied.
+        """Create or find the ManagedCluster.
 
-        A bootstrap credential need not have the right to read the ManagedCluster (OCM's has it, a stricter hub's has not).
+        Raises AlreadyExistsError if it belongs to another cluster, ForbiddenError if the hub does not allow the creation. The
+        bootstrap credential need not have the right to read the ManagedCluster; in OCM it has this right.
         """
         kube, resource, name = await self._door.kube(), self._door.clusters, agent.cluster
 
@@ -122,10 +123,9 @@ class ApiHubClient(HubClient):
     async def submit_request(
         self, agent: AgentIdentity, request: bytes, *, duration: timedelta | None, addon: tuple[AddOnName, str] | None = None
     ) -> str:
-        """Create the request, or find the request with the same bytes, from which the name is derived.
+        """Create the request, or find an earlier request with the same bytes. Raises InvalidError for an invalid request.
 
-        So a request sent before a crash is found again, and no second one is created. The prefix is that of OCM's names. Raises
-        InvalidError for an invalid request.
+        The name is OCM's prefix and a hash of the bytes. So the agent finds a request that it sent before a crash.
         """
         check_request(request)
         kube, cluster = await self._door.kube(), agent.cluster
@@ -179,13 +179,13 @@ class ApiHubClient(HubClient):
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandbyAnswer:
-        """The Kubernetes API has no StandBy: this call reports nothing, and reads the answer from the ManagedCluster."""
+        """Return the answer according to the ManagedCluster. Report nothing, because the Kubernetes API has no StandBy."""
         del owner, epoch, trusted
         await self._door.ask_version()  # for the hub's time
         try:
             seen = await (await self._door.kube()).get(self._door.clusters.path(agent.cluster))
         except ForbiddenError:
-            seen = {}  # a hub of Open Cluster Management lets an agent read nothing before it accepts it
+            seen = {}  # a hub of Open Cluster Management grants an agent no rights before it accepts the cluster
         if documents.is_another(seen, agent.cluster_uid):
             raise AlreadyExistsError(f'the cluster name "{agent.cluster}" belongs to another cluster')
         accepted = documents.section(seen, "spec").get("hubAcceptsClient") is True
@@ -197,7 +197,7 @@ class ApiHubClient(HubClient):
 
     @tracing.client_span("get hub")
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
-        """Read the acceptance. An OCM hub lets an agent read nothing before the cluster is accepted."""
+        """Read the acceptance. If reading is forbidden, the cluster is not accepted: OCM hubs grant no rights before."""
         try:
             seen = await (await self._door.kube()).get(self._door.clusters.path(cluster))
         except ForbiddenError as error:
@@ -234,7 +234,7 @@ class ApiHubClient(HubClient):
 
 
 async def _run_guarded(session: ApiSession) -> None:
-    """End the session, and log, if a background task fails because of a defect of the agent."""
+    """Run the session's background tasks. If a defect of the agent makes one fail, log it and end the session."""
     try:
         await session.run()
     except Exception:
@@ -243,7 +243,7 @@ async def _run_guarded(session: ApiSession) -> None:
 
 
 async def _documents(kube: KubeClient, name: str) -> AsyncGenerator[Object, None]:
-    """Yield the request now and after each change. List again after an interrupted watch."""
+    """Yield the request now and after each change. List again after the watch was interrupted."""
     pauses = Backoff()
     document = await kube.get(documents.REQUESTS.path(name))
     cluster = documents.section(document, "metadata", "labels").get(documents.CLUSTER_LABEL)

@@ -1,7 +1,7 @@
 """Kubernetes API documents as OCM's agent writes and reads them; pure functions.
 
-In its ManagedCluster the agent owns: the conditions that it reports, capacity, allocatable, version and claims; its own URLs
-among the client configs; the annotations with its prefix. It writes all other fields back unchanged.
+The agent owns some fields of its ManagedCluster: the conditions that it reports, capacity, allocatable, version and claims, the
+client configs with its own URLs, and the annotations with its prefix. It leaves all other fields unchanged.
 """
 
 from base64 import b64decode, b64encode
@@ -22,7 +22,7 @@ CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
 ADDON_LABEL = "open-cluster-management.io/addon-name"
 AGENT_ANNOTATIONS = "agent.open-cluster-management.io"
 CLUSTER_UID = "hub.open-cluster-management.io/cluster-uid"
-"""Annotation with the UID of the managed cluster's kube-system namespace; it distinguishes two clusters of one name."""
+"""Annotation with the UID of the managed cluster's kube-system namespace. It distinguishes two clusters with the same name."""
 RECOVERY = "hub.open-cluster-management.io/recovery-certificate"
 LEASE_NAME = "managed-cluster-lease"
 NODES = "nodes"
@@ -36,7 +36,7 @@ EVENTS = RestResource("events.k8s.io", "v1", "events")
 
 
 def section(document: Mapping[str, Any] | None, *path: str) -> Mapping[str, Any]:
-    """The mapping at `path`; empty if there is none."""
+    """Return the mapping at `path`; empty: there is none."""
     for step in path:
         inner = (document or {}).get(step)
         document = inner if isinstance(inner, Mapping) else {}
@@ -44,13 +44,13 @@ def section(document: Mapping[str, Any] | None, *path: str) -> Mapping[str, Any]
 
 
 def entries(holder: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """The mappings in a list; empty if there is none."""
+    """Return the mappings in the list `name` of `holder`; empty: there is no such list."""
     listed = holder.get(name)
     return [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
 
 
 def own_annotations(annotations: Mapping[str, str], cluster_uid: str) -> dict[str, str]:
-    """The annotations that an agent may set, with the UID of its cluster."""
+    """Return those `annotations` that an agent may set, and the annotation with the UID of its cluster."""
     kept = {name: value for name, value in annotations.items() if name.startswith(AGENT_ANNOTATIONS)}
     return {**kept, CLUSTER_UID: cluster_uid} if cluster_uid else kept
 
@@ -73,7 +73,7 @@ def new_cluster(
 
 
 def maintained_cluster(present: Object, annotations: Mapping[str, str], endpoints: Sequence[ExternalEndpoint]) -> Object:
-    """`present` with the agent's part of metadata and spec updated; equal to `present` when nothing is to be written."""
+    """Return `present` with the agent's fields of metadata and spec updated. Equal to `present` if no write is needed."""
     metadata, spec = dict(present["metadata"]), dict(section(present, "spec"))
     notes = {**section(metadata, "annotations"), **annotations}
     if notes:
@@ -84,7 +84,7 @@ def maintained_cluster(present: Object, annotations: Mapping[str, str], endpoint
 
 
 def _configs(present: Sequence[Mapping[str, Any]], endpoints: Sequence[ExternalEndpoint]) -> list[dict[str, Any]]:
-    """Other URLs stay; ours get their CA bundle."""
+    """Return the client configs. Other URLs stay; the agent's URLs get their CA bundle."""
     ours = {endpoint.url: _config(endpoint) for endpoint in endpoints}
     kept = [ours.pop(str(entry.get("url")), dict(entry)) for entry in present]
     return [*kept, *ours.values()]
@@ -96,12 +96,12 @@ def _config(endpoint: ExternalEndpoint) -> dict[str, Any]:
 
 
 def is_another(cluster: Object, cluster_uid: str) -> bool:
-    """Whether the record states another UID than this cluster's."""
+    """Whether the ManagedCluster states another UID than `cluster_uid`."""
     return str(section(cluster, "metadata", "annotations").get(CLUSTER_UID) or cluster_uid) != cluster_uid
 
 
 def desired_of(cluster: Object | None, add_ons: Iterable[AddOn] | None) -> Desired:
-    """The wanted state. `cluster` None: unreadable, hence not accepted. `add_ons` None: unreadable now."""
+    """Return the state that the hub wants. `cluster` None: unreadable, so not accepted. `add_ons` None: unreadable now."""
     spec, metadata = section(cluster, "spec"), section(cluster, "metadata")
     reported = find(entries(section(cluster, "status"), "conditions"), HUB_ACCEPTED)
     seconds = spec.get("leaseDurationSeconds")
@@ -116,7 +116,10 @@ def desired_of(cluster: Object | None, add_ons: Iterable[AddOn] | None) -> Desir
 
 
 def status_patch(present: Object, report: ClusterReport, now: datetime) -> Object:
-    """The merge patch from `present` to `report`; empty when they agree. The read resourceVersion is its precondition."""
+    """Return the merge patch from `present` to `report`; empty: they agree.
+
+    The patch contains the resourceVersion of `present` as a precondition.
+    """
     status = section(present, "status")
     changes = changed_conditions(status, report.conditions, now)
     if report.complete:
@@ -143,7 +146,7 @@ def _resources(status: Mapping[str, Any], report: ClusterReport) -> Object:
     capacity = {**report.capacity, NODES: str(report.node_count)}
     claims = [{"name": claim.name, "value": claim.value} for claim in report.claims]
     before, allocatable = section(status, "capacity"), section(status, "allocatable")
-    # An entry in both was the agent's: others add to capacity only.
+    # The agent wrote the entries that are in both capacity and allocatable. Other writers add entries only to capacity.
     vanished = {name: None for name in before if name in allocatable and name not in capacity}
     wanted: Object = {
         "capacity": {**_differing(before, capacity), **vanished},
@@ -158,7 +161,7 @@ def _resources(status: Mapping[str, Any], report: ClusterReport) -> Object:
 
 
 def _namespaces(status: Mapping[str, Any], report: ClusterReport, now: datetime) -> Object:
-    """The managed namespaces with our conditions; entries that the report does not contain stay unchanged."""
+    """Return the managed namespaces with the reported conditions. Entries that the report does not contain stay unchanged."""
     before, reported = entries(status, "managedNamespaces"), {each.namespace: each.condition for each in report.namespaces}
     after = []
     for entry in before:
@@ -178,12 +181,12 @@ def _differing(present: Mapping[str, Any], wanted: Mapping[str, str]) -> Object:
 
 
 def renewed(lease: Object, now: datetime) -> Object:
-    """The lease with a new renewTime and no other change."""
+    """Return the Lease with a new renewTime."""
     return {**lease, "spec": {**section(lease, "spec"), "renewTime": format_micro_time(now)}}
 
 
 def availability_event(cluster: Object, available: Condition, agent: str, now: datetime) -> Object:
-    """The Event about a changed availability, with OCM's text."""
+    """Return the Event about a changed availability, with OCM's text."""
     name = str(cluster["metadata"]["name"])
     good = available.status == TRUE
     how = "successfully imported, and it is managed by the hub cluster. Its apiserver is available"
@@ -233,7 +236,7 @@ def decoded(text: object) -> bytes:
 
 
 def request_state(document: Object, certificate: bytes, now: datetime) -> CSRState:
-    """The state of a request. `certificate` is its decoded certificate, `now` is the hub's time."""
+    """Return the state of a request. `certificate`: its decoded certificate; `now`: the hub's time."""
     conditions = entries(section(document, "status"), "conditions")
     for kind, state in (("Denied", "denied"), ("Failed", "failed")):
         if (found := find(conditions, kind)) is not None:

@@ -1,8 +1,8 @@
-"""A session over the Kubernetes API, unknown to the hub: the agent renews a Lease, reports, and watches its ManagedCluster.
+"""A session over the Kubernetes API: the agent renews a Lease, reports, and watches its ManagedCluster.
 
-The session ends when the hub answers 401, when the cluster is deleted, when the certificate expires, and when the hub is
-unreachable. After an error of any call or watch, one GET of the ManagedCluster decides. A 403 does not end the session: the
-cluster is not accepted, and the agent waits.
+The hub has no record of this session. It ends when the hub answers 401 or is unreachable, when the cluster is deleted, or when
+the certificate expires. After an error of any call or watch, the agent reads the ManagedCluster to decide whether the session
+has ended. A 403 does not end the session: it means that the cluster is not accepted, and the agent waits.
 """
 
 import asyncio
@@ -39,20 +39,20 @@ from spoke.transports.kubernetes.watch import HubMirror
 T = TypeVar("T")
 
 REPAIR_PAUSE = timedelta(seconds=1)
-"""Delay before the agent restores parts of its report that other writers changed, so that changes are combined."""
+"""Delay before the agent restores parts of its report that other writers have changed. One write then restores several."""
 HIDDEN_PAUSE = timedelta(seconds=5)
 """Poll interval while the hub does not let the agent read its ManagedCluster."""
 LONGEST_SLEEP = timedelta(hours=1)
 
 ATTEMPTS = 8
 FIRST_PAUSE = timedelta(milliseconds=20)
-"""Between the first two attempts of an update; each further pause is longer."""
+"""Pause between the first two attempts of an update. Further pauses are longer."""
 
 log = structlog.get_logger(__name__)
 
 
 class ApiSession(OpenSession):
-    """Beats and reports of one agent. `run` executes the background tasks."""
+    """The beats and reports of one agent. `run` runs the background tasks."""
 
     def __init__(
         self, door: ApiDoor, names: tuple[ClusterName, AgentId], seen: Object | None, annotations: Mapping[str, str]
@@ -77,7 +77,11 @@ class ApiSession(OpenSession):
         return self._door.offset
 
     async def run(self) -> None:
-        """Mirror the hub's objects, check doubtful errors, restore overwritten reports, and end at expiry; until cancelled."""
+        """Run the background tasks until cancelled.
+
+        They mirror the hub's objects, check after errors whether the session has ended, restore overwritten reports, and end
+        the session when the certificate expires.
+        """
         async with asyncio.TaskGroup() as group:
             group.create_task(self._mirror.run(), name="hub/mirror")
             group.create_task(self._check_doubts(), name="hub/doubts")
@@ -85,7 +89,7 @@ class ApiSession(OpenSession):
             group.create_task(self._expire(), name="hub/expiry")
 
     async def beat(self, *, available: bool | None) -> None:
-        del available  # only the report carries the verdict
+        del available  # a Lease has no field for the verdict; the status report contains it
         await self._while_open(self._beat())
 
     @tracing.client_span("report status")
@@ -115,13 +119,13 @@ class ApiSession(OpenSession):
         self.finish(HubLostError(f"the agent goes to the hub {hub_id}" if hub_id else "the session was closed"))
 
     async def _beat(self) -> None:
-        """Renew the lease, and retry until the hub accepts this. The caller bounds the time."""
+        """Renew the Lease. Retry until the hub accepts the renewal; the caller bounds the time."""
         kube, path = await self._door.kube(), documents.LEASES.path(documents.LEASE_NAME, namespace=self._cluster)
         pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=2))
         while True:
             try:
                 await kube.update(path, documents.renewed(await kube.get(path), self._door.now()))
-            except MusterError as error:  # includes conflicts: the hub wrote between our two calls
+            except MusterError as error:  # includes conflicts, if the hub has written the Lease between the two calls
                 self._failed(error)
                 await asyncio.sleep(pauses.next().total_seconds())
             else:
@@ -151,7 +155,10 @@ class ApiSession(OpenSession):
     async def _patch_status(
         self, path: str, what: str, patch_of: Callable[[Object], Object], present: Object | None = None
     ) -> tuple[Object, Object]:
-        """Write `patch_of(present)` to the status; return the object before and after. A conflict has it read again."""
+        """Write `patch_of(present)` to the status. After a conflict, read the object and retry.
+
+        Return the object before and after the write.
+        """
         kube, seen = await self._door.kube(), [present] if present is not None else []
 
         async def attempt() -> tuple[Object, Object]:
@@ -165,7 +172,7 @@ class ApiSession(OpenSession):
             raise ConflictError(f"{what} was changed by others {ATTEMPTS} times while we reported") from None
 
     async def _maintain(self, present: Object, endpoints: Sequence[ExternalEndpoint]) -> Object:
-        """Write annotations and client configs where they differ, unless the hub forbids it; return the resulting document."""
+        """Write annotations and client configs if they differ, unless the hub forbids this. Return the resulting document."""
         kube, path, seen = await self._door.kube(), self._door.clusters.path(self._cluster), [present]
 
         async def attempt() -> Object:
@@ -204,7 +211,7 @@ class ApiSession(OpenSession):
             await kube.create(documents.EVENTS.path(namespace=self._cluster), created)
 
     async def _repair(self) -> None:
-        """Report again when the ManagedCluster differs from the last report, as OCM's hub changes it after a silence."""
+        """Report again if the ManagedCluster differs from the last report. OCM's hub changes it after a silence."""
         while True:
             await self._disturbed.wait()
             await asyncio.sleep(REPAIR_PAUSE.total_seconds())
@@ -232,7 +239,7 @@ class ApiSession(OpenSession):
         self._disturbed.set()
 
     def _failed(self, error: MusterError) -> None:
-        """Schedule the check of the ManagedCluster for errors that may mean the end of the session."""
+        """Schedule a check of the ManagedCluster if the error may mean that the session has ended."""
         if isinstance(error, (UnauthorizedError, UnavailableError, DeadlineError, ForbiddenError, NotFoundError)):
             self._doubt.set()
 
@@ -245,20 +252,20 @@ class ApiSession(OpenSession):
                 self._mirror.show(await read_cluster(self._door, self._cluster))
             except ForbiddenError:
                 self._mirror.hide()
-                self._doubt.set()  # rights may return without any change of our ManagedCluster that a watch would show
+                self._doubt.set()  # the agent may regain its rights without a change that a watch would report
                 pause = HIDDEN_PAUSE
             except HubLostError as lost:
                 self.finish(lost)
             await asyncio.sleep(pause.total_seconds())
 
     async def _expire(self) -> None:
-        """End the session with its certificate, because open connections outlive it."""
+        """End the session when the certificate expires, because the hub does not close open connections then."""
         while (left := self._door.left) > timedelta():  # noqa: ASYNC110 - a clock notifies of nothing
             await asyncio.sleep(min(left, LONGEST_SLEEP).total_seconds())
         self.finish(HubLostError("our certificate has expired", SessionLoss.UNAUTHENTICATED))
 
     async def _while_open(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of `work`, or raise the reason of the session's end if that comes first."""
+        """Return the result of `work`. If the session ends first, raise the reason."""
         doing = asyncio.create_task(work)
         try:
             await asyncio.wait((doing, self._end), return_when=asyncio.FIRST_COMPLETED)
@@ -269,6 +276,6 @@ class ApiSession(OpenSession):
 
 
 def _revision(document: Object) -> int:
-    """Return the written version as a number. Clients must not compare resource versions of a Kubernetes API."""
+    """Return the resourceVersion as a number, only as the result of a write: clients must not compare resource versions."""
     text = str(documents.section(document, "metadata").get("resourceVersion") or "")
     return int(text) if text.isdigit() else 0

@@ -1,7 +1,7 @@
-"""List and watch of the ManagedCluster and, while it is accepted, of its add-ons; computes the state that the hub wants.
+"""Lists and watches the ManagedCluster and, while it is accepted, its add-ons. Computes the state that the hub wants.
 
-An unreadable ManagedCluster counts as not accepted: OCM's hub grants an agent no right to it before. Unreadable add-ons are
-unknown, which does not mean that there are none.
+An unreadable ManagedCluster counts as not accepted, because OCM's hub grants an agent no rights before the acceptance. Add-ons
+that cannot be read are reported as unknown, not as missing.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from spoke.transports.kubernetes.api import ApiDoor
 from spoke.transports.kubernetes.documents import desired_of
 
 LONGEST_PAUSE = timedelta(seconds=10)
-"""Longest delay before the agent detects an acceptance while it may read nothing."""
+"""While the agent may read nothing, it detects an acceptance at the latest after this time."""
 ADD_ON_VERSIONS = ("v1beta1", "v1alpha1")
 NOT_SERVED = timedelta(minutes=5)
-"""Pause before the next check whether a hub without add-ons serves them."""
+"""If a hub does not serve add-ons, the agent checks again after this time."""
 
 
 @dataclass(eq=False)
 class HubMirror:
-    """Mirror of one cluster on one hub. `changed` is called after every change, `failed` with errors of list and watch."""
+    """Mirrors one cluster of a hub. Calls `changed` after every change, and `failed` with each error of a list or watch."""
 
     door: ApiDoor
     cluster: ClusterName
@@ -52,7 +52,7 @@ class HubMirror:
 
     @property
     def document(self) -> Object | None:
-        """The ManagedCluster; None when it is unreadable or deleted."""
+        """The ManagedCluster; None: it is unreadable or deleted."""
         return None if self._hidden else self.seen
 
     @property
@@ -86,7 +86,7 @@ class HubMirror:
             group.create_task(self._mirror_add_ons(), name="hub/add-ons")
 
     def _keep(self, document: Object) -> Object:
-        if self._hidden:  # the object may be unchanged, which the reflector does not report
+        if self._hidden:  # the reflector reports only changes, and the object may be unchanged since it was readable
             self._hidden = False
             asyncio.get_running_loop().call_soon(self._update)
         return document
