@@ -1,9 +1,8 @@
 """Audit of the HTTPS door: a filter that records each request that the policy selects.
 
-The record of a request that changes something is written in the transaction of the change. Other records are built when the
-outcome is known, and queued without waiting. The filter is outside of the filters for deadline, authentication and limits, so
-that their refusals are recorded too. If a record cannot be built, the hub logs the error and writes a shorter record; the
-request goes on.
+The transaction of a change also writes the record of its request. Other records are built when the outcome is known, and queued
+without a wait. The filter runs outside of the filters for deadline, authentication and limits, so that it also records their
+refusals. If a record cannot be built, the hub logs the error and writes a shorter record; the request continues.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason
 ATTESTATION = f"{NAME}/attestation-failure"
 INCOMPLETE = f"{NAME}/incomplete"
 CLUSTERS, REVOKED = "managedclusters", f"{NAME}/revoked-bootstrap-credentials"
-"""The annotation of a request for a cluster: the bootstrap credentials that it revoked."""
+"""REVOKED: annotation with the bootstrap credentials that a request for a cluster has revoked."""
 TOKEN = "authentication.kubernetes.io/token-hash"  # noqa: S105 - the name of an annotation
 CUT_OFF = ResponseStatus(503, "ServiceUnavailable")
 FAILED = ResponseStatus(500, "InternalError")
@@ -98,17 +97,20 @@ class _RequestAudit:
         self._received = auditor.clock.now()
 
     def changed(self, changes: Sequence[Change]) -> AuditRecord | None:
-        """Returns the record of a request that changes something, before its answer: the response object is what is stored."""
+        """Returns the record of a request that changes something, before its answer.
+
+        The response object is the stored object.
+        """
         config, asked = self._config(), self._incoming.attributes
         if not config.records(Stage.RESPONSE_COMPLETE) or (not changes and not asked.name):
-            return None  # without changes only the answer contains the name of the created object
+            return None  # without changes, only the answer contains the name of the created object
         change = change_of(changes, asked.resource)
         revoked = [
             doc.mapping(each.document, "spec").get("bootstrapCredential") for each in changes if each.kind == REVOCATIONS
         ]
         if any(revoked) and asked.resource == CLUSTERS:
             self._incoming.annotations[REVOKED] = short(", ".join(str(each) for each in revoked if each))
-        body = self._incoming.request._read_bytes or b""  # noqa: SLF001 - what the handler has read; a test fails when it is elsewhere
+        body = self._incoming.request._read_bytes or b""  # noqa: SLF001 - the body that the handler has read; a test fails if aiohttp moves it
         answer = None if change is None else change.encoded
         return self._record(config, Stage.RESPONSE_COMPLETE, status_of(change, asked.verb), answer, body)
 
@@ -132,7 +134,7 @@ class _RequestAudit:
         if config.request_body and request.content.at_eof():
             try:
                 body = await request.read()
-            except Exception as error:  # noqa: BLE001 - too large, or not what its headers say: the answer is about that
+            except Exception as error:  # noqa: BLE001 - too large, or contradicts its headers: the answer reports this
                 log.info("the body of a request cannot be audited", error=type(error).__name__)
         self._auditor.offer(self._record(config, stage, status, answer, body), stored=stored)
 
@@ -142,7 +144,7 @@ class _RequestAudit:
     def _record(
         self, config: RequestAuditConfig, stage: Stage, status: ResponseStatus, answer: bytes | None, body: bytes
     ) -> AuditRecord:
-        """Builds a record; if that fails, one of user, verb, object and outcome, without other input of the client."""
+        """Builds a record. If that fails: a record of user, verb, object and outcome, without other input of the client."""
         incoming, request, asked = self._incoming, self._incoming.request, self._incoming.attributes
         least: dict[str, Any] = {
             "level": config.level,
@@ -171,8 +173,8 @@ class _RequestAudit:
             }
             return AuditRecord(**{**least, **more, "annotations": notes})
         except Exception:
-            log.exception("a request is audited in part alone", audit_id=incoming.audit_id)
-            notes = {INCOMPLETE: "the rest of the request could not be written down"}
+            log.exception("the audit record of a request is incomplete", audit_id=incoming.audit_id)
+            notes = {INCOMPLETE: "the other fields of this record could not be built"}
             return AuditRecord(**least, object_ref=reference_of(asked), annotations=notes)
 
 
@@ -190,7 +192,7 @@ def _annotations(incoming: Incoming) -> dict[str, str]:
 
 
 def _uri(request: web.Request) -> str:
-    """Returns the path and query, with the values of parameters in `SHOWN` only."""
+    """Returns path and query. Only parameters in `SHOWN` keep their values."""
     if not request.query_string:
         return request.rel_url.raw_path
     shown = "&".join(f"{name}={value if name in SHOWN else '...'}" for name, value in request.query.items())

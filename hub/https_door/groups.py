@@ -1,4 +1,4 @@
-"""The API groups and resources that the HTTPS door serves; groups are in the order of their first resource in this file."""
+"""The API groups and resources of the HTTPS door. Groups are in the order of their first resource in this file."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -31,7 +31,7 @@ def groups_of(
 ) -> list[ApiGroup]:
     """Returns all resources of the hub. Resources without a storage use the server's storage, with `admit`.
 
-    `others`: more resources; one replaces the resource with the same key. `lease_duration`: default of new clusters.
+    `others`: more resources, which replace resources with the same key. `lease_duration`: default of new clusters.
     """
     own = {each.resource.kind: each.served(store, group_suffix) for each in DEFINITIONS}
     own["ManagedCluster"] = replace(leased(own["ManagedCluster"], lease_duration), counts=cluster_counts(store))

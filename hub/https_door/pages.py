@@ -1,11 +1,11 @@
-"""Paths without objects: the hub's revocation lists, and its log level.
+"""Paths that serve no objects: the hub's revocation lists and its log level.
 
-`/crl` is the index of the revocation lists, `/crl/<id>.crl` one list in DER, `/crl/<id>.pem` in PEM. The lists are public: they
-need no authentication and are not audited. The database is read at most once a second.
+`/crl` is the index of the revocation lists. `/crl/<id>.crl` is one list in DER, `/crl/<id>.pem` the same list in PEM. The lists
+are public: they need no authentication and are not audited. The database is read at most once a second.
 
-`/debug/flags/v` is the path at which Kubernetes servers change their log level. In this hub a change applies to all replicas,
-for a limited time. GET returns the level. PUT with a level or `{"level": "debug", "for": "15m"}` as body sets a level. DELETE
-ends the order. RBAC on the path authorizes these requests.
+At the path `/debug/flags/v`, Kubernetes servers change their log level. In this hub a change applies to all replicas, for a
+limited time. GET returns the level. PUT with a level or `{"level": "debug", "for": "15m"}` as body sets a level. DELETE ends
+the order. RBAC on the path authorizes these requests.
 """
 
 import asyncio
@@ -54,14 +54,14 @@ class RevocationLists:
         """The last list of each CA, and when it was read."""
         self._asking = asyncio.Lock()
         self._away_until = 0.0
-        """Until when the database is not read after a failure; otherwise each waiting request would wait as long."""
+        """The database is not read until this time after a failure. Otherwise each waiting request would wait as long."""
 
     async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         path = incoming.request.path.rstrip("/")
         if path != ROOT and not path.startswith(f"{ROOT}/"):
             return await inner(incoming)
         if incoming.request.method not in ("GET", "HEAD"):
-            raise MethodNotAllowedError("revocation lists are only read")
+            raise MethodNotAllowedError("revocation lists are read-only: use GET")
         return await (self._index() if path == ROOT else self._one(incoming.request, path.removeprefix(f"{ROOT}/")))
 
     async def _index(self) -> web.Response:
@@ -82,7 +82,7 @@ class RevocationLists:
         short, _, form = name.partition(".")
         authority = next((each for each in self._signer.authorities if _id(each) == short), None)
         if authority is None or form not in _MEDIA:
-            raise NotFoundError(f"there is no revocation list {name}: {ROOT} names them", subject=ErrorSubject(name=name))
+            raise NotFoundError(f"there is no revocation list {name}: {ROOT} lists all", subject=ErrorSubject(name=name))
         published = await self._published(authority)
         tag = f'"{published.number}"'
         if request.headers.get("If-None-Match") == tag:
@@ -91,7 +91,10 @@ class RevocationLists:
         return web.Response(body=body, content_type=_MEDIA[form], headers={"ETag": tag, "Cache-Control": "no-cache"})
 
     async def _published(self, authority: str) -> PublishedList:
-        """Returns the list; while the database does not answer, the last one for `MAX_AGE`. Raises UnavailableError."""
+        """Returns the list. If the database does not answer, returns the last list for up to `MAX_AGE`.
+
+        Raises UnavailableError.
+        """
         async with self._asking:
             began = self._clock.monotonic()
             _, read_at = self._known.get(authority, (None, began - MAX_AGE))
@@ -125,7 +128,7 @@ class LogLevelRequest(msgspec.Struct):
 
 
 class LogLevel:
-    """The page. `verbosity`: this replica's."""
+    """The page of the log level. `verbosity`: of this replica."""
 
     def __init__(self, store: Store, verbosity: Verbosity, replica: str) -> None:
         self._store = store
@@ -146,7 +149,7 @@ class LogLevel:
                 self._verbosity.order(None)
                 order = None
             case _:
-                raise MethodNotAllowedError("GET returns the level, PUT orders one, DELETE cancels the order")
+                raise MethodNotAllowedError("use GET (returns the level), PUT (sets a level) or DELETE (ends the order)")
         document = {"level": self._verbosity.level, "started": self._verbosity.started, "replica": self._replica}
         if order is not None:
             document |= {"ordered": order.level, "until": format_time(order.until), "by": order.by}

@@ -56,10 +56,10 @@ KUBERNETES = ("1", "36")
 """The Kubernetes version that this door emulates."""
 
 MakeResource = Callable[[TokenAuthenticator, Admit], Resource]
-"""Makes a resource for the door, with the door's authenticator of ServiceAccount tokens and its admission."""
+"""Makes a resource for the door from the door's authenticator of ServiceAccount tokens and its admission."""
 
 ChangeResource = Callable[[Resource, Storage, Reviewer], Resource]
-"""Returns a resource of the door with other behaviour: (the resource, its storage, the door's authorizer)."""
+"""Returns a changed resource of the door. Arguments: the resource, its storage, the door's authorizer."""
 CLUSTERS = "managedclusters"
 
 log = structlog.get_logger(__name__)
@@ -82,7 +82,7 @@ class HttpsServer:
         await self.roles.load()
 
     async def run(self) -> None:
-        """Follows the change log for watches and roles, and ended credentials, until cancelled."""
+        """Until cancelled, follows the change log for watches and roles, and follows revoked credentials."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.feed.run(), name="watches")
             tasks.create_task(self.entrance.run(), name="entrance")
@@ -102,7 +102,10 @@ class HttpsDoorConfig:
 
 @dataclass(slots=True)
 class DoorChanges:
-    """Changes by extensions. `authorizers`: each returns an authorizer that asks the given one about all other users."""
+    """Changes by extensions.
+
+    `authorizers`: each wraps the given authorizer, and calls it for users about whom it does not decide.
+    """
 
     authorizers: list[Callable[[Reviewer], Reviewer]] = field(default_factory=list)
     resources: dict[GroupResource, ChangeResource] = field(default_factory=dict)
@@ -175,7 +178,7 @@ def build_door(
         """Runs before a write. The write's transaction then checks whether the namespace is terminating."""
         return await store.read(namespaces.get, name) is not None
 
-    # only the hub's records make an actor an agent, add-on or bootstrap credential
+    # reserved names cannot be impersonated: only the hub's records make an actor an agent, add-on or bootstrap credential
     impersonation = Impersonation(authorizer, lambda actor: is_reserved(actor.user, actor.groups))
     added = filters or Filters()
     server = ApiServer(
@@ -214,7 +217,7 @@ def version_document() -> dict[str, str]:
 class HttpsDoor(Door):
     """The HTTPS door. While the door refuses requests, clients get a retry delay. It serves health and metrics until it closes.
 
-    A subclass is another listener of the same server. `setting`: of its address.
+    A subclass is another listener of the same server. `setting`: the setting with its address.
     """
 
     name = "https"

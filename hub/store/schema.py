@@ -155,7 +155,7 @@ heartbeats = Table(
     Column("epoch", Counter),
     Column("owner", Text),
 )
-"""`epoch`: the highest one received. `owner`: the hub that the agent reports to instead; null: none known."""
+"""`epoch`: the highest received epoch. `owner`: the other hub that the agent uses; null: no other hub is known."""
 
 replicas = Table(
     "replicas",

@@ -45,20 +45,21 @@ T = TypeVar("T")
 POLL = timedelta(milliseconds=500)
 SHARED_ON_SQLITE = 64
 SHARED_ON_POSTGRES = 16
-"""Largest number of use cases per transaction. On PostgreSQL, other replicas wait for the revision counter meanwhile."""
+"""Largest number of use cases per transaction. It is lower on PostgreSQL, where other replicas wait for the revision
+counter."""
 
 _LOCK = text("SELECT now() FROM revision FOR UPDATE")
 PROBE, PROBE_SIZE = "write-probe", 32 * 1024
-"""Name and size in bytes of the fact that `check` writes: too large to fit into room that removed rows have left."""
+"""Name and size in bytes of the fact that `check` writes. It is too large for the space of removed rows."""
 
 
 class SqlStore(Store):
     """Store in the database at a URL. `open` migrates and connects. A store belongs to one event loop.
 
-    `seal` encrypts Secrets; without it Secrets can be neither read nor written. `clock` replaces the database's time; by
-    default that is PostgreSQL's own time, or on SQLite the machine's. `session` limits how long this replica may hold locks.
-    `doorbell=False`: changes of other replicas are found by polling only. `alone`: no other process writes to this database.
-    `engines`: for writing and for reading, in place of those made from the URL.
+    `seal` encrypts Secrets; without it, Secrets can be neither read nor written. `clock` replaces the database's time, which is
+    the time of PostgreSQL, or of the machine on SQLite. `session` limits how long this replica may hold locks.
+    `doorbell=False`: the store finds changes of other replicas only by polling. `alone`: no other process writes to this
+    database. `engines`: engines for writing and for reading, in place of those made from the URL.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class SqlStore(Store):
     def _committed(
         self, loop: asyncio.AbstractEventLoop, tail: Tail, changes: Sequence[Change], topics: Collection[Topic]
     ) -> None:
-        """Pass on the changes, and the topics about which the database does not notify."""
+        """Pass on the changes, and the topics for which the database sends no notification."""
         with suppress(RuntimeError):  # the loop has ended: there are no followers
             if changes:
                 loop.call_soon_threadsafe(tail.offer, changes)
@@ -152,8 +153,8 @@ class SqlStore(Store):
     def _begin(self, connection: Connection) -> Callable[[], SqlTransaction]:
         """Lock the revision counter, so that PostgreSQL runs one writing transaction at a time, like SQLite.
 
-        Without this, transactions lock rows in different orders and the counter last, which caused deadlocks of one second
-        between replicas (measured).
+        Without this, transactions would lock rows in different orders and the counter last. Replicas would then deadlock for
+        one second (measured).
         """
         if self._is_sqlite:
             now = database_time(connection, self._clock)
@@ -246,7 +247,7 @@ class SqlStore(Store):
         return self._tail
 
     async def check(self) -> None:
-        """Check that the database answers. After a failed write, also check that it accepts a write that needs new room."""
+        """Check that the database answers and, after a failed write, that it accepts a write that needs new disk space."""
         await self._on(self._checker, self._query, _newest)
         if self._writer is not None and (fault := self._writer.fault) is not None:
             await self.run(_write_something)

@@ -1,4 +1,4 @@
-"""Authentication at the HTTPS door: the authenticators in their order, and the end of watches whose credential ends."""
+"""Authentication at the HTTPS door. Also ends watches when their credential ends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -63,10 +63,10 @@ ListenToCredentials = Callable[[Callable[[CredentialId], None]], object]
 
 
 class CertificateAuthenticator(RequestAuthenticator):
-    """Authenticates the holder of a certificate by those names in the certificate's record that count."""
+    """Authenticates the holder of a certificate, with the user and groups of the certificate's record that count."""
 
     def __init__(self, identify: Identify, is_anothers: Callable[[bytes], bool] = lambda _certificate: False) -> None:
-        """`is_anothers`: whether only another authenticator may judge a certificate."""
+        """`is_anothers`: whether only another authenticator decides about a certificate."""
         self._identify = identify
         self._is_anothers = is_anothers
 
@@ -79,7 +79,7 @@ class CertificateAuthenticator(RequestAuthenticator):
 
 
 def recorded_identity(record: CertificateRecord, certificate: bytes, user: str, groups: Sequence[str]) -> Identity:
-    """Returns the identity of the holder of a certificate (DER) with a record, by the names that count."""
+    """Returns the identity of the holder of a certificate (DER) that has a record. `user`, `groups`: the names that count."""
     extra = {CREDENTIAL_ID: (f"X509SHA256={sha256(certificate).hexdigest()}",)}
     return Identity(Actor(user, tuple(groups), extra=extra, holder=record), mark_of_serial(record.serial), record.not_after)
 
@@ -123,7 +123,7 @@ def mark_of_credential(credential: CredentialId) -> str:
 
 
 AUDIENCE = "https://kubernetes.default.svc"
-"""Default audience of tokens, as tools for Kubernetes expect it."""
+"""Default audience of tokens, which Kubernetes tools expect."""
 BOOKMARK_PERIOD = timedelta(seconds=10)
 
 log = structlog.get_logger(__name__)
@@ -135,7 +135,7 @@ def issuer_of(hub: HubId, keys: TokenKeys | None) -> ServiceAccountTokenIssuer:
 
 
 def account_tokens(hub: HubId, keys: TokenKeys) -> Callable[..., str]:
-    """Returns a function that makes ServiceAccount tokens for another door; this door accepts them."""
+    """Returns a function with which another door makes ServiceAccount tokens. This door accepts them."""
     issuer = issuer_of(hub, keys)
 
     def token(namespace: str, name: str, uid: str, *, begin: datetime, end: datetime) -> str:
@@ -153,7 +153,7 @@ class ExternalAuthenticator:
     _presence: Presence | None = None
 
     def authorizer(self, own: Reviewer) -> Reviewer:
-        """Returns an authorizer for the users of this authenticator, which asks `own` about all other users."""
+        """Returns an authorizer that decides about users of this authenticator, and calls `own` for all other users."""
         return own
 
     def bind(self, presence: Presence) -> None:
@@ -171,14 +171,17 @@ class ExternalAuthenticator:
         await asyncio.Event().wait()
 
     def owns(self, certificate: bytes) -> bool:
-        """Whether only this authenticator may judge a certificate (DER); if it rejects one, no other accepts it."""
+        """Whether only this authenticator decides about a certificate (DER). No other authenticator accepts what it rejects."""
         del certificate
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationConfig:
-    """How callers are authenticated. `identify` and `revocations` (of `hub.access`): certificate records and revocations."""
+    """How callers are authenticated.
+
+    `identify`, `revocations`: return certificate records and report revocations (`hub.access`).
+    """
 
     identify: Identify
     revocations: Listen | None = None
@@ -192,7 +195,10 @@ class AuthenticationConfig:
 
 
 class AuthenticatorChain:
-    """Client certificates first, then bearer tokens. `presence` is a filter, `resources` are served with the others."""
+    """Tries client certificates, then bearer tokens. `presence`: a filter.
+
+    `resources`: served with the door's other resources.
+    """
 
     def __init__(
         self, store: Store, objects: Storage, feed: ChangeFeed, hub: HubId, config: AuthenticationConfig, *, clock: Clock
@@ -226,7 +232,7 @@ class AuthenticatorChain:
                 tasks.create_task(each.run(), name=type(each).__name__)
 
     async def _follow_accounts(self) -> None:
-        """Ends watches of deleted ServiceAccounts; all watches if the change log may have lost a deletion."""
+        """Ends watches of deleted ServiceAccounts. Ends all watches if the change log may have lost a deletion."""
         pauses, failure = Backoff(timedelta(milliseconds=200), timedelta(seconds=10)), LogOnce(log)
         after: int | None = None
         while True:

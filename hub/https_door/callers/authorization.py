@@ -1,9 +1,9 @@
-"""Authorization on the HTTPS door: by the hub's records, and by RBAC roles.
+"""Authorization at the HTTPS door, by the hub's records and by RBAC roles.
 
 `system:masters` may do everything, and every caller may read version and health, even if roles cannot be read. The rights of
 agents and bootstrap credentials follow from their records (`hub.access.rights`). Roles of an agent's groups count only for the
-own agent of an accepted cluster, those of an add-on until its cluster is denied or deleted. ServiceAccounts in the namespace of
-a denied cluster, whose tokens its add-ons hold, may do nothing.
+current agent of an accepted cluster. Roles of an add-on's groups count until its cluster is denied or deleted. ServiceAccounts
+in the namespace of a denied cluster may do nothing, because the cluster's add-ons have their tokens.
 """
 
 from collections.abc import Mapping
@@ -89,7 +89,7 @@ class HubAuthorizer(Authorizer):
         """Decides only by roles, but refuses ServiceAccounts of a denied cluster."""
         if (cluster := _home(actor)) is not None:
             if await self._is_denied(cluster):
-                reason = f'cluster "{cluster}" is denied, and with it its ServiceAccounts'
+                reason = f'cluster "{cluster}" is denied, so its ServiceAccounts may do nothing'
                 return Decision(allowed=False, reason=reason, denial_cause=DenialCause.CLUSTER_DENIED)
             self._standings.granted(cluster, _mark(actor))
         return self._rbac.decide(actor, attributes)
@@ -109,7 +109,7 @@ class HubAuthorizer(Authorizer):
         return rights, actor if own else replace(actor, groups=(AUTHENTICATED_GROUP,))
 
     async def _is_within(self, standing: CallerRecord, asked: Attributes) -> bool:
-        """Whether the requested cluster, or the cluster of the requests, is within the bounds of a credential for several."""
+        """Whether a bootstrap credential for several clusters permits the cluster of the request."""
         cluster = self._asked_for(asked) if standing.credential is not None else None
         if standing.credential is None or cluster is None:
             return True
@@ -128,7 +128,7 @@ class HubAuthorizer(Authorizer):
 
 
 class OwnRoles(RbacAuthorizer):
-    """RBAC for users of the hub. Users of another API server may have the same names, so roles do not apply to them."""
+    """RBAC for users of the hub. Roles do not apply to users of another API server, who may have the same names."""
 
     def decide(self, actor: Actor, asked: Attributes) -> Decision:
         if actor.holder is Origin.DELEGATED and OPERATOR_GROUP not in actor.groups:
@@ -137,12 +137,12 @@ class OwnRoles(RbacAuthorizer):
 
     def held(self, actor: Actor, namespace: str) -> HeldRules:
         if actor.holder is Origin.DELEGATED and OPERATOR_GROUP not in actor.groups:
-            return HeldRules((), ("the management cluster knows the rights of this user",))
+            return HeldRules((), ("the management cluster decides about the rights of this user",))
         return super().held(actor, namespace)
 
 
 def _mark(actor: Actor) -> str:
-    """Returns the mark of a ServiceAccount's watches: of its token, or of a certificate that it got for the token."""
+    """Returns the mark of a ServiceAccount's watches: the mark of its token, or of a certificate that it got for the token."""
     holder = actor.holder
     return mark_of_serial(holder.serial) if isinstance(holder, CertificateRecord) else f"serviceaccount/{actor.uid}"
 
@@ -154,7 +154,7 @@ def _home(actor: Actor) -> ClusterName | None:
 
 
 def named_actor(user: str, groups: tuple[str, ...], uid: str, extra: Mapping[str, tuple[str, ...]]) -> Actor:
-    """Returns an actor by names, for access reviews; names of an agent give the standing of that agent."""
+    """Returns an actor with these names, for access reviews. The names of an agent give the rights of that agent."""
     return Actor(user, groups, uid, extra, holder=caller_record_by_name(user, groups))
 
 

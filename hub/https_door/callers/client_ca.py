@@ -28,7 +28,7 @@ class ClientAuthorityFile(ExternalAuthenticator):
     """Applies a file, and each change of the file, to `authorities` and to the listener's trust."""
 
     def __init__(self, path: Path, groups: Iterable[str], serving: Serving, clock: Clock) -> None:
-        """`groups`: groups that count in such certificates. Raises InvalidError with the file's name."""
+        """`groups`: groups that count in certificates of these CAs. Raises InvalidError with the file's name."""
         self._path = path
         self._serving = serving
         self._failure = LogOnce(log)
@@ -52,7 +52,7 @@ class ClientAuthorityFile(ExternalAuthenticator):
                 return
             self._take(content)
         except (OSError, InvalidError) as error:
-            self._failure.warning("CAs of clients cannot be read: those known before stay", error, file=str(self._path))
+            self._failure.warning("CAs of clients cannot be read: the previous CAs stay in use", error, file=str(self._path))
         else:
             self._failure.reset()
             log.info("CAs of clients exchanged", file=str(self._path))

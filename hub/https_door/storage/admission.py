@@ -48,10 +48,10 @@ Decide = Callable[[Actor, Attributes], Decision]
 
 
 class HubAdmission:
-    """Admission for the kinds with such rules; other kinds pass.
+    """Admission for the kinds in the table above; other kinds pass.
 
     `attests`: first registrations must be attested, which this door does not support. `join_labels`: keys of labels that a
-    bootstrap credential may give to its new cluster, or prefix/* for all keys with a prefix; others are removed.
+    bootstrap credential may set on its new cluster, or prefix/* for all keys with a prefix; other labels are removed.
     """
 
     def __init__(self, decide: Decide, groups: ApiGroups, *, attests: bool = False, join_labels: tuple[str, ...] = ()) -> None:
@@ -88,7 +88,7 @@ class HubAdmission:
             _check_own(write, write.key.name)
         elif _is_agents(write) and doc.labels(write.new) != doc.labels(write.old):
             raise write.refusal(
-                "an agent does not change its cluster's labels: an operator or its bootstrap credential gives them"
+                "an agent does not change its cluster's labels: only an operator, or the bootstrap credential, sets labels"
             )
         if _is_agents(write) and has_credential_retention(write.new) != (
             write.old is not None and has_credential_retention(write.old)
@@ -105,7 +105,7 @@ class HubAdmission:
             if is_done and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
                 raise write.refusal(f'user "{write.actor.user}" cannot {what}')
         old, new = _cluster_set(write.old), _cluster_set(write.new)
-        if old == DEFAULT and not new:  # it stays there: where there is such a set, no cluster is without one
+        if old == DEFAULT and not new:  # the cluster stays in the set `default`
             new = old
         for changed in (old, new) if old != new else ():
             joins = (self._groups.clusters, "managedclustersets", "join")
@@ -122,7 +122,7 @@ class HubAdmission:
 
     def _addon(self, write: Admission) -> None:
         if write.old is not None and _is_agents(write) and not leaves_registrations_unchanged(write.new, write.old):
-            raise write.refusal("an agent changes of status.registrations the driver alone, and no subject")
+            raise write.refusal("an agent may change only the driver in status.registrations")
 
     def _request(self, write: Admission) -> None:
         if write.old is None:
@@ -141,7 +141,9 @@ class HubAdmission:
         decides = doc.sequence(write.new, "spec", "decides")
         accepts = (self._groups.register, "managedclusters", "accept")
         if "Accept" in decides and not self._may(write, "update", accepts, "*"):
-            raise write.refusal(f'user "{write.actor.user}" may not accept every cluster, and so have no rule do it')
+            raise write.refusal(
+                f'user "{write.actor.user}" may not accept every cluster, so it may not write a rule that accepts clusters'
+            )
         if "Approve" in decides:
             self._check_signer(write, "approve", SIGNER)
 
@@ -152,7 +154,9 @@ class HubAdmission:
         if cluster_set and not self._may(write, "create", joins, cluster_set):
             raise write.refusal(f'user "{write.actor.user}" cannot add a ManagedCluster to ManagedClusterSet "{cluster_set}"')
         if doc.mapping(write.new, "spec", "labels") and not self._may(write, "update", clusters, "*"):
-            raise write.refusal(f'user "{write.actor.user}" may not label every cluster, and so have no credential do it')
+            raise write.refusal(
+                f'user "{write.actor.user}" may not label every cluster, so it may not create a credential with labels'
+            )
 
     def _authenticator(self, write: Admission) -> None:
         """An authenticator can return any user, so its author must be allowed to impersonate all users and groups."""
@@ -161,13 +165,13 @@ class HubAdmission:
         for named in ("users", "groups"):
             if not self._may(write, "impersonate", ("", named, ""), "*"):
                 raise write.refusal(
-                    f'user "{write.actor.user}" may not impersonate all {named}, and so have no authenticator name them'
+                    f'user "{write.actor.user}" may not impersonate all {named}, so it may not write an authenticator'
                 )
 
     def _check_attested(self, write: Admission) -> None:
         standing = caller_record_of(write.actor.holder)
         if self._attests and standing is not None and standing.purpose is Purpose.BOOTSTRAP:
-            raise AttestationError("this hub demands an attestation of every first registration, and this door takes none")
+            raise AttestationError("this hub requires an attestation for every first registration: register at the gRPC door")
 
     def _check_signer(self, write: Admission, verb: str, signer: str = "") -> None:
         signer = signer or str(doc.mapping(write.new, "spec").get("signerName", ""))
@@ -188,7 +192,7 @@ def _is_agents(write: Admission) -> bool:
 
 
 def _check_holds(write: Admission) -> None:
-    """Refuses changes by an agent that block an object's deletion or tie it to another object's."""
+    """Refuses changes by an agent that block the deletion of an object or bind it to the deletion of another object."""
     before, after = (doc.mapping(each or {}, "metadata") for each in (write.old, write.new))
     for field in ("finalizers", "ownerReferences"):
         if (before.get(field) or []) != (after.get(field) or []):

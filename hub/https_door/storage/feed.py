@@ -1,8 +1,8 @@
 """Follows the change log once for all watchers of the HTTPS door.
 
-Each watcher has a bounded queue. If the queue overflows, it is dropped, and the watcher reads from the log until it has caught
-up. So a slow watcher costs no memory, and no change is lost or repeated. Only a compacted revision is refused, with
-ExpiredError.
+Each watcher has a bounded queue. If the queue overflows, its content is dropped, and the watcher reads the log until it has
+caught up. So a slow watcher needs little memory, and loses or repeats no change. A watch gets ExpiredError only if its revision
+is compacted.
 """
 
 import asyncio
@@ -29,7 +29,10 @@ QUEUE = 1_000
 
 
 class SeenChange:
-    """A change for all watchers. Labels and fields are decoded at most once, and watchers of the same view share one event."""
+    """A change for all watchers. It decodes labels and fields at most once.
+
+    Watchers with the same selection share one event.
+    """
 
     def __init__(self, change: Change) -> None:
         self.change = change
@@ -37,7 +40,10 @@ class SeenChange:
         self._events: dict[ChangeType, WatchEvent] = {}
 
     def through(self, query: Query) -> WatchEvent | None:
-        """Returns the event for a watcher with this selection; None: the object was not selected before and is not now."""
+        """Returns the event for a watcher with this selection.
+
+        None: it selects the object neither before nor after the change.
+        """
         change = self.change
         if query.namespace is not None and change.key.namespace != query.namespace:
             return None
@@ -49,7 +55,7 @@ class SeenChange:
         event = self._events.get(kind)
         if event is None:
             stored = StoredObject(change.key, change.revision, change.encoded)
-            if kind is ChangeType.DELETED and change.type is not kind:  # with the labels that were selected, as in Kubernetes
+            if kind is ChangeType.DELETED and change.type is not kind:  # with the selected former labels, as in Kubernetes
                 document = msgspec.json.decode(change.encoded)
                 document["metadata"]["labels"] = dict(change.labels_before)
                 stored = replace(stored, encoded=msgspec.json.encode(document))
@@ -73,7 +79,7 @@ class SeenChange:
 
 
 class _Watcher:
-    """The queue of one watcher; `behind` after it has overflowed."""
+    """The queue of one watcher. `behind`: the queue has overflowed."""
 
     def __init__(self, bound: int, bookmark_after: timedelta) -> None:
         self.behind = False
@@ -99,7 +105,7 @@ class _Watcher:
             self._waiting.set_result(None)
 
     def catch_up(self) -> None:
-        """Uses the queue again; earlier changes are read from the log."""
+        """Uses the queue again. The caller reads earlier changes from the log."""
         self.behind = False
         self._events.clear()
 
@@ -114,7 +120,10 @@ class _Watcher:
         return self._events.popleft() if self._events else None
 
     def _perhaps_quiet(self) -> None:
-        """Wakes a quiet watcher. One timer serves many events: a timer per event costs more than the rest of the wait."""
+        """Wakes a quiet watcher.
+
+        One timer serves many events, because a timer per event would cost more than the rest of the wait.
+        """
         self._timer = None
         if self._loop.time() >= self._quiet_from:
             self.wake()
@@ -133,7 +142,7 @@ class ChangeFeed:
         self._store = store
         self._queue = queue
         self._watchers: dict[Kind, dict[Query, set[_Watcher]]] = {}
-        """By kind and selection: an event is made once for all watchers of both."""
+        """Watchers by kind and selection. Watchers with the same kind and selection share events."""
         self._position = 0
         self._following = asyncio.Event()
         self.behind = 0
@@ -164,12 +173,13 @@ class ChangeFeed:
     async def watch(
         self, kind: Kind, query: Query, *, after: int, bookmark_after: timedelta
     ) -> AsyncGenerator[WatchEvent | int]:
-        """Yields events above `after` in order; at the start and when quiet, the revision up to which it is complete.
+        """Yields events above `after` in order.
 
-        Raises ExpiredError if `after` is compacted or not a revision of this database.
+        At the start and when quiet, yields the revision up to which events are complete. Raises ExpiredError if `after` is
+        compacted or not a revision of this database.
         """
         await self._following.wait()
-        if after > self._position:  # from another replica a moment ago, or lost with a restored database
+        if after > self._position:  # a new revision of another replica, or one that a restore of the database has lost
             await self._store.read(_since, kind, query, after)
         watcher = _Watcher(self._queue, bookmark_after)
         watcher.behind = after < self._position
@@ -213,7 +223,7 @@ class ChangeFeed:
 
 
 def _since(tx: Transaction, kind: Kind, query: Query, after: int) -> tuple[Sequence[Change], int]:
-    """Returns changes that may match a selection, and the newest revision. For one object it reads only that object's."""
+    """Returns changes that may match a selection, and the newest revision. For one object, reads only its changes."""
     if after < (oldest := tx.changes.oldest()):
         raise ExpiredError(f"too old resource version: {after} ({oldest})")
     exact = (each.values[0] for each in query.fields if each.name == "metadata.name" and each.operator is Operator.EQUALS)

@@ -1,7 +1,7 @@
 """Heartbeats as Leases: views of a cluster and its newest stored beat, computed on read.
 
-A view exists as long as its ManagedCluster. Its resourceVersion is the beat's instant in microseconds. Reads of all views are
-incremental: they read changes of clusters and all instants of beats, and compute only the views that differ.
+A view exists as long as its ManagedCluster. Its resourceVersion is the beat's instant in microseconds. A read of all views is
+incremental: it reads the changes of clusters and the instants of all beats, and computes only the views that differ.
 """
 
 import asyncio
@@ -42,7 +42,10 @@ class LeaseFacts:
         return LeaseFacts(str(metadata.get("uid")), str(metadata.get("creationTimestamp")), seconds)
 
     def document(self, name: str, beat: datetime | None) -> dict[str, Any]:
-        """Returns the Lease as in OCM: its holder is its own name; before the first beat its renewal time is its creation."""
+        """Returns the Lease as in OCM: the holder is its own name.
+
+        Before the first beat, the renewal time is the creation time.
+        """
         renewed = beat or parse_time(self.created)
         return {
             "apiVersion": "coordination.k8s.io/v1",
@@ -65,7 +68,7 @@ class LeaseFacts:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One heartbeat as a Lease; `news`: the event that all watchers share."""
+    """One heartbeat as a Lease. `news`: the MODIFIED event, which all watchers share."""
 
     facts: LeaseFacts
     beat: datetime | None
@@ -95,7 +98,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatSnapshot:
-    """All heartbeats at a revision of the store. An unchanged view is the same object in the next snapshot."""
+    """All heartbeats at a revision of the store. The next snapshot contains unchanged views as the same Python objects."""
 
     views: Mapping[Key, View]
     revision: int
@@ -153,7 +156,7 @@ def _look_at_one(tx: Transaction, key: Key) -> HeartbeatSnapshot:
 
 
 def _read(tx: Transaction, last: HeartbeatSnapshot) -> tuple[Mapping[str, LeaseFacts], Mapping[str, datetime | None], int]:
-    """Returns the facts of all clusters by name, from the changes since `last` if they are kept; all beats; the revision."""
+    """Returns the facts of all clusters (from the changes since `last`, if they are kept), all beats, and the revision."""
     newest, after = tx.changes.newest(), last.revision
     beats = {str(beat.cluster): beat.at for beat in tx.heartbeats.all()}
     if after < max(tx.changes.oldest(), 0):

@@ -1,11 +1,12 @@
 """Storage of Leases. `managed-cluster-lease` is a view of a cluster's heartbeat; every other Lease is an ordinary object.
 
 The view is computed on read and exists as long as its ManagedCluster. Its resourceVersion is the beat's instant in
-microseconds, so that optimistic concurrency works as usual. A PUT is a beat, timed at receipt. A view cannot be deleted.
+microseconds, so that optimistic concurrency works as usual. A PUT is a beat; its time is the time of receipt. A view cannot be
+deleted.
 
-A watch reports at most one change per cluster and POLL. It resumes from any resourceVersion that it has reported: from a
-revision of the store as usual, from a beat's instant at the position that the change log had then. Changes that the client may
-have missed are sent again in their current state: all heartbeats, and other leases that changed within SLACK before the beat.
+A watch reports at most one change per cluster and POLL. It can resume from any resourceVersion that it has reported: a revision
+of the store, or the instant of a beat, which stands for the revision of that time. A watch that resumes from a beat gets the
+current state of everything that it may have missed: all heartbeats, and other leases that changed since SLACK before the beat.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ SLACK = timedelta(seconds=10)
 """Upper bound for the duration of a transaction: earlier writes were visible when the beat was reported."""
 ACTOR = "system:hub:clock-sync"
 FIRST_BEAT = 10**14
-"""Resource versions from here on are instants of beats (1973 and later); revisions of the store stay below."""
+"""Resource versions from this value are instants of beats (1973 and later). Revisions of the store are lower."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -132,7 +133,7 @@ class LeaseStorage(Storage):
 
 
 def _differences(seen: Mapping[Key, View] | None, look: HeartbeatSnapshot, query: Query) -> Iterator[WatchEvent]:
-    """Yields the differences of two snapshots. The first one yields all as MODIFIED, as the client's state is unknown."""
+    """Yields the differences of two snapshots. Without `seen`, yields all views as MODIFIED: the client's state is unknown."""
     for key, view in look.views.items():
         known = seen.get(key) if seen is not None else None
         if known is not view and (known is None or known.stored != view.stored) and beats.selects(query, key):
@@ -166,7 +167,7 @@ def _departed(tx: Transaction, query: Query, after: int) -> list[WatchEvent]:
 
 
 def _latest(tx: Transaction, query: Query, after: int) -> list[WatchEvent]:
-    """Returns other leases that changed, in their current state only, so that a client does not go back in time."""
+    """Returns other leases that changed, only in their current state, so that a client never receives an older state."""
     latest = {change.key: change for change in _since(tx, LEASES, after)}
     sights = (SeenChange(change) for change in sorted(latest.values(), key=lambda change: change.revision))
     return [event for event in (sight.through(query) for sight in sights) if event is not None]
@@ -181,7 +182,7 @@ def _since(tx: Transaction, kind: Kind, after: int) -> Iterator[Change]:
 def _beat(
     tx: Transaction, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, limit: timedelta, dry_run: bool
 ) -> View:
-    """Writes the view: a beat at the current time, whatever time the client wrote. The client's time gives its clock skew."""
+    """Writes the view: a beat at the current time. The time that the client wrote is used only for its clock skew."""
     view = beats.one(tx, key) or not_found(resource, key)
     document = view.document
     new = change(document)

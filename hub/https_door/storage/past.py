@@ -1,9 +1,8 @@
 """Reads of past revisions, for the generic API server.
 
-ObjectHistory: GET `managedclusters/NAME/history` returns the changes of one object, newest first, also of a deleted object.
-
-`limit` bounds the number of changes (default 100, at most 500), `before` continues below a revision, `after` stops at one;
-`since` and `until` are instants.
+ObjectHistory: GET `managedclusters/NAME/history` returns the changes of one object, newest first, even if the object is
+deleted. `limit`: largest number of changes (default 100, at most 500). `before` and `after`: only changes with a lower or
+higher revision. `since` and `until`: instants.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -118,7 +117,7 @@ def object_history(store: Store, clock: Clock, group_suffix: str, kind: Kind) ->
 
 def _history(tx: Transaction, kind: Kind, key: Key, asked: HistoryQuery) -> Document:
     floor, began = tx.changes.ledger().floor, tx.changes.began()
-    # one more than is returned, so that the last returned change has an older one to differ from
+    # one more than is returned, for the differences of the last returned change
     found = _found(tx, kind, key, asked)
     shown = [change for change in found if change.revision > floor][: asked.limit]
     before = {newer.revision: older for newer, older in pairwise(found)}
@@ -133,7 +132,7 @@ def _history(tx: Transaction, kind: Kind, key: Key, asked: HistoryQuery) -> Docu
 
 
 def _found(tx: Transaction, kind: Kind, key: Key, asked: HistoryQuery) -> Sequence[Change]:
-    """Returns the requested changes, newest first, and the change before them."""
+    """Returns the requested changes, newest first, followed by the next older change."""
     below, found = asked.before, list[Change]()
     while portion := tx.changes.past(kind, key, below=below, limit=asked.limit + 1):
         for change in portion:

@@ -1,8 +1,8 @@
-"""ClusterSessions: get, list and watch over the table of sessions, which every replica writes for itself.
+"""ClusterSessions: get, list and watch of the table of sessions, in which every replica writes its own sessions.
 
-Serving this resource writes nothing. While there are watches, each replica compares a fingerprint of the table every POLL and
-reads the table after a change; one watch does this for all. A resourceVersion is valid in this process only; any other gives
-ExpiredError, so that the client lists again.
+Serving this resource writes nothing. While there are watches, each replica compares a fingerprint of the table every POLL, and
+reads the table after a change. One watch does this for all watches. A resourceVersion is valid only in this process. Any other
+resourceVersion gives ExpiredError, so that the client lists again.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class _Logged:
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """All sessions at a revision. Revisions before the first read are 0; then they begin at the database's time."""
+    """All sessions at a revision. Revision 0: not read yet. The first read begins with the database's time as revision."""
 
     revision: int = 0
     sessions: Mapping[ClusterName, AgentSession] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class _Snapshot:
 
 
 class SessionStorage(ComputedStorage):
-    """Keeps the snapshot that it answered last and the latest events; reads nothing by itself."""
+    """Keeps the last snapshot and the latest events. Reads only for requests and watches."""
 
     def __init__(self, store: Store, resource: Resource) -> None:
         super().__init__(store, resource, lambda _tx: ())
@@ -112,7 +112,7 @@ class SessionStorage(ComputedStorage):
                 if query.matches(logged.event.stored.key, {}, {}):
                     yield logged.event
             yield after
-            # one of all watches waits and polls; the others wait for the lock and find what it has read
+            # one watch polls; the other watches wait for the lock and use the result
             async with self._polling:
                 if after == self._now.revision:
                     await asyncio.sleep(until_tick(POLL))
@@ -141,9 +141,9 @@ class SessionStorage(ComputedStorage):
                 self._log, self._oldest = self._log[excess:], self._oldest + excess
 
     def _next(self, tx: Transaction) -> tuple[_Snapshot, Sequence[_Logged]]:
-        """The present snapshot and the events that lead to it; none for the first one. Runs on a thread of the store."""
+        """The current snapshot, and the events since the previous one (none for the first). Runs on a thread of the store."""
         before = self._now
-        # of several agents of one cluster the newest session
+        # if a cluster has several agents, the newest session counts
         found = {each.cluster: each for each in sorted(tx.agent_sessions.all(), key=lambda each: (each.at, each.session))}
         opened = sorted(cluster for cluster, session in found.items() if before.sessions.get(cluster) != session)
         versions = {beat.cluster: beat.agent_version for beat in tx.heartbeats.all(opened)}

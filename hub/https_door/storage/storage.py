@@ -1,4 +1,4 @@
-"""Storage of the hub's objects for the generic API server: reads from the store, writes through the services.
+"""Storage of the hub's objects for the generic API server. Reads the store and writes through the use cases.
 
 Every write is one transaction that reads the object, lets the server change it and passes the result to the kind's own `put` or
 `remove`. So writes of this door obey the same rules as those of agents and controllers.
@@ -151,7 +151,7 @@ def _show(tx: Transaction, path: WritePath, key: Key, old: StoredObject | None) 
 
 
 def requester(actor: Actor) -> Requester:
-    """Adds the serial number of the actor's certificate. The hub's own rules use this number, and no other actor may claim it.
+    """Adds the serial number of the actor's certificate, which the hub's rules use. Removes a number that the caller claims.
 
     Operators' requests have no serial number, so that they stay valid when the operator's certificate is revoked.
     """
@@ -163,7 +163,7 @@ def requester(actor: Actor) -> Requester:
 
 
 def cluster_counts(store: Store) -> Counts:
-    """For `Resource.counts`: `groupBy` uses the fields of `where`; without a field, or with `*`, all objects are counted."""
+    """For `Resource.counts`: `groupBy` names fields as in `where`. Without a field, or with `*`, counts all objects."""
 
     async def count(asked: Mapping[str, str], query: Query) -> CountedGroups:
         group_by = asked.get("groupBy", "")
@@ -188,7 +188,7 @@ TOTAL = (100, 1000)
 class EventStorage(ServiceStorage):
     """`ServiceStorage` of Events, with limited rates of creates and updates, per namespace and in total.
 
-    Each Event costs a row, and each of its changes a line of the change log. The limits are those of Kubernetes' EventRateLimit
+    Each Event needs a row, and each of its changes a row of the change log. The limits are those of Kubernetes' EventRateLimit
     admission, which does not count dry runs either. Clients above the rate get a retry delay. Reads are not limited.
     """
 

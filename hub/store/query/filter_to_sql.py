@@ -1,4 +1,4 @@
-"""Compiles conditions to SQL without reading documents. A missing value is NULL, so unknown stays unknown."""
+"""Compiles conditions to SQL without reading documents. A missing value is NULL, so its comparisons stay unknown."""
 
 import json
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ def condition(where: Where, entries: Entries) -> ColumnElement[bool]:
 
 
 def require(where: Where, entries: Entries) -> None:
-    """Require the entries without which the condition cannot be true, so that an index finds them."""
+    """Require the entries that the condition needs to be true, so that an index finds the objects."""
     for found in _required(where, where.expression.tree):
         entries.require(found)
 
@@ -36,7 +36,7 @@ def _required(where: Where, node: tree.Condition) -> list[ValueSource]:  # noqa:
         case tree.All(operands):
             return [found for operand in operands for found in _required(where, operand)]
         case tree.Not(tree.Compare() | tree.OneOf() | tree.Match() as operand):
-            return _required(where, operand)  # unknown, too, without such an entry
+            return _required(where, operand)  # also unknown without such an entry
         case tree.Compare(_, left, right):
             return [source_of(where, each) for each in (left, right) if isinstance(each, tree.Field | tree.MapEntry)]
         case tree.OneOf(operand, _) | tree.Match(_, operand, _) | tree.IsTrue(operand):
@@ -94,7 +94,7 @@ class _Compiler:
                 assert_never(node)
 
     def _among(self, found: ColumnElement[Any], values: list[str | int]) -> ColumnElement[bool]:
-        """Many values, as of a regular expression, are one parameter: databases bound the number of parameters."""
+        """Pass many values (of a regular expression) as one parameter, because databases limit the number of parameters."""
         if len(values) <= MOST_LISTED:
             return found.in_(values)
         if self.entries.dialect == "sqlite":
@@ -112,7 +112,7 @@ class _Compiler:
         return found - now if source.of is FieldSource.CERTIFICATE else now - found
 
     def _literal(self, value: Scalar) -> str | int:
-        """The value in the form of the operand that it is compared with."""
+        """The value in the form of the operand to which it is compared."""
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, timedelta):

@@ -1,9 +1,9 @@
 """Columns for queries over clusters: columns of the inventory, and labels and fields that the inventory does not have.
 
-Triggers derive the inventory from `objects`, `fields` and `labels`, for writes of every release. Only `reindex` writes the
-inventory directly, and backups omit it.
+Triggers fill the inventory from `objects`, `fields` and `labels`, whichever release writes these tables. Only `reindex` writes
+the inventory directly. Backups omit it.
 
-A required entry is an inner join that an index on name and value finds. An optional entry is looked up per cluster.
+A required entry is an inner join, which can use the index on name and value. An optional entry is looked up per cluster.
 """
 
 from collections.abc import Mapping
@@ -77,7 +77,7 @@ KEPT: Mapping[tuple[FieldSource, str], InventoryColumns] = {
 TABLES: Mapping[FieldSource, Table] = {FieldSource.LABELS: schema.labels, FieldSource.FIELDS: schema.fields}
 _SECOND = 1_000_000
 MOST_JOINED = 24
-"""Joined entries of a statement; further ones are subqueries, because SQLite joins at most 64 tables."""
+"""Largest number of joined entries. Further entries are subqueries, because SQLite joins at most 64 tables."""
 _beat = schema.heartbeats.c
 _falls = FALLS_BY_CLUSTER.subquery("falls")
 _certificate = schema.certificates.c
@@ -97,10 +97,9 @@ _AGENT: Mapping[FieldSource, ColumnElement[Any]] = {
     FieldSource.FLAPS: _DIGITS,
     FieldSource.CERTIFICATE: func.coalesce(_ends.c.at, null()),
 }
-"""Only a session records the version of its agent, so a cluster that beats and has none uses the Kubernetes API.
-
-Terms about the columns of a function keep an outer join: SQLite reads an inner join with a subquery in the other order, the
-whole inventory for each of its rows.
+"""Only a session records the version of its agent, so a cluster with beats and without a version uses the Kubernetes API. The
+subqueries FLAPS and CERTIFICATE are always outer joins: for an inner join, SQLite would read the whole inventory for each row
+of the subquery.
 """
 _ONE = sort_key(Fraction(1))
 _FLAPS_ORDER = case(
@@ -113,7 +112,8 @@ _MAJOR_LENGTH = cast(func.substr(_version, 1, 2), Integer)
 _MINOR_LENGTH = cast(func.substr(_version, 3 + _MAJOR_LENGTH, 2), Integer)
 _MINOR = func.substr(_version, 3, _MAJOR_LENGTH).concat(".").concat(func.substr(_version, 5 + _MAJOR_LENGTH, _MINOR_LENGTH))
 _MINOR_ORDER = func.substr(_version, 1, 4 + _MAJOR_LENGTH + _MINOR_LENGTH).concat(sort_key(parse_version("0.0"))[6:])
-"""The text and the sort key of the minor version, from the sort key of the whole: each number follows its two-digit length."""
+"""Text and sort key of the minor version, from the sort key of the whole version, in which a two-digit length precedes each
+number."""
 
 
 class Entries:

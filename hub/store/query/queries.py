@@ -1,4 +1,4 @@
-"""Compiles queries over stored objects to SQL; labels and fields are joined, and no document is read to filter.
+"""Compiles queries over stored objects to SQL. Filters use the tables of labels and fields and read no documents.
 
 Building a statement costs more than running it, so statements are cached by the shape of their query, without its values.
 """
@@ -77,7 +77,7 @@ def tally(kind: Kind, field: str) -> Select[Any, int]:
     return select(value, func.count()).group_by(value)
 
 
-# the log keeps the last change of every existing object, however old
+# the change log has the last change of every existing object, even if it is old
 WRITTEN_BEFORE = Statement(
     select(objects.c.namespace, objects.c.name, objects.c.revision)
     .join(schema.changes, schema.changes.c.revision == objects.c.revision)
@@ -189,7 +189,7 @@ def _values(kind: Kind, query: Query) -> dict[str, Any]:
 
 
 def _source(shape: _Shape) -> FromClause:
-    """Objects joined with a side-table entry for each term that requires one; at most one entry matches an object."""
+    """Objects, joined with a side-table entry for each term that requires one. At most one entry matches an object."""
     source: FromClause = objects
     for table, side, terms in ((schema.labels, "label", shape.labels), (schema.fields, "field", shape.fields)):
         for index, term in enumerate(terms):
@@ -215,7 +215,7 @@ def _selected(shape: _Shape) -> ColumnElement[bool]:
 
 
 def _is_joined(term: _Term, index: int) -> bool:
-    """Whether the term is a join: an object needs an entry for it, and it is among the first. An empty field has no entry."""
+    """Whether the term is a join: it requires an entry, and is one of the first terms. An empty field has no entry."""
     if index >= MOST_JOINED or term.name in KEY_FIELDS or (term.is_field and term.has_empty):
         return False
     return term.operator in (Operator.EQUALS, Operator.IN, Operator.EXISTS)

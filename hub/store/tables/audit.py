@@ -1,4 +1,4 @@
-"""The audit log. Records are added in the transaction they describe or in batches, and are queried by time."""
+"""The audit log. A record is added in the transaction that it describes or in a batch. Records are queried by time."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

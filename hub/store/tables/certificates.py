@@ -46,7 +46,7 @@ _LISTED = Statement(
     .where(_column.revoked_at >= literal_column("0"), _column.not_after > bindparam("ended_after"))
     .order_by(_column.serial)
 )
-"""Not "is not null", for which SQLite would not use the index."""
+"""`revoked_at >= 0` instead of `is not null`, for which SQLite would not use the index."""
 _earlier = schema.certificates.alias()
 _HAS_EARLIER = exists().where(
     _earlier.c.cluster == _column.cluster,
@@ -98,7 +98,7 @@ class SqlCertificates(CertificateRecords):
     def ends(self, among: Collection[ClusterName]) -> Mapping[ClusterName, datetime]:
         names = frozenset(among)
         is_valid = and_(_column.purpose == Purpose.AGENT.value, _column.revoked_at.is_(None))
-        # not in WHERE: SQLite would read all certificates by the index of purpose or of revoked_at
+        # not in WHERE: SQLite would then use the index of purpose or revoked_at, and read all certificates
         last = select(_column.cluster, func.max(case((is_valid, _column.not_after)))).group_by(_column.cluster)
         rows = self._connection.execute(last.where(is_in(_column.cluster, names)))
         return {ClusterName(cluster): from_micros(end) for cluster, end in rows if cluster in names and end is not None}

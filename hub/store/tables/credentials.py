@@ -1,4 +1,4 @@
-"""Bootstrap credentials, the cluster names each has admitted and its uses, and the attested issuer of each cluster name."""
+"""Bootstrap credentials with their uses and admitted cluster names, and the attested issuer of each cluster name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -111,7 +111,7 @@ class SqlCredentials(Credentials):
         return [_OF_USE.record(row) for row in _USES.rows(self._connection, {"credential": credential})]
 
     def use_of(self, credential: CredentialId, cluster: ClusterName, agent: AgentId) -> CredentialUse | None:
-        """Read once per transaction, which has locked the credential."""
+        """Read once per transaction, because the transaction has locked the credential."""
         place = (credential, cluster, agent)
         if place not in self._uses:
             row = _USE.row(self._connection, {"of": credential, "by": cluster, "who": agent})

@@ -1,4 +1,4 @@
-"""The leader lock, in the row HUB, and facts about this hub as names and values."""
+"""The leader lock, which is the row HUB, and facts about this hub (name and value)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -91,7 +91,7 @@ class SqlLeaders(Leaders):
 
     def renew(self, held: LockRecord) -> LockRecord:
         if self._connection.dialect.name == "postgresql":
-            # losing the newest renewal in a crash of the database's machine does no harm
+            # a crash of the database's machine may lose the newest renewal, without harm
             self._connection.execute(text("SET LOCAL synchronous_commit TO off"))
         now = self._now()
         changed = self._change(held, renewed_at=to_micros(now))
@@ -115,7 +115,10 @@ class SqlLeaders(Leaders):
 
 
 def _unreported(text: str | None) -> hubreplicas.UnreportedTerms:
-    """Decode unreported terms. A value of another release that cannot be decoded does not prevent leadership."""
+    """Decode unreported terms.
+
+    If another release wrote a value that cannot be decoded, it is skipped, so that it does not prevent leadership.
+    """
     try:
         return hubreplicas.decode_terms(text)
     except msgspec.DecodeError as error:
@@ -132,7 +135,10 @@ class SqlFacts(SqlTable, Facts):
         self._connection.execute(insert(schema.facts), {"name": name, "value": value})
 
     def settle(self, name: str, value: str) -> str:
-        """A concurrent second caller waits for the first caller's commit, and then returns the first caller's value."""
+        """Store the value if there is none.
+
+        A concurrent caller waits for the first caller's commit and returns the first value.
+        """
         new = insert_into(schema.facts, self._connection.dialect.name).values(name=name, value=value)
         self._connection.execute(new.on_conflict_do_nothing(index_elements=[schema.facts.c.name]))
         chosen = select(schema.facts.c.value).where(schema.facts.c.name == name)

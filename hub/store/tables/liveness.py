@@ -1,4 +1,4 @@
-"""The newest heartbeat of each cluster, each replica's mark (since when and until when it could store beats), and transitions.
+"""The newest heartbeat of each cluster, the mark of each replica (the period in which it could store beats), and transitions.
 
 A transition is a change of a cluster's availability. Transitions are kept in the order in which they were written.
 """
@@ -45,7 +45,7 @@ _NO_EPOCH: ColumnElement[int] = literal_column("0")
 
 
 def _upsert(dialect: str) -> Any:
-    """INSERT of a beat. Its epoch is compared with the recorded one, which only `claim` and `depart` raise."""
+    """INSERT of a beat. Its epoch is only compared with the recorded epoch; `claim` and `depart` raise it."""
     parameters: dict[str, BindParameter[Any]] = {name: bindparam(name) for name in ("cluster", "at", "available", "epoch")}
     new = insert_into(schema.heartbeats, dialect).values(parameters)
     is_newer = or_(_column.at.is_(None), new.excluded.at >= _column.at)

@@ -38,11 +38,11 @@ _BY_TYPE: Mapping[Any, Conversion] = {
 
 
 MOST_NAMED = 1_000
-"""For more names a statement reads all rows: SQLite takes at most 32,766 parameters."""
+"""For more names, a statement reads all rows: SQLite accepts at most 32,766 parameters."""
 
 
 def is_in(column: ColumnElement[str], names: Collection[str]) -> ColumnElement[bool]:
-    """Whether the column is one of the names; true for more than MOST_NAMED, among which the caller selects."""
+    """Whether the column is one of the names. Always true for more than MOST_NAMED names: the caller then filters the rows."""
     return true() if len(names) > MOST_NAMED else column.in_(names)
 
 
@@ -59,9 +59,10 @@ class RowMapper(Generic[R]):
     def __init__(
         self, record: type[R], table: Table, *, columns: Mapping[str, str] | None = None, **own: Conversion | None
     ) -> None:
-        """`columns`: the column of each field that has another name. `own`: a field's conversion in place of its type's.
+        """`columns`: the column of each field that has another name.
 
-        A field whose own conversion is None is left to the caller by `values` and `record`.
+        `own`: the conversion of a field, in place of that of its type. None: `values` and `record` leave the field to the
+        caller.
         """
         hints, positions = get_type_hints(record), {column.name: place for place, column in enumerate(table.columns)}
         self._record = record
@@ -85,7 +86,7 @@ class RowMapper(Generic[R]):
         return row | others
 
     def record(self, row: Sequence[Any], **others: Any) -> R:
-        """The record of a row in the table's order of columns. NULL is the field's default, or else None.
+        """The record of a row, whose values are in the order of the table's columns. NULL becomes the field's default, or None.
 
         `others`: fields that are left to the caller.
         """

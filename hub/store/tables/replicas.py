@@ -90,7 +90,7 @@ def _replica(row: Sequence[Any]) -> Replica:
 
 class SqlAgentSessions(AgentSessions):
     def __init__(self, connection: Connection, sender: str) -> None:
-        """`sender`: this replica. The others are notified once per transaction of the sessions it opens."""
+        """`sender`: this replica. A transaction that opens sessions notifies the other replicas once."""
         self._connection = connection
         self._sender = sender
         self._notified = False

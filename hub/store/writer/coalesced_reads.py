@@ -1,7 +1,7 @@
 """Periodic queries share one database snapshot.
 
-A single query costs a snapshot, a thread wake-up and contention for the interpreter lock, which is most of the load of an idle
-hub. Queries that arrive within MOMENT run one after another on one snapshot.
+Each separate query would cost a snapshot, a thread wake-up and contention for the interpreter lock, which are most of the load
+of an idle hub. Queries that arrive within MOMENT run one after another on one snapshot.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The database connection for leader election, with its own thread and no other users.
 
-Therefore a renewal never waits for the store's pools and threads. A cancelled query shuts down its socket. Otherwise the
-thread, and the next query, would wait for ever on a network path that drops all packets.
+So a renewal never waits for the store's pools and threads. A cancelled query shuts down its socket. Otherwise the thread and
+the next query would wait forever on a network path that drops all packets.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class SqlLeaderLockConnection(LeaderLockConnection):
     def _cut(self) -> None:
         """Shut down the socket. The thread that waits on it fails, and the next query opens a new connection."""
         number = getattr(self._connection, "fileno", None)
-        if number is None:  # SQLite's waits have a time limit
+        if number is None:  # waits of SQLite have a time limit
             return
         ended = (OSError, self._engine.dialect.loaded_dbapi.Error)  # if the connection has ended in the meantime
         with suppress(*ended), socket.fromfd(number(), socket.AF_INET, socket.SOCK_STREAM) as its:

@@ -20,7 +20,7 @@ class Work:
 
     seconds: Distribution = field(default_factory=Distribution)
     failures: int = 0
-    """Transactions that the database failed; refusals by a use case do not count."""
+    """Transactions that failed because of the database. Refusals by a use case do not count."""
     under_way: int = 0
 
     @contextmanager
@@ -68,7 +68,7 @@ def _called(use_case: Callable[..., Any], args: Sequence[Any]) -> str:
 
 
 def timed(span: Traced, work: Callable[..., T]) -> Callable[..., T]:
-    """`work`, with its times noted on `span` from the thread that runs it; unchanged if the span is not recorded."""
+    """Return `work` with a wrapper that notes its times on `span`; unchanged if the span is not recorded."""
     if not span.is_recorded:
         return work
     asked, attempts = perf_counter(), 0

@@ -1,8 +1,8 @@
 """Runs use cases in transactions on one writer thread.
 
 Use cases that arrive during a commit share the next transaction, each behind its own savepoint, so that they need only one
-flush to the disk. A transaction ends soon after TOGETHER, and urgent use cases (heartbeats) come first in the next one,
-however many others wait. When a shared transaction fails, its use cases run again one by one. A use case that lost a race
+flush to the disk. A transaction ends soon after TOGETHER. Urgent use cases (heartbeats) come first in the next transaction,
+even if many others wait. When a shared transaction fails, its use cases run again one by one. A use case that lost a race
 against another transaction runs again. A write whose commit is in doubt never runs again (`hub.store.engine.engine`). The use
 case of a cancelled caller runs completely or not at all.
 """
@@ -30,7 +30,7 @@ from machinery.errors import MusterError, UnavailableError
 
 UseCase = Callable[[SqlTransaction], Any]
 Begin = Callable[[Connection], Callable[[], SqlTransaction]]
-"""Runs the first statement of every transaction, and returns what makes the view of each use case on it."""
+"""Runs the first statement of a transaction. Returns a function that creates the view of one use case on the transaction."""
 Committed = Callable[[Sequence[Change], Collection[Topic]], None]
 """Called on the writer thread with the changes of a transaction and the topics to pass on in this process."""
 
@@ -79,9 +79,9 @@ class WriteTask:
 def _run_apart(
     connection: Connection, view: Callable[[], SqlTransaction], batch: Sequence[WriteTask]
 ) -> tuple[dict[WriteTask, Exception], int]:
-    """Run each task behind a savepoint, so that a refusal rolls back only its own writes, until TOGETHER is over.
+    """Until TOGETHER is over, run each task behind a savepoint, so that a refusal rolls back only the task's own writes.
 
-    Returns the refusals, and how many tasks have run.
+    Returns the refusals, and the number of tasks that have run.
     """
     refusals: dict[WriteTask, Exception] = {}
     end = monotonic() + TOGETHER
@@ -115,7 +115,7 @@ class WriteQueue:
         self._jobs: deque[WriteTask] = deque()
         self._urgent: deque[WriteTask] = deque()
         self._left: Sequence[WriteTask] = ()
-        """Tasks that were taken from the queue for a transaction without time for them."""
+        """Tasks that were taken from the queue for a transaction that had no time for them."""
         self._filled = Condition()
         """Guards both queues and `_closed`."""
         self._closed = False
@@ -131,12 +131,12 @@ class WriteQueue:
     def fault(self) -> Exception | None:
         """The error of the newest failed write that `proven` has not cleared; None: the database accepts writes.
 
-        A successful write does not clear the fault: on a full disk, writes that need no new room (beats) succeed, others fail.
+        A successful write does not clear the fault: on a full disk, writes that need no new space (beats) succeed, others fail.
         """
         return self._fault
 
     def proven(self, fault: Exception) -> None:
-        """Clear `fault` after a write that needed new room. A newer fault stays."""
+        """Clear `fault` after a write that needed new space. A newer fault stays."""
         with self._noting:
             if self._fault is fault:
                 self._fault = None
@@ -166,12 +166,12 @@ class WriteQueue:
         self._thread.join()
 
     def _work(self) -> None:
-        """Run the queued tasks that are not cancelled, as many together as are there, until `close`."""
+        """Until `close`, run the queued tasks that are not cancelled, as many together as possible."""
         while (taken := self._take()) is not None:
             self._left = self._run(taken) if taken else ()
 
     def _take(self) -> Sequence[WriteTask] | None:
-        """Wait for tasks; return the urgent ones, then those left over, then others; None: the queue is closed and empty."""
+        """Wait for tasks. Returns urgent tasks, then tasks left over, then others. None: the queue is closed and empty."""
         with self._filled:
             while not (self._left or self._urgent or self._jobs):
                 if self._closed:
@@ -187,10 +187,10 @@ class WriteQueue:
         return [each for each in taken if each.future.set_running_or_notify_cancel()]
 
     def _run(self, batch: Sequence[WriteTask], attempts: int = ATTEMPTS) -> Sequence[WriteTask]:
-        """Run tasks in one transaction, and resolve the futures of their callers after it. Returns the tasks that have not run.
+        """Run tasks in one transaction, and then resolve the futures of their callers. Returns the tasks that have not run.
 
         Tasks of a failed shared transaction run again one by one, and a task that lost a race runs again. If a shared
-        transaction did not even begin, single tasks would wait as long for the same error.
+        transaction could not even begin, its tasks do not run again: each would wait as long for the same error.
         """
         begun, shared = False, len(batch) > 1
         left: Sequence[WriteTask] = ()
@@ -221,7 +221,7 @@ class WriteQueue:
             changes = [change for job in batch if job not in refusals for change in job.changes]
             if changes or topics:
                 self._committed(changes, topics)
-        for job in batch:  # a refusal is the outcome also if the transaction fails later: its writes are rolled back already
+        for job in batch:  # a refusal stays the outcome even if the transaction fails later
             job.finish(refusals.get(job, failure))
         return left
 
