@@ -1,4 +1,4 @@
-"""Audit records: events of Kubernetes' `audit.k8s.io/v1`, as JSON; their place in the store, and queries for them."""
+"""Audit records (events of Kubernetes' `audit.k8s.io/v1` as JSON), their position in the store, and queries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class ObjectReference(msgspec.Struct, frozen=True, omit_defaults=True, rename="c
 
 
 class ResponseStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """HTTP code (of a gRPC call the corresponding HTTP code), and the reason of a refusal."""
+    """HTTP code (for a gRPC call: the corresponding HTTP code), and the reason of a refusal."""
 
     code: int
     reason: str = ""
@@ -129,7 +129,7 @@ _decode = msgspec.json.Decoder(AuditRecord).decode
 
 
 def read_record(document: bytes) -> AuditRecord | None:
-    """Parse the record in the bytes; None: they are no record."""
+    """Parse a record; None: the bytes are not a record."""
     try:
         return _decode(document)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -158,7 +158,7 @@ class Numbering:
         self._numbers = count(1)
 
     def entry(self, record: AuditRecord) -> AuditEntry:
-        """Never fails, for any text of a client."""
+        """Number a record. Never fails, even for invalid text from a client."""
         record = _cleaned(record)
         about, user = record.object_ref or ObjectReference(), record.user.username if record.user else ""
         fields = AuditFields(user, record.verb, about.resource, about.namespace, about.name)

@@ -114,7 +114,7 @@ class CredentialBounds:
     """Further limits of a credential, and the labels and set of clusters that join with it."""
 
     patterns: tuple[str, ...] = ()
-    """Shell patterns; the whole cluster name must match one. None: any name."""
+    """Shell patterns. The whole cluster name must match one of them. Empty: any name."""
     cluster_set: str | None = None
     """The set for new clusters; the credential cannot act for clusters of other sets."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -204,7 +204,10 @@ class CredentialPhase(StrEnum):
 
 
 def phase(record: CredentialRecord, issued: int, now: datetime) -> CredentialPhase:
-    """Return the state of a credential with `issued` spent uses: if several apply, the first of revoked, used up, expired."""
+    """Return the phase of a credential with `issued` spent uses.
+
+    If several apply: first revoked, then used up, then expired.
+    """
     if record.revoked_at is not None:
         return CredentialPhase.REVOKED
     if record.uses is not None and issued >= record.uses:

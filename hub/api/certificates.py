@@ -1,6 +1,6 @@
 """Certificates: purposes, profiles, records, and the last check before a signature.
 
-A profile that fails the check is a defect of the calling use case; nothing is signed. Permitted are:
+A profile that fails the check is a defect of the calling use case; nothing is signed. Permitted profiles:
 
 purpose    subject                                           alternative names
 AGENT      the agent's, of the holder                        none
@@ -39,7 +39,7 @@ from machinery.identity import (
 )
 
 BACKDATED = timedelta(minutes=5)
-"""Minimum time by which a client certificate's start precedes its issuance, since peers' clocks differ."""
+"""A client certificate starts at least this long before its issuance, because peers' clocks differ."""
 
 
 class Purpose(StrEnum):
@@ -151,7 +151,7 @@ class Lifetimes:
 def own_agent(records: Sequence[CertificateRecord]) -> AgentId | None:
     """The agent that registered last, among those with an unrevoked certificate. A renewal is no registration.
 
-    A readopted agent has only a recovery certificate; this one counts too.
+    The recovery certificate of a readopted agent counts too, because the agent has no other certificate.
     """
     came: dict[AgentId, tuple[datetime, SerialNumber]] = {}
     standing: set[AgentId] = set()

@@ -1,6 +1,6 @@
 """ConsoleSessions: sign-ins of people at the console's own listener, and when they end.
 
-The browser has a random secret. The hub stores its SHA-256 only, shortened to 128 bits, as the name of the session.
+The browser has a random secret. The hub stores only the SHA-256 of the secret, shortened to 128 bits, as the session's name.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from machinery.meta.timestamps import format_time, parse_time
 KIND, RESOURCE, GROUP, VERSION = "ConsoleSession", "consolesessions", "login", "v1alpha1"
 MAX_LIFETIME = timedelta(hours=8)
 MAX_PER_USER = 20
-"""Open sessions of one user; a further sign-in ends the oldest."""
+"""Largest number of open sessions of one user. Another sign-in ends the oldest session."""
 SECRET_LENGTH = 43
 """Characters of 32 random bytes in base64url."""
 _NAME_LENGTH = 32

@@ -44,9 +44,9 @@ class Strategy:
 
 
 def merge(strategies: Sequence[Mapping[str, Any]], new: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The strategies with the new state of one, which does not replace a state that differs only in its time.
+    """The strategies with the new state of one strategy. A state that differs only in its time replaces nothing.
 
-    The strategies that clients should prefer come first, others follow by type.
+    The strategies that clients should prefer come first. The other strategies are sorted by type.
     """
     known = {str(each.get("type")): each for each in strategies}
     before = known.get(new["type"])

@@ -40,7 +40,7 @@ class Replica:
 
     name: str
     home: str
-    """Its data directory. Only one process can hold the directory, so the next holder may take the name at once."""
+    """Its data directory. Only one process can hold the directory, so a new process that holds it may take the name at once."""
     instance: str
     """Identifies one start of the process."""
     version: str

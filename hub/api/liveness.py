@@ -1,7 +1,7 @@
 """Heartbeats, the grace and expiry of leases, coverage, and the brake.
 
-Sources of grace and expiry: OCM's lease controller (grace = 5 x leaseDurationSeconds, expired when now >= renewal + grace);
-ADR 0015.
+Sources of grace and expiry: OCM's lease controller (grace = 5 x leaseDurationSeconds, expired when now >= renewal + grace); ADR
+0015.
 
 Coverage: the time in which replicas could store all beats. Only covered time counts as silence of agents. Each replica writes
 marks into the database while it can store beats. A mark is fresh for a limited time. Time is covered while the fresh marks of
@@ -9,9 +9,9 @@ all replicas together leave no gap, regardless of which replicas lead, start or 
 
 The brake: when many clusters become silent at the same time, a fault of the hub is more likely than a failure of them all.
 
-The brake postpones the consequences of Unknown (taints, alarms, stale marks, removal), never Unknown itself. It ends when so
-many clusters are back that less than half of its thresholds is reached, or when an operator releases it. After a release only
-clusters that become silent later count.
+The brake postpones the consequences of Unknown (taints, alarms, stale marks, removal), never Unknown itself. It ends when the
+number of silent clusters is below half of a threshold, or when an operator releases it. After a release only clusters that
+become silent later count.
 """
 
 from collections.abc import Iterable
@@ -91,7 +91,7 @@ JUMP = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A mark, in database time: this replica could store beats at `at`; at every instant since `since` some replica could."""
+    """A mark, in database time. This replica could store beats at `at`. At each instant since `since`, some replica could."""
 
     replica: str
     since: datetime
@@ -126,7 +126,10 @@ def next_mark(replica: str, marks: Iterable[Checkpoint], now: datetime, *, began
 
 @dataclass(frozen=True, slots=True)
 class BrakeLimits:
-    """More than `share` of the living fleet, and `at_least` clusters, became silent within `window`. A share of 0: no brake."""
+    """The brake begins if more than `share` of the living fleet, and `at_least` clusters, became silent within `window`.
+
+    A share of 0 turns the brake off.
+    """
 
     share: float = 0.2
     at_least: int = 10

@@ -1,9 +1,9 @@
 """Logins: user name and groups from the claims of an external token, and names that are never permitted.
 
-An external token cannot name an identity of the hub, which begins with `system:`: an agent, add-on, bootstrap credential,
-ServiceAccount or operator with all rights. Such a user is refused. Such groups are dropped, because other clusters put every
-user into `system:authenticated`. Only `operator_groups` of an authenticator grant all rights: members of these groups, as named
-after the mapping, are operators.
+Names of the hub's own identities begin with `system:` (agents, add-ons, bootstrap credentials, ServiceAccounts, operators). An
+external token cannot have such an identity: users with such a name are refused, and groups with such a name are dropped,
+because other clusters put every user into `system:authenticated`. Only `operator_groups` of an authenticator grant all rights:
+members of these groups are operators. The group names are compared after the mapping.
 
 Sources: Pinniped's TokenCredentialRequest (users that it refuses), OpenID Connect Core 1.0 (claims), Kubernetes' structured
 authentication (`email` counts only if it is verified).
@@ -70,7 +70,10 @@ class Login:
 
     @property
     def is_our_own_name(self) -> bool:
-        """Whether it has a reserved name of this hub, which can be another identity for other servers that trust the signer."""
+        """Whether it has a reserved name of this hub.
+
+        For other servers that trust the signer, this may be another identity's name.
+        """
         return any(name.startswith(RESERVED) for name in (self.user, *self.groups))
 
 

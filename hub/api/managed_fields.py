@@ -31,7 +31,7 @@ _PARTS: Fields = {field("spec"): {}, _STATUS: {}}
 
 @dataclass(frozen=True, slots=True)
 class KindStructure:
-    """How the objects of a kind are divided into owned fields. `custom`: it is not one of Kubernetes' own kinds."""
+    """How objects of a kind are divided into fields that managers own. `custom`: it is not one of Kubernetes' own kinds."""
 
     kind: Kind
     structure: Structure

@@ -76,7 +76,7 @@ def _selector(document: Document) -> LabelSelector | None:
         return None
     try:
         return selector_of(labels)
-    except BadRequestError:  # validation refuses it; a stored one selects nothing
+    except BadRequestError:  # validation refuses such a selector; a stored one selects nothing
         return None
 
 

@@ -48,7 +48,7 @@ def read_issuers(file: Path) -> Sequence[KnownIssuer]:
 def _issuer(file: Path, entry: Any) -> KnownIssuer:
     if not isinstance(entry, dict) or not isinstance(entry.get("issuer"), str) or not set(entry) <= FIELDS:
         known = ", ".join(sorted(FIELDS - {"issuer"}))
-        raise InvalidError(f"--attestation-issuers {file}: an entry has an issuer, and besides it only {known}")
+        raise InvalidError(f"--attestation-issuers {file}: an entry needs an issuer, and may also have only {known}")
     names = entry.get("clusterNames") or []
     if not isinstance(names, list):
         raise InvalidError(f"--attestation-issuers {file}: clusterNames is a list of patterns")

@@ -8,9 +8,9 @@
     retiring: its time has ended                                retired
 
 A step waits for absent agents for a configured time (the patience), counted from the start of the phase; later these agents
-return by `Recover`. The order to proceed skips agents, but never a replica that lacks the key. A compromised CA waits only for
-connected agents that can still renew, in two phases of length `within`: to trust the next CA, and to renew. The second phase
-has its own time, so that an unresponsive agent of the first does not shorten it.
+return by `Recover`. With the order to proceed, a step waits for no agents, but still for replicas that lack the key. A
+compromised CA waits only for connected agents that can still renew, in two phases of length `within`: to trust the next CA, and
+to renew. The second phase has its own time, so that an unresponsive agent in the first phase does not shorten it.
 """
 
 from collections.abc import Collection, Mapping
@@ -130,7 +130,7 @@ def due_steps(seen: RotationSnapshot, patience: timedelta) -> tuple[RotationStep
 def goes_by_time(seen: RotationSnapshot, step: RotationStep) -> bool:
     """Whether this step disables a CA because of elapsed time, not only because of an operator's order.
 
-    For a compromised CA: whether agents remain that had time to renew and still could.
+    For a compromised CA: whether agents remain that got time to renew and can still renew.
     """
     one = next(each for each in seen.authorities if each.id == step.authority)
     if step.act not in (Act.RETIRE, Act.END) or one.order is AuthorityOrder.PROCEED:
@@ -152,7 +152,7 @@ def _due(seen: RotationSnapshot, one: AuthorityRecord, old: AuthorityRecord | No
             if old is None or not old.is_given_up:
                 may_issue = is_ordered or _is_enough(distrusting, is_over)
             else:
-                # agents of a compromised CA that do not trust the next one yet are waited for
+                # wait for agents of a compromised CA that do not trust the next CA yet
                 until = max(old.ends_at, one.since + (old.within or timedelta())) if old.ends_at is not None else one.since
                 may_issue = seen.now >= until or not any(each.connected for each in distrusting)
             return Act.ISSUE if may_issue else None

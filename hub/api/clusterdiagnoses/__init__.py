@@ -1,4 +1,4 @@
-"""Diagnosis: why a cluster is not Available, in steps over the hub's records, each with advice."""
+"""Diagnosis of a cluster that is not Available. Each step examines records of the hub and gives advice."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class Diagnosis:
 
 
 def diagnose(facts: ClusterFacts) -> Diagnosis:
-    """Run all steps. If no step finds a cause and the condition Available is not True, which can last a moment, add that."""
+    """Run all steps. Adds a finding if no step finds a cause and the cluster is not Available, which is normal for a moment."""
     available, found = cluster_rules.availability(facts.document), list[DiagnosisFinding]()
     for step, run, ends in STEPS:
         result = run(facts)

@@ -21,9 +21,9 @@ SIGNED_WITHIN = timedelta(seconds=30)
 ENDS_SOON = 0.1
 """Remaining share of a certificate's validity below which a warning is due; agents renew much earlier."""
 FLAPS = 3
-"""Losses of availability within an hour from which on a warning is due; the hub's default for flapping."""
+"""Number of losses of availability within an hour that causes a warning. Equal to the hub's default for flapping."""
 LATE = 1.5
-"""Lease durations without a beat that cause a warning; an agent sends one beat in each."""
+"""A warning is due after this number of lease durations without a beat. An agent sends at least one beat per lease duration."""
 NAMED = 5
 """Largest number of add-ons in a message."""
 _DOCTOR = "run `spoke doctor` on the agent's machine, with the settings of `spoke run`, to check the connection to the hub"
@@ -58,13 +58,13 @@ def known(facts: ClusterFacts) -> StepResult:
     deleting = conditions.find(doc.conditions(facts.cluster), DELETING)
     why = f": {deleting.message}" if deleting is not None and deleting.message else ""
     held = ", ".join(map(str, metadata.get("finalizers") or ())) or "nothing"
-    said = f"it is being deleted since {metadata.get('deletionTimestamp')}; finalizers: {held}{why}"
+    said = f"its deletion began at {metadata.get('deletionTimestamp')}; finalizers: {held}{why}"
     advice = f"wait, delete its remaining objects, or end the deletion with `hubctl delete cluster {facts.name} --force`"
     return BROKEN, "Deleting", said, advice
 
 
 def duplicates(facts: ClusterFacts) -> StepResult | None:
-    """Several agents or clusters with this name. A refused second cluster does not affect the first cluster."""
+    """Whether several agents or clusters use this name. A refused second cluster does not affect the first cluster."""
     found = conditions.find(doc.conditions(facts.document), cluster_rules.DUPLICATED)
     if found is None or found.status != conditions.TRUE:
         return None
@@ -87,7 +87,7 @@ def accepted(facts: ClusterFacts) -> StepResult:
 
 
 def requested(facts: ClusterFacts) -> StepResult | None:
-    """The certificate request; None while a certificate is valid, or if there is no newer request than the last certificate."""
+    """The newest certificate request. None: a certificate is valid, or no request is newer than the last certificate."""
     if _valid_certificate(facts) is not None:
         return None
     before = facts.of_purpose(Purpose.AGENT)

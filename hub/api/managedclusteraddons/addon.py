@@ -72,9 +72,9 @@ def foreign_names(
 def leaves_registrations_unchanged(new: Document, old: Document) -> bool:
     """Whether an agent may write `new` over `old`.
 
-    In an existing registration an agent may change only the driver, and with the driver `token` the subject. It may add a
-    registration of type kubeClient with the add-on's own names, as OCM's agent does for an add-on without registrations. It
-    may remove none.
+    In an existing registration, an agent may change only the driver and, with the driver `token`, the subject. It may add a
+    registration of type kubeClient with the add-on's own names, as OCM's agent does for an add-on without registrations. It may
+    remove none.
     """
     key = doc.key(old)
     cluster, addon = ClusterName(key.namespace), AddOnName(key.name)
@@ -128,7 +128,7 @@ def admitted(new: Document) -> dict[str, Any]:
 def with_driver(addon: Document, driver: str) -> dict[str, Any]:
     """A copy in which all registrations with the hub's API use this driver.
 
-    With the driver `token` the subject is the add-on's ServiceAccount, whatever was registered. Raises InvalidError.
+    With the driver `token`, the add-on's ServiceAccount replaces the registered subject. Raises InvalidError.
     """
     if driver not in DRIVERS:
         raise InvalidError(f'the driver of an add-on is one of {", ".join(DRIVERS)}, not "{driver[:80]}"')
@@ -206,7 +206,7 @@ def token_part(kind: Kind, addon: Key, found: Document | None) -> dict[str, Any]
         account = token_part_key(SERVICE_ACCOUNTS, addon).name
         rule = {"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": [account], "verbs": ["create"]}
         return {**document, "apiVersion": f"{_RBAC}/v1", "kind": "Role", "rules": [rule]}
-    # OCM also binds open-cluster-management:<cluster>, for AWS; not here, since others than the hub may issue that name
+    # OCM also binds open-cluster-management:<cluster>, for AWS. The hub does not: another issuer might use that name
     subject = {"kind": "Group", "apiGroup": _RBAC, "name": cluster_group(ClusterName(addon.namespace))}
     role = {"apiGroup": _RBAC, "kind": "Role", "name": token_part_key(ROLES, addon).name}
     return {**document, "apiVersion": f"{_RBAC}/v1", "kind": "RoleBinding", "subjects": [subject], "roleRef": role}
@@ -219,7 +219,7 @@ def token_ready(account: Key, uid: str) -> Condition:
 
 
 def ready_uid(addon: Document) -> str:
-    """Uid of the add-on's ready ServiceAccount; empty without one."""
+    """Uid of the add-on's ready ServiceAccount; "": there is none."""
     found = find(doc.conditions(addon), INFRASTRUCTURE_READY)
     message = found.message if found is not None and found.status == TRUE else ""
     return message.partition("(UID: ")[2].partition(")")[0]

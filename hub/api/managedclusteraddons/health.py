@@ -30,7 +30,7 @@ class _Note:
 
 
 def silence_of(addon: Document) -> str | None:
-    """Reason of the silence that this add-on shows; "": its agent has reported since the silence; None: it shows no silence."""
+    """Reason of the silence in the add-on's status. "": its agent has reported since the silence. None: the status has none."""
     note = _note(addon)
     if note is None:
         return None
@@ -43,7 +43,7 @@ def reason_of(available: Condition | None) -> str | None:
 
 
 def in_step(addon: Document, available: Condition | None, now: datetime) -> dict[str, Any]:
-    """A copy that fits this availability of the cluster; equal if nothing changes."""
+    """A copy whose condition Available follows this availability of the cluster; equal if nothing changes."""
     if available is not None and available.status == UNKNOWN:
         return _silenced(addon, available, now)
     return _restored(addon, now)

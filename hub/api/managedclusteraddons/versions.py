@@ -1,8 +1,8 @@
 """Conversion of add-ons between addon/v1alpha1 and addon/v1beta1, the stored version.
 
-Fields that v1beta1 lacks are stored where OCM stores them (an annotation for the install namespace, a reserved name for a
-supported config without a default), all others under their v1alpha1 name in the stored document. A conversion loses nothing of
-a valid object; an empty `kubeClient` equals none. Source: OCM's api repository, addon/v1beta1/conversion.go.
+As in OCM, an annotation stores the install namespace, and a reserved name stores a supported config without a default. Other
+fields that v1beta1 lacks keep their v1alpha1 name in the stored document. A conversion loses nothing of a valid object; an
+empty `kubeClient` equals an absent one. Source: OCM's api repository, addon/v1beta1/conversion.go.
 """
 
 from collections.abc import Mapping, Sequence

@@ -92,7 +92,7 @@ ANY = "/*"
 
 
 def permitted_join_labels(labels: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
-    """Those of the agent's labels that are valid, not reserved, and listed by key (`name`) or prefix (`prefix/*`)."""
+    """The agent's labels that are valid, not reserved, and listed by key (`name`) or prefix (`prefix/*`)."""
     listed = tuple(patterns)
 
     def is_permitted(key: str, value: str) -> bool:

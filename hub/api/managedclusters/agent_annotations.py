@@ -1,7 +1,8 @@
 """Annotations of a ManagedCluster about its agent: version, reported hubs, orders to move and to renew certificates.
 
-The order to renew is an ISO 8601 interval. All certificates issued before its start shall be renewed within it. An agent that
-was offline for the whole interval renews when it returns. An order never changes; an agent that has renewed has fulfilled it.
+The order to renew is an ISO 8601 interval. All certificates that were issued before the start of the interval must be renewed
+within it. An agent that was offline for the whole interval renews when it returns. The hub never changes an order; the issue
+times of the certificates show which agents have renewed.
 """
 
 import json
@@ -135,7 +136,7 @@ def listed(hubs: Iterable[Document]) -> str:
 RENEW = "hub.open-cluster-management.io/renew"
 LONGEST_RENEWAL = timedelta(days=7)
 LATE_RENEWAL = timedelta(seconds=30)
-"""Time for an agent that returns after the interval, so that a returning fleet does not renew all at once."""
+"""An agent that returns after the interval has this time, so that a returning fleet does not renew all at once."""
 
 
 @dataclass(frozen=True, slots=True)

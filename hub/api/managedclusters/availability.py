@@ -1,14 +1,14 @@
 """Availability of clusters and what follows from it: announced departures, transitions, taints, staleness, the clock.
 
 Source of the taints: OCM's taint controller (absent or Unknown: unreachable; False: unavailable; True: neither; always
-NoSelect, no value). Beyond OCM, a taint is delayed, so that the brake can count further silent clusters, and damped for
-flapping clusters.
+NoSelect, no value). Unlike in OCM, taints are delayed, so that the brake can first count more silent clusters, and delayed
+longer for flapping clusters.
 
-Marking and removal of silent clusters is off by default. A cluster is marked first and removed no earlier than `notice`
-after the mark, so that operators can check the marked clusters.
+Marking and removal of silent clusters is off by default. A cluster is marked first and removed no earlier than `notice` after
+the mark, so that operators can check the marked clusters.
 
 Source of the clock's condition: OCM's clock-sync controller (conditions, messages, limit of five lease durations, the
-annotation that skips the check). Unlike in OCM, a wrong clock blocks nothing. The skew is measured by the agent's timestamps.
+annotation that skips the check). Unlike in OCM, a wrong clock blocks nothing. The skew is computed from the agent's timestamps.
 """
 
 from collections.abc import Sequence
@@ -114,7 +114,7 @@ class Damping:
     def flaps_until(self, falls: Sequence[datetime]) -> datetime | None:
         """End of the flapping if there is no further fall; None: the cluster does not flap. A threshold of 0 disables damping.
 
-        `falls`: those within the window, oldest first.
+        `falls`: the falls within the window, oldest first.
         """
         return falls[-self.threshold] + self.window if 0 < self.threshold <= len(falls) else None
 
@@ -167,7 +167,7 @@ def tainted(cluster: Document) -> dict[str, Any]:
 
 
 def has_right_taints(cluster: Document) -> bool:
-    """Whether the taints need no change; those of a cluster that is being deleted never do."""
+    """Whether the taints need no change. Taints of a cluster that is being deleted never need one."""
     return doc.is_deleting(cluster) or tainted(cluster) == cluster
 
 

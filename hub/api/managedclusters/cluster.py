@@ -213,7 +213,7 @@ def is_revoked(cluster: Document) -> bool:
     return current is not None and (current.status, current.reason) == (REVOKED.status, REVOKED.reason)
 
 
-def availability_condition(available: bool | None) -> Condition | None:  # noqa: FBT001 - the agent's own word
+def availability_condition(available: bool | None) -> Condition | None:  # noqa: FBT001 - the agent's verdict
     """The condition Available for the verdict in a beat; None: the beat has no verdict."""
     if available is None:
         return None
@@ -228,7 +228,7 @@ def with_report(cluster: Document, report: StatusReport, now: datetime) -> dict[
         if condition.type not in HUB_CONDITIONS:
             reported = doc.with_status_condition(reported, condition, now)
     if report.complete:
-        # entries of capacity that are not in allocatable are of other writers, and stay
+        # entries of capacity that are not in allocatable belong to other writers, and stay
         known = {*doc.mapping(cluster, "status", "allocatable"), NODES}
         others = {name: value for name, value in doc.mapping(cluster, "status", "capacity").items() if name not in known}
         nodes = {NODES: str(report.node_count)} if report.node_count is not None else {}

@@ -20,7 +20,8 @@ REFUSED_AT = "hub.open-cluster-management.io/second-agent-refused"
 GIVEN_TO = "hub.open-cluster-management.io/given-to-agent"
 """Annotation in write requests only, never stored: the id of the agent that gets the cluster's session."""
 NOTED_AGAIN, FORGOTTEN_AFTER = timedelta(minutes=10), timedelta(minutes=20)
-"""When a repeated refusal is recorded again, and when its record is removed. A refused agent retries within minutes."""
+"""The time of a repeated refusal is recorded again after NOTED_AGAIN. The record is removed after FORGOTTEN_AFTER without a
+refusal; a refused agent retries within minutes."""
 MAX_UID = 253
 TWO_AGENTS, ANOTHER_CLUSTER = "TwoAgents", "AnotherClusterWithThisName"
 ONE_AGENT = Condition(DUPLICATED, conditions.FALSE, "OneAgent", "This cluster has one agent.")
@@ -34,7 +35,7 @@ def check_uid(uid: str) -> None:
 
 
 def duplicate_condition(joining: JoinRequest) -> Condition:
-    """The condition while another cluster has tried to register under a taken name."""
+    """The condition after another cluster has tried to register under this name."""
     message = (
         f"A cluster with uid {joining.cluster_uid or 'unknown'} tried to register under this name. Give it another name, or, "
         f"if it is this cluster rebuilt: hubctl accept {joining.name} --rebuilt"
@@ -111,7 +112,7 @@ def given_to(cluster: Document) -> AgentId | None:
 
 
 def with_one_agent(cluster: Document, now: datetime) -> dict[str, Any]:
-    """A copy in which one agent is left: without the order and the record of a refusal."""
+    """A copy for a cluster that has only one agent left: without the order and the record of a refusal."""
     alone = doc.with_annotations(cluster, {GIVEN_TO: None, REFUSED_AT: None})
     return doc.with_status_condition(alone, ONE_AGENT, now) if reason(cluster) == TWO_AGENTS else alone
 

@@ -62,7 +62,10 @@ def is_overdue(cluster: Document, deadline: timedelta, now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """Number of remaining objects of a cluster by kind, and of those that wait for finalizers: in all, and per finalizer."""
+    """`objects`: number of remaining objects by kind. `held`: number that wait for finalizers.
+
+    `finalizers`: number per finalizer.
+    """
 
     objects: Mapping[Kind, int] = field(default_factory=dict)
     finalizers: Mapping[str, int] = field(default_factory=dict)

@@ -133,5 +133,5 @@ def deleting(document: Document, now: datetime) -> dict[str, Any]:
 
 
 def base64_text(raw: bytes) -> str:
-    """Bytes as they are in Kubernetes' JSON."""
+    """Bytes in base64, as in Kubernetes' JSON."""
     return b64encode(raw).decode("ascii")

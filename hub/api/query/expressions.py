@@ -21,7 +21,7 @@ from machinery.meta.objects import Key, SortPosition
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 PATTERN_TEXTS = 100_000
-"""Most values that the regular expressions of a query are applied to."""
+"""Largest number of values to which the regular expressions of a query are applied."""
 PATTERN_SECONDS = 2.0
 
 

@@ -8,7 +8,7 @@ from hub.settings.fields import IN_CLUSTER
 
 
 async def install(core: HubCore) -> None:
-    """If `management_cluster` is set, serve a kube-apiserver that aggregates this hub's API. Raises InvalidError."""
+    """If `management_cluster` is set, let its kube-apiserver aggregate this hub's API. Raises InvalidError."""
     settings, context = core.context.settings, core.context
     if not isinstance(settings, AggregationSettings) or settings.management_cluster is None:
         return

@@ -94,7 +94,7 @@ class Aggregation(ExternalAuthenticator):
 
 
 async def keep_bundle(client: KubeClient, service: tuple[str, str], bundle: bytes) -> None:
-    """Write a CA bundle (PEM) into those APIServices of this Service that have another. Raises MusterError."""
+    """Write a CA bundle (PEM) into the APIServices of this Service that have another bundle. Raises MusterError."""
     encoded = b64encode(bundle).decode("ascii")
 
     def is_outdated(found: Mapping[str, Any]) -> bool:

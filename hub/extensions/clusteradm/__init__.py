@@ -24,7 +24,7 @@ from machinery.meta.objects import Key
 
 DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 CLUSTER_MANAGERS = "clustermanagers.operator.open-cluster-management.io"
-NOTE = "By this name clusteradm recognizes a hub. This hub serves no ClusterManager."
+NOTE = "clusteradm recognizes a hub by this name. This hub serves no ClusterManager."
 DEFINITION = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",

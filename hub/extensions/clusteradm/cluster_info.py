@@ -97,7 +97,7 @@ def with_cluster_info(resource: Resource, objects: Storage, certificates: Certif
 
 
 class ClusterInfoReviewer(Reviewer):
-    """Allows bootstrap credentials, with `is_public` all callers, to get this ConfigMap. Asks `own` about other requests."""
+    """Allows bootstrap credentials (`is_public`: all callers) to get this ConfigMap. Asks `own` about other requests."""
 
     def __init__(self, own: Reviewer, *, is_public: bool) -> None:
         self._own = own

@@ -42,7 +42,10 @@ ADVICE = (
 
 
 def ensure_account(tx: Transaction) -> None:
-    """Create the ServiceAccount with its namespace. In an existing namespace it stays as operators left it, also deleted."""
+    """Create the ServiceAccount with its namespace.
+
+    If the namespace exists, nothing changes: operators may have deleted the account.
+    """
     if namespaces.get(tx, BOOTSTRAP_ACCOUNT.namespace) is not None:
         return
     namespace = namespace_rules.namespace(BOOTSTRAP_ACCOUNT.namespace)
@@ -115,7 +118,7 @@ def _create(
 
 
 class SecretStorage(DelegatingStorage):
-    """Storage of all Secrets. If a client expects a stored token, explains that the hub stores no tokens."""
+    """Storage of all Secrets. Explains that the hub stores no tokens to a client that expects one."""
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
         page = await super().list(resource, query)
@@ -127,5 +130,5 @@ class SecretStorage(DelegatingStorage):
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
     ) -> StoredObject:
         if document.get("type") == TOKEN_SECRET:
-            raise InvalidError(f"a Secret of the type {TOKEN_SECRET} would open nothing: {ADVICE}")
+            raise InvalidError(f"this hub does not accept tokens of Secrets of the type {TOKEN_SECRET}: {ADVICE}")
         return await super().create(resource, key, document, actor, dry_run=dry_run)

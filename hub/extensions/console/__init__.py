@@ -1,7 +1,7 @@
 """The console: a browser application at /console/ that uses the HTTPS door like any other client (ADR 0009).
 
 Its files are public, because they contain no data. `hubctl console` adds the header `MARK` to the console's requests. Users can
-also sign in at the console's own listener. With --console=read-only the hub refuses requests of both that could write.
+also sign in at the console's own listener. With --console=read-only, the hub refuses requests of the console that could write.
 """
 
 import ssl
@@ -105,7 +105,7 @@ class Console:
             return web.Response(status=HTTPStatus.FOUND, headers={"Location": f"{ROOT}/", **HEADERS})
         if path.startswith(f"{ROOT}/"):
             if not reads:
-                raise MethodNotAllowedError("the files of the console are only read")
+                raise MethodNotAllowedError("the files of the console are read-only: use GET")
             return self._file(request, path.removeprefix(f"{ROOT}/") or INDEX)
         marked = MARK in request.headers or is_console(request)
         if self._read_only and marked and not reads and not _is_review(incoming.attributes):

@@ -71,7 +71,7 @@ class ConsoleCertificate:
         try:
             pair = self._read()
             if pair != self._pair:
-                anonymous_server_context(*pair)  # refuses what would break the context in use
+                anonymous_server_context(*pair)  # raises for an unusable pair before the context in use changes
                 load_pair(self.context, *pair)
                 self._pair = pair
                 log.info("console certificate replaced")

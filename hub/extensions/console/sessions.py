@@ -25,7 +25,7 @@ from machinery.meta.objects import ChangeType
 from machinery.runtime.informer import Informer
 
 SESSION_COOKIE = "__Host-muster-session"
-"""By its prefix browsers accept it only from this host over TLS, for all paths (RFC 6265bis)."""
+"""Because of the prefix, browsers accept the cookie only from this host over TLS, for all paths (RFC 6265bis)."""
 MAX_COOKIES = 16 * 1024
 """Bytes of the header Cookie; a longer one is not parsed."""
 MARKS = "console-session/"
@@ -53,7 +53,7 @@ def actor_of(session: ConsoleSession) -> Actor:
 
 
 class SessionAuthenticator(RequestAuthenticator, ExternalAuthenticator):
-    """`origin`: of the console's URL."""
+    """`origin`: the origin of the console's URL."""
 
     tokens = None
 

@@ -49,7 +49,7 @@ OTHER_BROWSER = "This sign-in did not begin in this browser, or it took longer t
 NO_ISSUER = "The hub cannot reach the issuer now. Its log has the reason."
 FROM_ELSEWHERE = "Another site has sent you here. Open the console, and sign in there."
 CREDENTIALS = ("authorization", "impersonate-", "x-remote-")
-"""Beginnings of headers that the listener refuses: its only credential is the session."""
+"""Prefixes of headers that the listener refuses, because its only credential is the session."""
 API_POLICY = "default-src 'none'; frame-ancestors 'none'"
 
 log = structlog.get_logger(__name__)
@@ -66,7 +66,7 @@ class ClientTerms:
 
 
 class OidcClient:
-    """Sign-ins by the JWTAuthenticator, which is read from the database for each one."""
+    """Sign-ins by the JWTAuthenticator. Each sign-in reads it from the database."""
 
     def __init__(self, store: Store, terms: ClientTerms, clock: Clock) -> None:
         self._store = store
@@ -80,7 +80,10 @@ class OidcClient:
         return self._flow(config, seed).url(await keys.endpoint("authorization_endpoint"))
 
     async def login(self, seed: str, code: str) -> tuple[Login, AuthenticatorConfig, datetime]:
-        """The person for a code, and when the session ends. Raises UnauthorizedError, UnavailableError, InvalidError."""
+        """The user for an authorization code, and the end of the session.
+
+        Raises UnauthorizedError, UnavailableError, InvalidError.
+        """
         config, documents, keys = await self._issuer()
         flow, claims = self._flow(config, seed), config.claims
         form, authorization = identified(flow.form(code), flow.client_id, self._secret())
@@ -226,7 +229,7 @@ class SignIn:
 
 
 def _protect(response: web.StreamResponse) -> None:
-    """Add to answers of the API what those with the console's files have."""
+    """Add the security headers of the console's files to answers of the API."""
     for name in ("X-Content-Type-Options", "X-Frame-Options", "Referrer-Policy", "Cross-Origin-Resource-Policy"):
         response.headers.setdefault(name, HEADERS[name])
     response.headers.setdefault("Content-Security-Policy", API_POLICY)

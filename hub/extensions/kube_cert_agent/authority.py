@@ -4,9 +4,9 @@ Signed: the cluster's API server accepts such a certificate until it expires; th
 logins, which last for minutes, and no name with the prefix `system:`: a token for `system:masters` does not make its bearer an
 administrator of that cluster.
 
-Accepted, at the HTTPS door only: a certificate that the hub issued has a record, which must be of a login that has not ended or
-been revoked. A certificate without a record is accepted only with a group that the setting names; the user is its CN with a
-prefix that no user of the hub has. In both cases only named groups count. The gRPC door does not trust this CA.
+Accepted, only at the HTTPS door: a certificate that the hub issued must have the record of a login that is neither expired nor
+revoked. Any other certificate must have a group that the setting names. Its user is the CN with a prefix that no user of the
+hub has. In both cases, only groups that the setting names count. The gRPC door does not trust this CA.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -31,7 +31,7 @@ from machinery.runtime.tls import Serving
 NAME, KEY_HASH_LENGTH = "kubernetes", 16
 SOURCE = "kubernetes-ca"
 USER_PREFIX = "kubernetes:"
-"""Prefix of the CN of users that the hub has no record of."""
+"""Prefix of users whose certificates have no record. The CN follows."""
 
 FindRecord = Callable[[bytes], Awaitable[CertificateRecord]]
 """Returns the record of a certificate, even if it is revoked or expired. Raises UnauthorizedError if there is none."""
@@ -80,7 +80,7 @@ class KubernetesIssuer(LoginIssuer):
             raise InvalidError(f"it signs only operators' logins, and this is for: {profile.purpose}")
         names = (profile.subject.common_name, *profile.subject.organizations)
         if any(name.startswith(RESERVED) for name in names):
-            raise InvalidError(f'it signs no name that begins with "{RESERVED}": Kubernetes gives those itself')
+            raise InvalidError(f'it signs no name that begins with "{RESERVED}", which is reserved for Kubernetes')
         authority = self._authority
         if authority is None:
             raise UnavailableError("the cluster's CA is not loaded yet")
