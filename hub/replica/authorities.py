@@ -36,7 +36,10 @@ log = structlog.get_logger(__name__)
 
 
 class KeyRing(KeyPlace):
-    """The configured key storage, then other places in which an earlier key may be. Keys from these places are copied."""
+    """The configured key storage, and other places that may have earlier keys.
+
+    Such keys are copied to the configured storage.
+    """
 
     def __init__(self, chosen: KeyPlace, others: Sequence[KeyPlace] = ()) -> None:
         self._chosen = chosen
@@ -163,7 +166,7 @@ async def ring_of(settings: HubSettings, keys: KeyFolder, store: Store, seal: Se
 async def open_authorities(
     keys: KeyFolder, store: Store, ring: KeyRing, *, in_files: bool, lifetimes: Lifetimes, clock: Clock, replica: str
 ) -> tuple[RotatingIssuer, AuthorityFollower]:
-    """Open the hub's CAs; the first start makes the first one. Raises InvalidError, UnavailableError.
+    """Open the hub's CAs; the first start makes the first CA. Raises InvalidError, UnavailableError.
 
     `in_files`: keys are stored in files. A CA in files that is not in the database is adopted in both cases.
     """
@@ -177,7 +180,7 @@ async def open_authorities(
         if in_files:
             await keep_authority(keys, store, lifetimes, clock.now())  # raises the specific error of the files
         raise InvalidError(
-            f"the key of the CA that issues, {one.id}, is not in {keys} nor where the hub keeps keys: {keys.remedy}"
+            f"the key of the issuing CA {one.id} is neither in {keys} nor in the configured key storage: {keys.remedy}"
         )
     return issuer, follower
 

@@ -84,7 +84,7 @@ def this_replica(name: str, settings: HubSettings, directory: DataDirectory) -> 
 
 
 async def register_replica(store: Store, me: Replica, *, alone: bool) -> None:
-    """Register the name, after waiting until an earlier holder is lost.
+    """Register the name. Waits until an earlier holder of the name is lost.
 
     Raises AlreadyExistsError if another process serves under this name, UnavailableError.
     """
@@ -115,7 +115,7 @@ class ReplicaHeartbeat:
     """Keeps the row of this replica up to date.
 
     `sessions` and `watches` return their numbers. `declared_lost`: called when other replicas have declared this replica lost.
-    `drained`: called with every heartbeat and whether an operator drains this replica.
+    `drained`: called after every heartbeat, with whether an operator drains this replica.
     """
 
     store: Store

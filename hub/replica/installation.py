@@ -33,7 +33,7 @@ class Addresses:
 
     @classmethod
     def of(cls, settings: HubSettings) -> "Addresses":
-        """From the settings. A door that listens everywhere without an advertised address gets a loopback address."""
+        """From the settings. A door that listens on all addresses, and has no advertised address, gets a loopback address."""
         grpc = _seen(settings.grpc_listen, settings.grpc_advertised)
         https = _seen(settings.https_listen, settings.https_advertised)
         hosts = {"localhost", "127.0.0.1", "::1", grpc.host, https.host, *settings.serving_names}
@@ -97,7 +97,7 @@ def settle(tx: Transaction, group_suffix: str = GROUP_SUFFIX) -> HubId:
     if suffix != group_suffix:
         raise InvalidError(
             f'the database belongs to a hub whose API groups end in "{suffix}", this one\'s end in "{group_suffix}": '
-            "the suffix is fixed at the first start, so start it with --api-group-suffix as then"
+            f"the suffix is fixed at the first start, so start this hub with --api-group-suffix={suffix}"
         )
     return HubId(tx.facts.settle(HUB_ID, str(uuid4())))
 

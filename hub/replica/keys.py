@@ -255,7 +255,7 @@ async def keep_token_keys(keys: KeyFolder, store: Store, now: datetime) -> Token
 
 
 async def _ensure_token_key(keys: KeyFolder, store: Store, now: datetime) -> str | None:
-    """Make a key if no key may sign. Returns the new file's name; None: no key was made."""
+    """Make a key if there is none that may sign. Returns the new file's name; None: no key was made."""
     if keys.given:
         return None
     if keys.alone:

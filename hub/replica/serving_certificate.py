@@ -1,7 +1,7 @@
 """The serving certificate of both doors: from the hub's own CA or from an operator's files, replaced while they serve.
 
-The CAs accepted for client certificates change with it. Invalid input never replaces valid material: a file that cannot be used
-leaves the last good one in place, and the log and `/readyz` report it.
+The CAs accepted for client certificates change with it. Invalid files never replace valid material: the last valid material
+stays in use, and the log and `/readyz` report the problem.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from machinery.runtime.tls import Material, Serving, server_context
 
 LOOK_EVERY = timedelta(seconds=2)
 SOON = timedelta(days=30)
-"""Warning period before the end of a CA; a third of it for the serving certificate."""
+"""Time before the end of a CA at which the hub warns. For the serving certificate, it is a third of this time."""
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +75,7 @@ def given_certificate(files: Files, names: ServingNames, issuer: RotatingIssuer,
 
 
 def check_serving(chain: bytes, names: ServingNames, now: datetime, source: str) -> CertificateFacts:
-    """Raises InvalidError: unreadable, a CA's, not for servers, not valid now, or without a name of the doors."""
+    """Raises InvalidError if the certificate is unreadable, a CA's, not for servers, not valid now, or lacks a name."""
     try:
         facts = pki.parse_chain(chain)[0]
     except InvalidError as error:
@@ -97,7 +97,7 @@ def check_serving(chain: bytes, names: ServingNames, now: datetime, source: str)
 
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
-"""Names that a given certificate need not have, unlike the hub's own."""
+"""Names that an operator's certificate may lack. The hub's own certificate has them."""
 
 
 def doors_certificate(
@@ -124,7 +124,7 @@ class DoorsCertificate:
         issuer.listen(self.renew)
 
     def renew(self) -> None:
-        """Apply the current material; unusable material changes nothing but the accepted CAs."""
+        """Apply the current material. Unusable material changes only the accepted CAs."""
         before = self.serving.material
         try:
             material = self._source()
@@ -160,7 +160,10 @@ class DoorsCertificate:
         return ""
 
     async def check(self) -> None:
-        """For readiness. Raises UnavailableError: the configured material is unusable, or the served one has expired."""
+        """Readiness check.
+
+        Raises UnavailableError if the configured material is unusable or the served certificate has expired.
+        """
         if self._failure.text:
             raise UnavailableError(self._failure.text)
         if self._clock.now() > _end(self.serving.material):
@@ -173,7 +176,7 @@ class DoorsCertificate:
 
 
 def ahead(facts: CertificateFacts) -> timedelta:
-    """How long before its end a CA should be changed: a tenth of its life, at least 30 days or a third of its life."""
+    """How long before its end a CA should be changed: a tenth of its life, but at least 30 days or a third of its life."""
     life = facts.not_after - facts.not_before
     return max(life / 10, min(SOON, life / 3))
 
@@ -195,7 +198,7 @@ def _authorities(path: Path) -> bytes:
     except InvalidError as error:
         raise InvalidError(f"{path}: {error.message}") from None
     if leaves:
-        raise InvalidError(f"{path} holds a certificate that is no CA's")
+        raise InvalidError(f"{path} contains a certificate that is not a CA's")
     return content
 
 

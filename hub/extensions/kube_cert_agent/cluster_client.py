@@ -1,6 +1,6 @@
 """The cert agent's calls to the Kubernetes cluster; the chart grants exactly these permissions.
 
-The output of `print` in the agent's pod contains the CA's key: no error contains a part of it.
+The output of `print` in the agent's pod contains the CA's key, so no error may contain a part of this output.
 """
 
 import json
@@ -113,8 +113,8 @@ def mirrors(
 ) -> Mapping[str, Reflector[Any]]:
     """Return a mirror of each watched collection, by its name.
 
-    `look` is called on every relevant change, `clean` with the name of each pod of an older form. A Deployment is mirrored
-    without its status, which changes often; of a pod only identity and state are.
+    `look` is called on every relevant change, `clean` with the name of each outdated pod. The mirrors keep Deployments without
+    their status, which changes often, and only identity and state of pods.
     """
 
     def state(pod: Document) -> object:

@@ -83,7 +83,7 @@ def failed(what: str, error: MusterError) -> MusterError:
 
 @contextmanager
 def step(what: str, reason: str = COULD_NOT_FETCH_KEY) -> Iterator[None]:
-    """Raises a StepError, which names the failed action, for a MusterError of the block."""
+    """Raises a MusterError of the block as a StepError that names the failed action."""
     try:
         yield
     except MusterError as error:
@@ -206,7 +206,7 @@ class KubeCertAgent(Reconciler[str]):
 
 
 class OutdatedPods(Reconciler[str]):
-    """Deletes pods of an older form. Keys are pod names. Only the leader deletes."""
+    """Deletes outdated pods. Keys are pod names. Only the leader deletes."""
 
     def __init__(self, cluster: ClusterClient, shape: AgentDeploymentShape, leads: Callable[[], bool]) -> None:
         self._cluster = cluster

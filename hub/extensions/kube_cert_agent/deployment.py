@@ -1,7 +1,7 @@
 """The cert agent's Deployment: its desired state, comparison and update.
 
-The value of the selector label is the version of the pod's form. Change this value when pods of the old form no longer work:
-selectors are immutable, so the Deployment is then replaced. With an unchanged value existing Deployments stay.
+The value of the selector label is the version of the pod's form. Change this value when pods of the old form no longer work.
+The hub then replaces existing Deployments, because selectors are immutable.
 """
 
 from collections.abc import Mapping, Sequence

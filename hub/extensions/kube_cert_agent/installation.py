@@ -67,7 +67,7 @@ async def install(core: HubCore, environment: Mapping[str, str] = os.environ) ->
     mirrors = cluster_client.mirrors(client, shape, look, cleaner.enqueue)
 
     def lead(fenced: FencedStore) -> None:
-        """Let the controllers of this replica, which leads now, also write."""
+        """Allow the controllers to write, because this replica now leads."""
         status.lead(fenced)
         look()
         for key in mirrors[cluster_client.OUTDATED].items:

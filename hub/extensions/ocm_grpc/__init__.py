@@ -38,14 +38,14 @@ from machinery.runtime.event_loop import drain_rate, paced, until_tick
 from machinery.runtime.tls import Serving
 
 DESCRIPTORS = 3
-"""File descriptors of a connection: of the relay, and of both ends of its inner connection."""
+"""File descriptors per connection: one for the agent's connection, two for the ends of the inner connection."""
 HEARTBEAT_PERIOD = timedelta(seconds=10)
 CORDON_PERIOD = timedelta(seconds=1)
 PACED_SHARE = 0.8
 """Share of a drain's time in which connections are ended evenly."""
 LONGEST_METADATA = 16 * 1024
 MAX_CALLS = 64
-"""Calls at once of one connection. An agent uses about six."""
+"""Largest number of concurrent calls of one connection. An agent uses about six."""
 IDLE = timedelta(minutes=30)
 
 log = structlog.get_logger(__name__)
@@ -146,7 +146,7 @@ class OcmGrpcDoor(Door):
 
     async def close(self, grace: timedelta) -> None:
         await self.stop_listening()
-        self.relays.connections.abort()  # first, because the gRPC server ends streams with CANCELLED, after which agents wait
+        self.relays.connections.abort()  # first: the gRPC server would end streams with CANCELLED, after which agents wait
         if self._inner is not None:
             await self._inner.stop(grace.total_seconds())
             await self._gate.quiet()

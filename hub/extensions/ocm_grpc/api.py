@@ -27,7 +27,7 @@ from machinery.meta.objects import Document
 from machinery.runtime.tls import peer_certificate
 
 FORWARDED = ("authorization", "user-agent", "traceparent")
-"""Metadata of a call that the request gets as headers. All others are ignored, as those that impersonate."""
+"""Metadata of a call that become headers of the request. All other metadata is ignored, for example impersonation."""
 JSON, MERGE_PATCH = "application/json", "application/merge-patch+json"
 
 
@@ -41,7 +41,7 @@ class ApiAnswer:
         return self.status >= web.HTTPBadRequest.status_code
 
     def document(self) -> Any:
-        """The JSON object of the body; {} if it is none."""
+        """The JSON object of the body; {} if the body is no JSON object."""
         try:
             found = msgspec.json.decode(self.body)
         except msgspec.DecodeError:
@@ -49,7 +49,7 @@ class ApiAnswer:
         return found if isinstance(found, dict) else {}
 
     def error(self) -> MusterError:
-        """The error of the body's Status; an UnavailableError if it has none, as while the hub stops."""
+        """The error of the body's Status. UnavailableError if there is no Status, for example while the hub stops."""
         status = self.document()
         message = str(status.get("message") or self.body[:200].decode("utf-8", "replace").strip())
         return BY_REASON.get(str(status.get("reason")), UnavailableError)(message)
@@ -64,7 +64,7 @@ class _Request(web.Request):
 
 
 class _Connection:
-    """The transport of a request: information about the agent's connection. `abort` ends the call only."""
+    """The transport of a request: information about the agent's connection. `abort` ends only the call."""
 
     def __init__(self, transport: asyncio.Transport, on_abort: Callable[[], None]) -> None:
         self._transport = transport
@@ -121,7 +121,7 @@ class ApiCaller:
         self._headers = {name: metadata[name] for name in FORWARDED if name in metadata}
         shown = peer_certificate(transport) or metadata.get("authorization", "").encode()
         self.credential = blake2b(shown, digest_size=16).digest()
-        """Key of the credential; calls with the same one are of the same agent."""
+        """Digest of the credential. Calls with the same digest come from the same agent."""
 
     async def send(self, method: str, path: str, body: bytes = b"") -> ApiAnswer:
         """Make a request and return the whole answer."""
@@ -131,7 +131,7 @@ class ApiCaller:
         return ApiAnswer(response.status, whole if isinstance(whole, bytes) else bytes(streamed))
 
     async def watch(self, path: str, take: Callable[[str, Document], None]) -> ApiAnswer:
-        """Call `take` with type and object of each event until the watch ends. An error is returned."""
+        """Call `take` with type and object of each event until the watch ends. Returns the answer, which may be an error."""
 
         def read(line: bytes) -> None:
             event = msgspec.json.decode(line)
@@ -160,5 +160,5 @@ class ApiCaller:
         task, loop = cast("asyncio.Task[None]", asyncio.current_task()), asyncio.get_running_loop()
         protocol = cast("RequestHandler", self._protocol)
         request = _Request(message, EMPTY_PAYLOAD, protocol, _Writer(take), task, loop)
-        request._read_bytes = body  # noqa: SLF001 - it has been read; a test fails when aiohttp keeps it elsewhere
+        request._read_bytes = body  # noqa: SLF001 - as if it had been read; a test fails if aiohttp moves it
         return await self._server.handle(request)

@@ -1,7 +1,7 @@
-"""CloudEvents of OCM's gRPC driver: the protobuf messages, and their translation to requests and from objects of the API.
+"""CloudEvents of OCM's gRPC driver: the protobuf messages, and the translation to API requests and from API objects.
 
-The messages are those of the CloudEvents protobuf format, in a descriptor pool of their own, so that a process may also load
-another package that registers them. Sources: OCM's sdk-go pkg/cloudevents (2026), the CloudEvents specification.
+The messages are those of the CloudEvents protobuf format. They are in a separate descriptor pool, so that the process may also
+load another package that registers them. Sources: OCM's sdk-go pkg/cloudevents (2026), the CloudEvents specification.
 """
 
 import re
@@ -31,7 +31,10 @@ _DATA = "binary_data:12 text_data:9 proto_data:google.protobuf.Any"
 
 
 def _add_fields(message: descriptor_pb2.DescriptorProto, fields: str, oneof: str = "") -> None:
-    """Add `name:type` pairs, numbered on; a type is a number of FieldDescriptorProto.Type or the name of a message."""
+    """Add fields from `name:type` pairs, with consecutive numbers.
+
+    A type is a FieldDescriptorProto.Type or a message's name.
+    """
     if oneof:
         message.oneof_decl.add(name=oneof)
     for pair in fields.split():
@@ -74,7 +77,7 @@ SubscriptionRequest = _CLASSES["SubscriptionRequest"]
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """A type of objects: where the API serves those of a cluster, and how a selection of it is limited to them."""
+    """A type of objects. `path`: where the API serves them. `query`: selects the objects of one cluster."""
 
     name: str
     path: str
@@ -126,7 +129,7 @@ SOURCE = "kube"
 HEARTBEAT = "io.open-cluster-management.cloudevents.heartbeat"
 MAX_ATTRIBUTES = 64
 MAX_RESYNC = 10_000
-"""Most objects that a resync may list."""
+"""Largest number of objects that a resync may list."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -153,9 +156,9 @@ class ApiRequest:
 
 
 def parse_subscription(request: Any) -> tuple[DataType, ClusterName]:
-    """What a SubscriptionRequest asks for. Raises InvalidError."""
+    """Data type and cluster of a SubscriptionRequest. Raises InvalidError."""
     if request.data_type not in SUBSCRIBED:
-        raise InvalidError(f'no data type "{request.data_type[:80]}" can be subscribed to')
+        raise InvalidError(f'subscriptions to the data type "{request.data_type[:80]}" are not supported')
     return DATA_TYPES[request.data_type], cluster_name(request.cluster_name)
 
 
@@ -190,7 +193,7 @@ def _parse_type(text: str) -> tuple[DataType, str]:
 
 
 def api_request(event: PublishedEvent) -> ApiRequest:
-    """The request that an event stands for. Raises InvalidError if its body is about another cluster than the event."""
+    """The API request for an event. Raises InvalidError if event and body are about different clusters."""
     method, part = _WRITES[event.data_type, event.action]
     body, data_type, cluster = dict(event.body), event.data_type, event.cluster
     key = doc.key(body)
@@ -200,7 +203,7 @@ def api_request(event: PublishedEvent) -> ApiRequest:
         doc.labels(body).get(CLUSTER_LABEL) if data_type is REQUESTS else key.name if data_type is CLUSTERS else key.namespace
     )
     if claimed != cluster:
-        raise InvalidError(f'the event is for cluster "{cluster}" and its object is not')
+        raise InvalidError(f'the event is for cluster "{cluster}", but its object is for another cluster')
     path = data_type.collection(cluster)
     if method != "POST" or data_type is TOKENS:
         path = f"{path}/{key.name}{part}"
@@ -226,7 +229,7 @@ def claimed_objects(event: PublishedEvent) -> frozenset[str]:
 
 
 def object_event(data_type: DataType, cluster: ClusterName, action: str, document: Document) -> bytes:
-    """The event for an object; for one that is being deleted an event without data, after which the agent forgets it."""
+    """The event for an object. For an object that is being deleted: an event without data, after which the agent forgets it."""
     metadata = document["metadata"]
     if deleted := metadata.get("deletionTimestamp"):
         return deletion_event(data_type, cluster, metadata["uid"], datetime.fromisoformat(deleted), action)

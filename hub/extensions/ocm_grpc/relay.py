@@ -1,8 +1,8 @@
 """TLS with an optional client certificate, in front of a gRPC server without TLS on the loopback address.
 
-gRPC in Python either requires a client certificate or does not request one. Here each agent's connection gets its own
-connection to the gRPC server, to which all decrypted bytes are passed. The source port of that inner connection identifies the
-agent's connection; the gRPC server refuses calls from every other port, as those of another local program.
+gRPC in Python either requires a client certificate or does not request one. Therefore the relay opens an inner connection to
+the gRPC server for each agent's connection, and passes on all decrypted bytes. The source port of the inner connection
+identifies the agent's connection. The gRPC server refuses calls from all other ports, which come from other local programs.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from machinery.runtime.tls import Serving, server_context
 
 LOOPBACK = "127.0.0.1"
 STRANGER_BYTES = 256 * 1024
-"""What a connection may send before one of its calls is permitted: enough for a join."""
+"""Bytes that a connection may send before one of its calls is permitted: enough for a join."""
 REUSE_AFTER = 60.0
-"""Seconds for which a source port identifies no other connection: a call of the former one may still wait for its handler."""
+"""Seconds for which the source port of an ended connection is not used again, because a call may still wait for its handler."""
 MOST_ATTEMPTS = 16
 END_AFTER = 1.0
-"""Seconds for the last answers of a connection that is ended."""
+"""Seconds in which the hub sends the last answers before it ends a connection."""
 
 log = structlog.get_logger(__name__)
 
@@ -88,7 +88,7 @@ class Relays:
                 if port not in self._left:
                     self._by_port[port] = relay
                     return transport
-                others.append(transport)  # stays open meanwhile, so that the next one has another port
+                others.append(transport)  # kept open, so that the next connection gets another port
             raise OSError("no unused port")
         finally:
             for each in others:
@@ -139,7 +139,7 @@ class Relay(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received += len(data)
         if not self.permitted and self._received > STRANGER_BYTES:
-            log.info("a connection is closed that sent too much before any permitted call", peer=self._address)
+            log.info("connection closed: it sent too much before a permitted call", peer=self._address)
             self.abort()
         elif self._inner is None:
             self._early += data  # read together with the end of the handshake

@@ -43,10 +43,10 @@ from machinery.identity import ClusterName
 from machinery.runtime.clock import Clock
 
 REPORTS, REPORTS_AT_ONCE = 0.2, 10
-"""Status reports of one agent: per second, and as a burst. After a long outage an agent reports that it is available whenever
-the hub has set it to Unknown, many times per second, until it sends heartbeats again."""
+"""Limit of one agent's status reports: per second, and as a burst. After a long outage, until an agent sends heartbeats again,
+the hub sets the cluster to Unknown and the agent reports Available, many times per second."""
 WRITE_TIMEOUT = timedelta(seconds=30)
-"""How long an agent may not read before its connection is closed."""
+"""The hub closes the connection of an agent that has not read for this time."""
 LONGEST_MESSAGE = 2048
 """Characters of an error. Clients limit the size of trailing metadata."""
 _CODES = {
@@ -56,7 +56,7 @@ _CODES = {
     "Forbidden": grpc.StatusCode.PERMISSION_DENIED,
     **dict.fromkeys(("ServiceUnavailable", "Timeout", "TooManyRequests"), grpc.StatusCode.UNAVAILABLE),
 }
-"""By reason; FAILED_PRECONDITION for all others, as OCM's hub has it."""
+"""By reason. All other reasons give FAILED_PRECONDITION, as in OCM's hub."""
 
 log = structlog.get_logger(__name__)
 
@@ -87,7 +87,7 @@ class EventService:
         return [each for members in self._open.values() for each in members]
 
     async def publish(self, raw: bytes, context: Context) -> bytes:
-        """Make the request that the event stands for. What it changes is sent to the agent's subscription, not here."""
+        """Make the API request for the event. The agent gets the changed object through its subscription, not as the answer."""
         async with self._call("Publish", context) as relay:
             event = published(_decoded(PublishRequest, raw).event)
             caller = ApiCaller(self._server, relay.shown, _metadata(context), lambda: None)
@@ -116,7 +116,7 @@ class EventService:
 
     async def _request(self, caller: ApiCaller, event: PublishedEvent) -> ApiAnswer:
         asked = api_request(event)
-        if event.is_agents_request:  # once it has a certificate, an agent does not create its cluster any more
+        if event.is_agents_request:  # an agent that has a certificate no longer creates its cluster
             cluster = await caller.send("GET", f"{CLUSTERS.path}/{event.cluster}")
             if cluster.is_error:
                 return cluster
@@ -145,7 +145,7 @@ class EventService:
 
     @contextmanager
     def _entered(self, relay: Relay, subscription: Subscription) -> Iterator[None]:
-        """Events are pushed to the subscription while the block runs."""
+        """While the block runs, calls of the agent can push events to the subscription."""
         members = self._open.setdefault(subscription.key, set())
         members.add(subscription)
         relay.subscriptions.add(subscription)
@@ -212,7 +212,7 @@ async def _write(relay: Relay, context: Context, event: bytes) -> None:
 
 
 async def _abort(context: Context, error: Exception) -> NoReturn:
-    """End the call with the status of an error, whose text is a Kubernetes Status where OCM's agents read one."""
+    """End the call with the status of an error. The text is a Kubernetes Status if OCM's agents expect one."""
     if not isinstance(error, MusterError):
         log.error("call failed", exc_info=error)
         await context.abort(grpc.StatusCode.UNAVAILABLE, "internal error")

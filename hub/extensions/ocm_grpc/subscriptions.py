@@ -32,13 +32,16 @@ MAX_EVENTS = 256
 MAX_WAITING = 4 * 1024 * 1024
 """Bytes of all events that may wait, unless a single one is larger."""
 HOLD_AFTER_CREATE = timedelta(milliseconds=250)
-"""After the answer to a create, before its events. With the answer the agent stores its own copy, also in place of an event."""
+"""Time between the answer to a create and the object's events. At the answer, the agent stores its own copy of the object,
+which would replace an event that came earlier."""
 REPEAT_EVERY, REPEAT_FOR = timedelta(seconds=30), timedelta(minutes=10)
-"""Certificate requests are sent again after a create, in case the agent has discarded one nevertheless."""
+"""After a create, certificate requests are sent repeatedly, in case the agent has discarded one."""
 FIRST_RETRY, LONGEST_RETRY = timedelta(milliseconds=500), timedelta(minutes=5)
-"""How often an accepted cluster's agent is authorized again that was refused: a later agent has taken its place."""
+"""Intervals at which a refused agent of an accepted cluster is authorized again. It is refused while another agent has replaced
+it."""
 LEASE_FIRST = timedelta(seconds=1)
-"""Before the event that a cluster is accepted. An agent without a Lease by then sends its first heartbeat a minute later."""
+"""Delay of the event that a cluster is accepted, so that the agent gets its Lease first. Without a Lease, the agent would send
+its first heartbeat a minute later."""
 LISTED = "spec.resync_response"
 CHANGED: Mapping[str, str] = {ChangeType.ADDED: "spec.create_request", ChangeType.MODIFIED: "spec.update_request"}
 
@@ -46,7 +49,7 @@ log = structlog.get_logger(__name__)
 
 
 class Subscription:
-    """One stream. `begin`, then `run` beside repeated calls of `next`."""
+    """One stream. Call `begin`; then call `next` repeatedly while `run` is running."""
 
     def __init__(self, caller: ApiCaller, data_type: DataType, cluster: ClusterName, clock: Clock) -> None:
         self.key = (caller.credential, cluster, data_type)
@@ -59,9 +62,9 @@ class Subscription:
         self._ready, self._refresh = asyncio.Event(), asyncio.Event()
         self._ended: str | None = None
         self._versions: dict[str, int] = {}
-        """The version of each object that was sent last, by uid."""
+        """The last sent version of each object, by uid."""
         self._claimed: set[str] = set()
-        """Uids of objects that the agent has said it has."""
+        """Uids of objects that the agent reports as known."""
         self._forbidden: MusterError | None = None
         """Why the agent may not read the objects; None: it may."""
         self._accepted = self._accepted_sent = False
@@ -126,7 +129,7 @@ class Subscription:
         self._holds += 1
 
     def release(self) -> None:
-        """Send events again a moment later, and for a while all objects repeatedly."""
+        """Send events again after HOLD_AFTER_CREATE, and send all objects repeatedly for REPEAT_FOR."""
         self._repeated = self._clock.monotonic()
         self._repeat_until = self._repeated + REPEAT_FOR.total_seconds()
         asyncio.get_running_loop().call_later(HOLD_AFTER_CREATE.total_seconds(), self._release)
@@ -164,10 +167,10 @@ class Subscription:
         self._queue(deletion_event(self.data_type, self._cluster, uid, self._clock.now()), listed=True)
 
     async def _list(self) -> tuple[DataType, str]:
-        """Queue all objects. Return what to watch, and from where.
+        """Queue all objects. Returns the data type to watch, and the revision. Raises MusterError.
 
-        An agent that may not read the objects, because its cluster is not accepted, waits for changes of its cluster instead,
-        as do subscriptions to what is not watched. Raises MusterError.
+        If the agent may not read the objects, because its cluster is not accepted, the subscription watches the cluster
+        instead. So do subscriptions to data types that are not watched.
         """
         self._refresh.clear()
         self._forbidden = None
@@ -192,7 +195,7 @@ class Subscription:
         return CLUSTERS, revision
 
     async def _list_objects(self, data_type: DataType) -> str:
-        """Read all objects, queue those of the own type, and return the revision. Raises MusterError."""
+        """Read all objects, queue them if they are of the subscribed type, and return the revision. Raises MusterError."""
         answer = await self._caller.send("GET", self._path(data_type))
         found = answer.document()
         if answer.is_error or "items" not in found:
@@ -241,7 +244,7 @@ class Subscription:
             self.end(str(document.get("message")))
 
     def _take_cluster(self, kind: str, document: Document) -> None:
-        """Handle a change of the cluster, which may give the agent the right to read, or the cluster a Lease."""
+        """Handle a change of the cluster: the agent may now have the right to read, or the cluster may have a Lease."""
         if kind == "ERROR" and document.get("code") != HTTPStatus.GONE:
             self.end(str(document.get("message")))
         elif self.data_type is not TOKENS and (

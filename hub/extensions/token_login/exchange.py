@@ -1,8 +1,8 @@
 """TokenCredentialRequests: exchange of a token for a client certificate.
 
 All failures of a token (unknown authenticator, unreachable issuer, signature, claim, reserved name) have the same answer:
-success without a credential and one message, at the end of the first span of `PAUSE` after the failure. So neither the answer
-nor its time reveals the cause, which only the audit log contains.
+success without a credential, and one message. The hub sends this answer at the next multiple of `PAUSE` after the request. So
+neither the answer nor its time reveals the cause, which is only in the audit log.
 
 Only the authenticator gets the token: admission gets a request with a blank token, and the audit log the token's hash.
 """
@@ -49,7 +49,9 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class LoginTerms:
-    """How logins are issued. `issuer` signs for users of other issuers; `own()`, the hub's CA, signs names that the hub gives.
+    """How logins are issued. `issuer` signs for users of other issuers.
+
+    `own()` is the hub's CA, which signs names that the hub reserves.
 
     `rates`: limit per address. `names_people`: whether audit records contain the user and groups of a token.
     """
@@ -155,7 +157,7 @@ def _answer(**status: Any) -> dict[str, Any]:
 
 
 class EmptyListStorage(MemoryStorage):
-    """Its list is always empty, so that `kubectl get` of a category works."""
+    """Storage with an empty list, so that `kubectl get` of a category works."""
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
         del resource, query

@@ -119,7 +119,7 @@ def test_id_and_suffix_of_the_first_start_stay(store: InlineStore, clock: Manual
     with_suffix = fresh_store(clock)
     first = with_suffix.transact(settle, "example.org")
     assert with_suffix.transact(settle, "example.org") == first
-    check_refusal(InvalidError, with_suffix.transact, settle, match="start it with --api-group-suffix as then")
+    check_refusal(InvalidError, with_suffix.transact, settle, match="start this hub with --api-group-suffix=")
 
 
 class SecretInMemory(KeySecret):

@@ -345,7 +345,7 @@ async def test_certificate_that_cannot_be_served_leaves_the_last_good_one(given:
         (lambda: given.write("other.example.com"), "it is not for hub.example.com"),
         (lambda: given.write("hub.example.com", lifetime=-timedelta(hours=1)), "and not now"),
         (lambda: given.write("hub.example.com", usage=pki.Usage.CLIENT), "not for servers"),
-        (lambda: (given.folder / "ca.crt").write_bytes(given.files.chain.read_bytes()), "that is no CA's"),
+        (lambda: (given.folder / "ca.crt").write_bytes(given.files.chain.read_bytes()), "that is not a CA's"),
     )
     given.write("other.example.com")
     with pytest.raises(InvalidError, match=r"it is not for 127\.0\.0\.1, hub\.example\.com|it is not for hub\.example\.com"):
