@@ -5,10 +5,11 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
+Kinds: TypeAlias = type[E] | tuple[type[E], ...]
 
 PYTHON = re.compile(
     r"<class|datetime\.|timedelta|Traceback| object at 0x|pydantic|\[type=|\b(tuple|dict|None|True|False|NoneType|PosixPath)\b"
@@ -37,16 +38,14 @@ def check_results(function: Callable[..., object], rows: Iterable[tuple[Any, ...
     assert not wrong, "\n".join(wrong)
 
 
-def check_refusal(
-    kind: type[E] | tuple[type[E], ...], call: Callable[..., object], *args: Any, match: str = "", **named: Any
-) -> None:
+def check_refusal(kind: Kinds[E], call: Callable[..., object], /, *args: Any, match: str = "", **named: Any) -> None:
     """The call raises an error of this kind with this pattern in it."""
     error = refusal(kind, call, *args, **named)
     assert error is not None, f"{call} raises no {kind}"
     assert re.search(match, str(error)), f"the error is {error!r}"
 
 
-async def check_refusal_of(kind: type[Exception], answer: Awaitable[object], *, match: str = "") -> None:
+async def check_refusal_of(kind: Kinds[Exception], answer: Awaitable[object], *, match: str = "") -> None:
     """The same of something awaited."""
     error = await awaited_refusal(kind, answer)
     assert error is not None, f"{answer} raises no {kind}"
@@ -64,7 +63,7 @@ def present(value: T | None) -> T:
     return value
 
 
-def refusal(kind: type[E] | tuple[type[E], ...], call: Callable[..., object], *args: Any, **named: Any) -> E | None:
+def refusal(kind: Kinds[E], call: Callable[..., object], /, *args: Any, **named: Any) -> E | None:
     """The error of this kind that the call raises; None if it succeeds."""
     try:
         call(*args, **named)
@@ -73,7 +72,7 @@ def refusal(kind: type[E] | tuple[type[E], ...], call: Callable[..., object], *a
     return None
 
 
-async def awaited_refusal(kind: type[E], answer: Awaitable[object]) -> E | None:
+async def awaited_refusal(kind: Kinds[E], answer: Awaitable[object]) -> E | None:
     """The same of something awaited."""
     try:
         await answer

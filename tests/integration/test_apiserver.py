@@ -26,6 +26,7 @@ from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import ForbiddenError, UnavailableError
 from machinery.meta.objects import Document, Key, Query, WatchEvent
 from machinery.runtime.clock import SystemClock
+from tests.checks import check_refusal_of
 from tests.fakes.open_access import AllowEverything, EveryoneIsAdmin, every_namespace
 from tests.fakes.stage import until
 
@@ -123,13 +124,11 @@ async def client() -> AsyncIterator[Client]:
 async def test_a_port_is_not_shared_and_a_stopped_listener_finishes_its_connections(client: Client) -> None:
     await client.thing("a")
     port = client.listening.port
-    with pytest.raises(OSError, match="in use"):
-        await serve(client.server.application(), "127.0.0.1", port)
+    await check_refusal_of(OSError, serve(client.server.application(), "127.0.0.1", port), match="in use")
     await client.listening.stop_listening()
     assert (await client("GET", f"{THINGS}/a"))[0] == 200, "the open connection goes on"
     async with aiohttp.ClientSession() as other:
-        with pytest.raises(aiohttp.ClientConnectorError):
-            await other.get(client.url)
+        await check_refusal_of(aiohttp.ClientConnectorError, other.get(client.url))
     assert client.listening.port == port
 
 

@@ -35,6 +35,7 @@ from machinery.election.lock import LockRecord
 from machinery.errors import InvalidError, UnavailableError
 from machinery.pki.encryption import Seal
 from machinery.runtime.clock import ManualClock
+from tests.checks import check_refusal
 from tests.contract.test_store_backup import rewritten
 from tests.fakes.databases import migrated
 from tests.fakes.next_release import CONTRACTED, next_release
@@ -239,8 +240,7 @@ def test_a_schema_that_is_behind_is_a_warning_and_an_empty_database_is_not_made(
     with closing(sqlite3.connect(tmp_path / "new.db")) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
         connection.execute("UPDATE facts SET value = '9998' WHERE name = 'schema-usable-from'")
-    with pytest.raises(InvalidError, match="newer than"):
-        database.schema(f"sqlite:///{tmp_path / 'new.db'}")
+    check_refusal(InvalidError, database.schema, f"sqlite:///{tmp_path / 'new.db'}", match="newer than")
 
 
 async def test_a_look_that_fails_is_a_finding() -> None:

@@ -13,6 +13,7 @@ from kubernetes import client
 from kubernetes.config import new_client_from_config
 
 from examples import controller, own_api
+from tests.checks import check_refusal_of
 from tests.integration.https_door.conftest import CLUSTERS, admin_of, hub_with
 from tests.programs import ROOT, command
 
@@ -87,5 +88,4 @@ async def test_controller_labels_clusters_and_survives_expired_history_and_a_los
             await labelled("1.35")
             assert api.lists == 2
             await hub.stop()
-            with pytest.raises(EOFError):
-                await running
+            await check_refusal_of(EOFError, running)

@@ -15,6 +15,7 @@ from kubernetes.informer import informer as sync_informer
 
 from hollow.cluster import HollowCluster
 from hollow.objects import ClusterShape
+from tests.checks import check_refusal
 from tests.integration.https_door.conftest import HubUnderTest
 
 # Every field of the typed models is optional: as Any the tests can say what they expect.
@@ -104,11 +105,9 @@ def check_dynamic(server: Server) -> None:
         merged = {"metadata": {"name": "dynamic", "labels": {"tier": "gold"}}}
         patched = resource.patch(body=merged, content_type="application/merge-patch+json")
         chosen = resource.get(label_selector="tier=gold")
-        with pytest.raises(ConflictError):
-            resource.create(body=server.document("dynamic"))
+        check_refusal(ConflictError, resource.create, body=server.document("dynamic"))
         resource.delete(name="dynamic")
-        with pytest.raises(NotFoundError):
-            resource.get(name="dynamic")
+        check_refusal(NotFoundError, resource.get, name="dynamic")
     assert (made.kind, patched.metadata.labels.tier) == (server.kind, "gold")
     assert [item.metadata.name for item in chosen.items] == ["dynamic"]
 
@@ -119,8 +118,7 @@ def check_apply(server: Server) -> None:
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": {"a": "1"}}
         resource.server_side_apply(body=body, namespace=NAMESPACE, field_manager="one")
         other = {"body": {**body, "data": {"a": "2"}}, "namespace": NAMESPACE, "field_manager": "two"}
-        with pytest.raises(ConflictError):
-            resource.server_side_apply(**other)
+        check_refusal(ConflictError, resource.server_side_apply, **other)
         taken = resource.server_side_apply(**other, force_conflicts=True)
         resource.delete(name="applied", namespace=NAMESPACE)
     assert taken.data.a == "2"

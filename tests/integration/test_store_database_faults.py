@@ -24,6 +24,7 @@ from machinery import pki
 from machinery.errors import ConflictError, ExpiredError, UnauthorizedError, UnavailableError
 from machinery.identity import CertificateSubject, ClusterName, SerialNumber
 from machinery.runtime.clock import SystemClock
+from tests.checks import check_refusal_of
 from tests.fakes.databases import until_ready
 from tests.fakes.postgres import small_disk
 from tests.integration import stores
@@ -188,8 +189,7 @@ async def test_a_commit_that_the_standby_did_not_confirm_is_not_called_done(pair
             with administrator.connect() as connection:
                 connection.execute(CANCEL)
             await asyncio.sleep(0.01)
-        with pytest.raises(UnknownOutcomeError, match="standby did not confirm it"):
-            await one
+        await check_refusal_of(UnknownOutcomeError, one, match="standby did not confirm it")
         with pytest.raises(UnknownOutcomeError, match="did not confirm whether"):  # and if nobody ends it, we do
             await store.run(put, "none")
         await unready(store)
@@ -295,8 +295,7 @@ async def test_full_disk_is_told_while_small_writes_succeed(server_template: "Po
                         await one.run(put, f"large{number}", 200_000)
                 for _ in range(3):
                     await one.run(beat)
-                    with pytest.raises(UnavailableError, match="the database's disk is full"):
-                        await one.check()
+                    await check_refusal_of(UnavailableError, one.check(), match="the database's disk is full")
                 disk.free()
                 await one.check()
                 await one.run(put, "after", 200_000)

@@ -23,7 +23,7 @@ from hub.store import SqlStore
 from hub.store.changelog.changes import LEAP
 from hub.store.engine.engine import parse_url
 from machinery.errors import InvalidError, UnavailableError
-from tests.checks import present
+from tests.checks import check_refusal_of, present
 from tests.integration.stores import followed, names, put, replicas
 from tests.trials import repeated
 
@@ -61,8 +61,7 @@ def locked(path: Path) -> Iterator[None]:
 async def test_database_locked_by_another_process(store: SqlStore, path: Path) -> None:
     await store.run(put, "before")
     with locked(path):
-        with pytest.raises(UnavailableError, match="locked by another process"):
-            await store.run(put, "during")
+        await check_refusal_of(UnavailableError, store.run(put, "during"), match="locked by another process")
         await store.check()
         outcomes = await asyncio.gather(*(store.run(put, f"many{n}") for n in range(20)), return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {UnavailableError}
@@ -101,8 +100,7 @@ async def test_disk_full(store: SqlStore) -> None:
         tx.objects._connection.exec_driver_sql(f"PRAGMA max_page_count = {limit}")  # type: ignore[attr-defined]
 
     await store.run(fill, 1)  # SQLite takes the present size for the limit
-    with pytest.raises(UnavailableError, match="is full: make room"):
-        await store.run(put, "large", 1_000_000)
+    await check_refusal_of(UnavailableError, store.run(put, "large", 1_000_000), match="is full: make room")
     outcomes = await asyncio.gather(
         store.run(put, "small"), store.run(put, "larger", 2_000_000), store.run(put, "tiny"), return_exceptions=True
     )
@@ -139,11 +137,9 @@ async def test_file_that_cannot_be_written_and_query_that_writes_are_refused(sto
     def protect(tx: Transaction, value: str) -> None:
         tx.objects._connection.exec_driver_sql(f"PRAGMA query_only = {value}")  # type: ignore[attr-defined]
 
-    with pytest.raises(UnavailableError, match="cannot be written"):
-        await store.read(lambda tx: tx.facts.set("name", "value"))
+    await check_refusal_of(UnavailableError, store.read(lambda tx: tx.facts.set("name", "value")), match="cannot be written")
     await store.run(protect, "ON")
-    with pytest.raises(UnavailableError, match="cannot be written"):
-        await store.run(put, "during")
+    await check_refusal_of(UnavailableError, store.run(put, "during"), match="cannot be written")
     assert await store.read(lambda tx: (names(tx), tx.facts.get("name"))) == (["before"], None)
 
 
@@ -163,8 +159,7 @@ async def test_database_that_cannot_be_opened_says_why_without_its_password(tmp_
         with pytest.raises(UnavailableError, match=words) as refused:
             await store.open()
         assert "secret" not in str(refused.value)
-        with pytest.raises(UnavailableError):
-            await store.run(put, "a")
+        await check_refusal_of(UnavailableError, store.run(put, "a"))
         await store.close()
 
 

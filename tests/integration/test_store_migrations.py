@@ -45,7 +45,7 @@ from hub.store.schema import metadata
 from machinery.errors import InvalidError, UnavailableError
 from machinery.meta.objects import Query
 from machinery.meta.selectors import parse_field_selector
-from tests.checks import present
+from tests.checks import check_refusal, check_refusal_of, present
 from tests.contract.conftest import database
 from tests.fakes.databases import SqlDatabase, migrated, sqlite_database
 from tests.fakes.next_release import CONTRACTED, EXPANDED, next_release
@@ -115,8 +115,7 @@ async def test_newer_schema_is_left_alone_and_used_only_if_its_release_allows_it
     with next_release(tmp_path):
         migrate_database(parse_url(url))
     store = SqlStore(url)
-    with pytest.raises(InvalidError, match=f'schema "{CONTRACTED}", which is newer than "{HEAD}"'):
-        await store.open()
+    await check_refusal_of(InvalidError, store.open(), match=f'schema "{CONTRACTED}", which is newer than "{HEAD}"')
     await store.close()
     change(tmp_path, "UPDATE facts SET value = ? WHERE name = ?", HEAD, USABLE_FROM)
     async with sqlite_database(tmp_path).opened(None) as store:
@@ -316,8 +315,7 @@ async def test_a_migration_that_is_killed_leaves_what_was_there_and_is_done_at_t
                 raise Killed
 
         event.listen(engine, "after_cursor_execute", die)
-        with pytest.raises(Killed):
-            upgrade(engine)
+        check_refusal(Killed, upgrade, engine)
         event.remove(engine, "after_cursor_execute", die)
         with engine.connect() as connection:
             assert schema_of(connection) == Schema(HEAD, HEAD)

@@ -39,6 +39,7 @@ from machinery.errors import ConflictError, ExpiredError, ForbiddenError, Unavai
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.meta.objects import Key, Query
 from machinery.runtime.clock import SystemClock
+from tests.checks import check_refusal_of
 from tests.fakes.databases import until_ready
 from tests.fakes.postgres_path import Way, message_types, postgres_path
 from tests.fakes.stage import until
@@ -148,8 +149,7 @@ async def test_commit_in_doubt_is_reported_as_unknown_and_never_done_twice(clean
 
     async with postgres_path(clean) as (way, there), replicas(there, 1, poll=OFTEN) as (store,):
         way.cut_next = "before"
-        with pytest.raises(UnknownOutcomeError, match="did not confirm whether"):
-            await store.run(put, "lost")
+        await check_refusal_of(UnknownOutcomeError, store.run(put, "lost"), match="did not confirm whether")
         await store.run(put, "a")
         assert way.cuts == 1
         assert await store.read(names) == ["a"]
@@ -247,10 +247,8 @@ async def test_a_database_that_lost_what_it_had_shown_makes_everybody_begin_anew
             connection.execute(text("DELETE FROM changes WHERE revision > 3"))
             connection.execute(text("DELETE FROM objects WHERE revision > 3"))
             connection.execute(text("UPDATE revision SET value = 3"))
-        with pytest.raises(ExpiredError):
-            await followed(two, 5, 10**9)
-        with pytest.raises(ExpiredError):
-            await followed(one, 3, 10**9)
+        await check_refusal_of(ExpiredError, followed(two, 5, 10**9))
+        await check_refusal_of(ExpiredError, followed(one, 3, 10**9))
 
         async def written_and_seen() -> bool:
             """Each replica sees the loss for itself: the second makes all begin anew once more."""
@@ -390,8 +388,7 @@ async def test_reads_are_snapshots_a_read_only_server_says_so_and_an_ended_sessi
         increment(tx)
 
     assert await both[0].read(look_twice) == (1, 1)
-    with pytest.raises(UnavailableError, match="does not take writes"):
-        await both[0].run(protect)
+    await check_refusal_of(UnavailableError, both[0].run(protect), match="does not take writes")
     with other.begin() as connection:
         connection.execute(text("UPDATE objects SET revision = 1"))
         connection.execute(END_OTHERS)
@@ -502,8 +499,7 @@ async def test_hub_led_to_the_standby_is_unready_until_it_reaches_the_primary(pl
             await led(flags, by_somebody=True)
             place.way.lead_to(place.standby.folder)
             place.way.cut()
-            with pytest.raises(UnavailableError, match="is a standby of another"):
-                await store.check()
+            await check_refusal_of(UnavailableError, store.check(), match="is a standby of another")
             await led(flags, by_somebody=False)
             for elector in electors:
                 await tried(elector, 3)
@@ -554,16 +550,14 @@ async def test_without_the_standby_no_lock_is_taken_and_every_replica_is_unready
     taking = asyncio.create_task(RowLock(line).take(None, Candidate("one", "one-1"), TIMINGS.lease))
     while not taking.done():
         await asyncio.to_thread(asked, place.primary, CANCEL)
-    with pytest.raises(UnavailableError, match="standby did not confirm it"):
-        await taking
+    await check_refusal_of(UnavailableError, taking, match="standby did not confirm it")
     with pytest.raises(UnavailableError):  # the first waits for the standby, in vain
         await one.run(put, "one")
     # the others wait for the first, whose session goes on without it
     outcomes = await asyncio.gather(*(other.run(put, f"other{number}") for number in range(20)), return_exceptions=True)
     assert {type(each) for each in outcomes} == {UnavailableError}
     for store in (one, other):
-        with pytest.raises(UnavailableError):
-            await store.check()
+        await check_refusal_of(UnavailableError, store.check())
     await asyncio.to_thread(place.standby.start)
     for store in (one, other):
         await until_ready(store)

@@ -14,6 +14,7 @@ from hub.store import SqlStore, schema
 from machinery.errors import InvalidError, UnavailableError
 from machinery.meta.objects import Key, Query
 from machinery.pki.encryption import Seal, header_of
+from tests.checks import check_refusal_of
 from tests.contract.conftest import database
 from tests.fakes.databases import SqlDatabase
 from tests.integration.test_store_migrations import opened as engine_at
@@ -75,8 +76,7 @@ async def test_secrets_lie_sealed_in_the_database_and_are_read_as_they_were_writ
 
 async def test_hub_needs_the_key_of_its_secrets_and_after_a_rotation_the_new_one_alone(url: str) -> None:
     async with opened(url) as store:
-        with pytest.raises(UnavailableError, match="without the key for Secrets"):
-            await store.run(put)
+        await check_refusal_of(UnavailableError, store.run(put), match="without the key for Secrets")
     assert rows(url) == []
     async with opened(url, OLD) as store:
         await store.run(put)

@@ -11,6 +11,7 @@ import pytest
 
 from machinery.client.rest import KubeClient
 from machinery.errors import UnavailableError
+from tests.checks import check_refusal_of
 from tests.programs import PIPE, Process, run, start
 
 pytestmark = pytest.mark.e2e
@@ -51,8 +52,7 @@ async def test_a_served_cluster_can_be_used_and_stops_cleanly(tmp_path: Path) ->
                 async with client.watch("/api/v1/nodes", query, within=timedelta(minutes=2)):
                     process.send_signal(ending)
                     assert await process.wait() == 0, "an open watch does not hold up the end"
-                with pytest.raises(UnavailableError):
-                    await client.get("/version")
+                await check_refusal_of(UnavailableError, client.get("/version"))
             assert process.stderr
             assert await process.stderr.read() == b""
 

@@ -32,7 +32,7 @@ from tests.charts.rendering import (
     refusal_flaws,
     render,
 )
-from tests.checks import present
+from tests.checks import check_refusal, present
 
 LEAST, LEAST_SPOKE = VALUES["hub"], VALUES["spoke"]
 SERVED_BY_KUBERNETES = {
@@ -127,8 +127,7 @@ def test_replicas_share_a_database_and_keys_and_are_called_as_their_pods() -> No
     assert "HUB_KEYS_DIR" not in environment(render("hub", LEAST))
     for lacking in ("database", "keys"):
         values = {name: value for name, value in FULL["hub"].items() if name != lacking}
-        with pytest.raises(helm_python.HelmError, match="more than one share a PostgreSQL database"):
-            render("hub", values)
+        check_refusal(helm_python.HelmError, render, "hub", values, match="more than one share a PostgreSQL database")
 
 
 def test_another_url_or_setting_starts_the_pods_anew() -> None:

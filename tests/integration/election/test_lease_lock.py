@@ -18,7 +18,7 @@ from machinery.client.rest import KubeClient
 from machinery.election import Candidate, Lock, LockRecord
 from machinery.errors import ConflictError, InvalidError, NotLeaderError
 from machinery.runtime.clock import ManualClock, SystemClock
-from tests.checks import present
+from tests.checks import check_refusal_of, present
 from tests.fakes.databases import SqlDatabase, migrated
 from tests.integration.election.conftest import fenced
 
@@ -81,10 +81,8 @@ async def test_one_of_two_takes_what_both_saw_and_the_other_neither_renews_nor_r
     assert [type(outcome) for outcome in outcomes if isinstance(outcome, BaseException)] == [ConflictError]
     (mine,) = (outcome for outcome in outcomes if isinstance(outcome, LockRecord))
     theirs = await lease.take(mine, TWO, LEASE)
-    with pytest.raises(ConflictError):
-        await lease.take(mine, ONE, LEASE)
-    with pytest.raises(ConflictError):
-        await lease.renew(mine)
+    await check_refusal_of(ConflictError, lease.take(mine, ONE, LEASE))
+    await check_refusal_of(ConflictError, lease.renew(mine))
     assert not await lease.release(mine)
     assert await lease.read() == theirs
 
@@ -122,8 +120,7 @@ async def test_annotations_that_were_edited_by_hand_count_as_absent(lease: Lease
     mine = await lease.take(None, ONE, LEASE)
     for written in ("", "many", "-1", "1.5", "9" * 40, "²"):
         await client.patch(PATH, {"metadata": {"annotations": {TERM: written, MILLISECONDS: written}}})
-        with pytest.raises(ConflictError):
-            await lease.renew(mine)
+        await check_refusal_of(ConflictError, lease.renew(mine))
         seen = present(await lease.read())
         assert (seen.holder, seen.term, seen.lease) == (mine.holder, 0, LEASE), written
         mine = await lease.take(seen, TWO, LEASE)
@@ -166,8 +163,7 @@ async def test_a_renewal_that_nobody_disturbs_is_one_request(hollow_cluster: Hol
         await lease.renew(mine)
         assert client.asked == 1
         await client.delete(PATH)
-        with pytest.raises(ConflictError):
-            await lease.renew(mine)
+        await check_refusal_of(ConflictError, lease.renew(mine))
 
 
 async def test_a_late_winner_of_the_term_costs_the_holder_one_more_taking_and_no_write_of_two_terms(
@@ -176,10 +172,8 @@ async def test_a_late_winner_of_the_term_costs_the_holder_one_more_taking_and_no
     holder = LeaseAndTerm(lease, row, clock=clock, every=timedelta(milliseconds=1))
     mine = await holder.take(None, ONE, LEASE)
     late = await row.take(await row.read(), TWO, LEASE)  # it had won the Lease once, and was frozen before it took the term
-    with pytest.raises(NotLeaderError):
-        await fenced(store, mine).run(lambda tx: tx.facts.set("written", "yes"))
-    with pytest.raises(ConflictError):
-        await holder.renew(mine)
+    await check_refusal_of(NotLeaderError, fenced(store, mine).run(lambda tx: tx.facts.set("written", "yes")))
+    await check_refusal_of(ConflictError, holder.renew(mine))
     assert (await holder.take(await holder.read(), ONE, LEASE)).term == late.term + 1
 
 

@@ -23,7 +23,7 @@ from machinery.client.rest import KubeClient
 from machinery.election import Candidate, LockRecord
 from machinery.errors import ConflictError, NotLeaderError
 from machinery.runtime.clock import SystemClock
-from tests.checks import present
+from tests.checks import check_refusal_of, present
 from tests.fakes.postgres_path import postgres_path
 from tests.fakes.virtual_time import ManualScheduler
 from tests.integration.election.conftest import fenced
@@ -78,8 +78,7 @@ async def test_who_takes_the_lock_waits_for_the_leader_s_transaction_and_a_renew
     held.go_on.set()
     await writing
     assert (await taking).term == mine.term + 1
-    with pytest.raises(NotLeaderError):
-        await fenced(store, mine).run(lambda tx: tx.facts.set("written", "late"))
+    await check_refusal_of(NotLeaderError, fenced(store, mine).run(lambda tx: tx.facts.set("written", "late")))
     assert await store.read(lambda tx: tx.facts.get("written")) == "yes"
 
 
@@ -193,8 +192,7 @@ async def test_whoever_wins_a_lease_beside_a_holder_of_the_row_ends_its_writes_a
         by_lease = LeaseAndTerm(lease, row, clock=clock, every=timedelta(seconds=2))
         taken = await by_lease.take(await by_lease.read(), OURS, LEASE)
         assert (await written(store, by_row), await written(store, taken)) == (False, True)
-        with pytest.raises(ConflictError):
-            await row.renew(by_row)
+        await check_refusal_of(ConflictError, row.renew(by_row))
         seen = await row.read()
         await by_lease.renew(taken)
         renewed = await row.read()
@@ -203,5 +201,4 @@ async def test_whoever_wins_a_lease_beside_a_holder_of_the_row_ends_its_writes_a
         assert (renewed.holder, renewed.version != seen.version) == ("new", True), "who waits for the row sees that it is held"
         again = await row.take(renewed, Candidate("hub-0", "a"), LEASE)
         assert (await written(store, taken), await written(store, again)) == (False, True)
-        with pytest.raises(ConflictError):
-            await by_lease.renew(taken)
+        await check_refusal_of(ConflictError, by_lease.renew(taken))

@@ -24,6 +24,7 @@ from machinery.runtime.event_loop import LEAST_RATE
 from machinery.runtime.tls import Material, client_context, shown_certificate
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
+from tests.checks import check_refusal, check_refusal_of
 from tests.fakes.authority import OtherCA
 from tests.fakes.rpc_stage import PATIENT, PENDING, RpcStage, Stream, following, refusal, rpc_stage, submission
 from tests.fakes.stage import until
@@ -39,8 +40,7 @@ UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 async def test_taken_port_is_reported_and_health_is_served_until_the_door_closes(stage: RpcStage) -> None:
     second = RpcDoor("127.0.0.1", stage.door.port, stage.serving, stage.parts)
     try:
-        with pytest.raises(StartError, match=f"{stage.door.port}.*in use.*--grpc-listen"):
-            await second.start()
+        await check_refusal_of(StartError, second.start(), match=f"{stage.door.port}.*in use.*--grpc-listen")
     finally:
         await second.close(timedelta())
     stub: Any = HealthStub(stage.channel(await stage.bootstrap("edge1")))  # type: ignore[no-untyped-call]
@@ -71,8 +71,7 @@ async def test_trusted_cas_and_serving_certificate_are_replaced_while_it_serves(
     assert await code_for_stranger() is UNAVAILABLE
     assert (await kept.GetHub(GET_HUB)).hub_id
 
-    with pytest.raises(InvalidError):
-        stage.serving.replace(Material(before.chain, pki.generate_key(), before.trust))
+    check_refusal(InvalidError, stage.serving.replace, Material(before.chain, pki.generate_key(), before.trust))
     assert stage.serving.material is before
     assert client_context(before.trust)
     shown, folder = await shown_certificate("localhost", stage.door.port), tmp_path / "next"
@@ -238,8 +237,7 @@ async def test_drained_replica_takes_no_session_and_keeps_those_that_have_not_le
     assert "drained" in str(await refused.call.details())
     await late.send(hello=hello)
     assert await late.status() is UNAVAILABLE
-    with pytest.raises(AssertionError, match="edge2 has neither"):
-        await stage.last_beat("edge2")
+    await check_refusal_of(AssertionError, stage.last_beat("edge2"), match="edge2 has neither")
     stage.parts.cordon.order(False)  # noqa: FBT003 - likewise
     await stage.welcomed(other)
     assert len(stage.parts.sessions) == 2

@@ -26,7 +26,7 @@ from machinery.meta import conditions
 from machinery.meta.objects import Query
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
-from tests.checks import present
+from tests.checks import check_refusal_of, present
 from tests.fakes.inprocess_hub import HUB
 from tests.fakes.rpc_stage import (
     ADMIN,
@@ -231,8 +231,7 @@ async def test_bootstrap_credential_withdraws_what_it_registered_as_long_as_nobo
         assert await withdraw(credential, **asked) == (False, False)
     assert (await requests(), doc.name(await stage.cluster("edge1"))) == ([name], "edge1")
     assert (await withdraw(mine), await requests()) == ((True, False), [])
-    with pytest.raises(NotFoundError):
-        await stage.cluster("edge1")
+    await check_refusal_of(NotFoundError, stage.cluster("edge1"))
     assert await withdraw(mine) == (False, False)
 
     await stage.stub(mine).EnsureCluster(joining())
@@ -254,8 +253,7 @@ async def test_cluster_leaves_with_its_certificates_and_may_repeat_that(stage: R
     for _ in range(2):
         assert not await leave(stage, credential)
         await stage.store.run(removal.delete_cluster, "edge1", timedelta(seconds=60), "hub")
-    with pytest.raises(NotFoundError):
-        await stage.cluster("edge1")
+    await check_refusal_of(NotFoundError, stage.cluster("edge1"))
     assert not await leave(stage, credential)
     assert (await refusal(stand_by(stage, credential))).code is UNAUTHENTICATED
 
@@ -276,8 +274,7 @@ async def test_session_of_a_denied_cluster_ends_and_opens_when_it_is_accepted_ag
     await stage.accept("edge1", accepted=False)
     assert await stream.status() is FORBIDDEN
     again = await Stream.open(stage, credential, epoch=EPOCH)
-    with pytest.raises((AssertionError, aio.AioRpcError), match="PERMISSION_DENIED"):
-        await again.expect("welcome")
+    await check_refusal_of((AssertionError, aio.AioRpcError), again.expect("welcome"), match="PERMISSION_DENIED")
     refused = await refusal(stand_by(stage, credential, epoch=EPOCH + 1))
     assert refused.code is FORBIDDEN
     assert "hubctl accept edge1" in refused.message

@@ -28,6 +28,7 @@ from machinery.meta.conditions import HUB_ACCEPTED, TRUE, Condition
 from machinery.meta.objects import Key
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.session.v1 import session_pb2 as session
+from tests.checks import check_refusal_of
 from tests.fakes.rpc_stage import (
     ADMIN,
     PENDING,
@@ -126,8 +127,7 @@ async def test_trust_that_cannot_be_written_now_is_written_later(stage: RpcStage
     with monkeypatch.context() as patched:
         patched.setattr(service, "note_trust", broken)
         trusting_of(stage).note(record, frozenset((OTHER,)))
-        with pytest.raises(MusterError):
-            await trusting_of(stage).reports.write()
+        await check_refusal_of(MusterError, trusting_of(stage).reports.write())
     await until_trusted(stage, frozenset((OTHER,)))
 
 

@@ -22,6 +22,7 @@ from machinery.client.reflector import ObjectKey, Reflector, mirrored
 from machinery.client.rest import KubeClient, Object, RestResource
 from machinery.errors import ForbiddenError, InvalidError, NotFoundError, UnauthorizedError, UnavailableError
 from machinery.runtime.backoff import Backoff
+from tests.checks import check_refusal_of
 from tests.programs import command
 from tests.trials import repeated
 
@@ -83,10 +84,8 @@ async def test_an_account_may_do_what_its_role_says_until_it_is_deleted(account_
             await account.list(SECRETS.path(namespace="default"))
         await account_stage.grant({"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]})
         assert await account.list(SECRETS.path(namespace="default")) == ()
-        with pytest.raises(ForbiddenError):
-            await account.list(SECRETS.path(namespace="kube-system"))
-        with pytest.raises(ForbiddenError):
-            await account.get(SECRETS.path("one", namespace="default"))
+        await check_refusal_of(ForbiddenError, account.list(SECRETS.path(namespace="kube-system")))
+        await check_refusal_of(ForbiddenError, account.get(SECRETS.path("one", namespace="default")))
         assert (await account.raw("GET", "/livez")).status == 200
     mine = [told[1:] for told in account_stage.told if told[0] == USER and told[2]]
     assert [(verb, allowed) for verb, _, allowed in mine] == [("list", False), ("list", True), ("list", False), ("get", False)]
@@ -94,36 +93,31 @@ async def test_an_account_may_do_what_its_role_says_until_it_is_deleted(account_
     async with await account_stage.account() as account:
         assert (await account.raw("GET", "/apis")).status == 200
         await account_stage.admin.delete(ACCOUNTS.path("reader", namespace="default"))
-        with pytest.raises(UnauthorizedError):
-            await account.get("/apis")
+        await check_refusal_of(UnauthorizedError, account.get("/apis"))
 
 
 async def test_wrong_foreign_and_missing_credentials_open_nothing(hollow_cluster: HollowCluster, account_stage: Stage) -> None:
     async with await KubeClient.from_document(as_user(hollow_cluster, {"token": "guessed"})) as client:
         for path in (NODES, ADMIN_PATH, "/version"):
-            with pytest.raises(UnauthorizedError):
-                await client.get(path)
+            await check_refusal_of(UnauthorizedError, client.get(path))
 
     async with await KubeClient.from_document(as_user(hollow_cluster, {"username": "nobody", "password": "x"})) as client:
         client._api.configuration.api_key.clear()
         assert (await client.raw("GET", "/livez")).status == 200
         assert (await client.get("/version"))["gitVersion"] == hollow_cluster.shape.version
         for path in (NODES, ADMIN_PATH):
-            with pytest.raises(ForbiddenError):
-                await client.get(path)
+            await check_refusal_of(ForbiddenError, client.get(path))
 
     async with HollowCluster(hollow_cluster.shape) as twin:
         foreign = as_user(hollow_cluster, twin.kubeconfig()["users"][0]["user"])
         async with await KubeClient.from_document(foreign) as client:
-            with pytest.raises(UnavailableError):
-                await client.get(NODES)
+            await check_refusal_of(UnavailableError, client.get(NODES))
 
     async with (
         HollowCluster(ClusterShape("other")) as other,
         await KubeClient.from_document(as_user(other, {"token": await account_stage.token()})) as stranger,
     ):
-        with pytest.raises(UnauthorizedError):
-            await stranger.get("/apis")
+        await check_refusal_of(UnauthorizedError, stranger.get("/apis"))
 
 
 async def test_every_credential_of_a_kubeconfig_opens_the_cluster(hollow_cluster: HollowCluster, tmp_path: Path) -> None:
@@ -147,8 +141,7 @@ async def test_every_credential_of_a_kubeconfig_opens_the_cluster(hollow_cluster
     (tmp_path / "token").write_text("not yet\n")
     document["users"][0]["user"]["tokenFile"] = "token"
     async with await KubeClient.from_document(document, base=tmp_path) as client:
-        with pytest.raises(UnauthorizedError):
-            await client.get(NODES)
+        await check_refusal_of(UnauthorizedError, client.get(NODES))
         (tmp_path / "token").write_text(f"{token}\n")
         client._api.configuration.refresh_api_key_hook._due = 0.0
         assert len(await client.list(NODES)) == 3
@@ -170,8 +163,7 @@ async def test_faults_are_switched_over_the_admin_path_alone(hollow_cluster: Hol
     assert hollow_cluster.faults == HEALTHY
 
     hollow_cluster.faults = Faults(hang=True)
-    with pytest.raises(InvalidError, match='no fault is called "tired"'):
-        await client.update(ADMIN_PATH, {"tired": True})
+    await check_refusal_of(InvalidError, client.update(ADMIN_PATH, {"tired": True}), match='no fault is called "tired"')
     assert (await client.raw("PUT", ADMIN_PATH, body="words", content_type="text/plain")).status == 422
     hanging = asyncio.create_task(client.list(NODES))
     assert await client.get(ADMIN_PATH) == {"hang": True}
@@ -209,8 +201,7 @@ async def test_failing_server_drops_its_watches(hollow_cluster: HollowCluster, c
             following = asyncio.create_task(_drain(events))
             await client.patch(f"{NODES}/test-node-0", {"spec": {"unschedulable": True}})
             hollow_cluster.faults = faults
-            with pytest.raises(UnavailableError):
-                await following
+            await check_refusal_of(UnavailableError, following)
 
 
 async def _drain(events: AsyncIterator[object]) -> None:
@@ -232,8 +223,7 @@ async def test_restarted_cluster_keeps_its_identity_and_objects(hollow_cluster: 
     before = hollow_cluster.kubeconfig()
     await client.patch(f"{NODES}/test-node-0", {"spec": {"unschedulable": True}})
     await hollow_cluster.stop()
-    with pytest.raises(UnavailableError):
-        await client.get(NODES)
+    await check_refusal_of(UnavailableError, client.get(NODES))
     await hollow_cluster.start()
     assert hollow_cluster.kubeconfig() == before
     assert (await client.get(f"{NODES}/test-node-0"))["spec"]["unschedulable"] is True

@@ -26,6 +26,7 @@ from hub.replica.host_secrets import ClusterKeySecret
 from machinery import errors, pki
 from machinery.client.exec import Container, execute
 from machinery.client.rest import KubeClient, Query, RestResource
+from tests.checks import check_refusal_of
 
 SOON = timedelta(seconds=20)
 LABELS = {"app": "agent"}
@@ -70,8 +71,7 @@ async def test_command_returns_output_and_is_stopped_at_its_limits(client: KubeC
 
     container = await deployed(client)
     for absent in (replace(container, pod="gone"), replace(container, name="other")):
-        with pytest.raises(errors.NotFoundError):
-            await execute(client, absent, ("agent", "print"), within=SOON)
+        await check_refusal_of(errors.NotFoundError, execute(client, absent, ("agent", "print"), within=SOON))
     with pytest.raises(errors.InvalidError, match=r"^the command wrote more than is taken$"):
         await execute(client, container, ("agent", "print"), within=SOON, limit=600)
     hollow_cluster.faults = Faults(hang=True)
@@ -106,8 +106,7 @@ async def test_deployment_runs_pods_only_where_it_can(client: KubeClient) -> Non
     container = await deployed(client)
     [pod] = await pods(client)
     assert pod["status"]["phase"] == "Pending"
-    with pytest.raises(errors.BadRequestError):
-        await execute(client, container, ("agent", "print"), within=SOON)
+    await check_refusal_of(errors.BadRequestError, execute(client, container, ("agent", "print"), within=SOON))
 
 
 async def test_exchanged_ca_lies_on_the_host_and_opens_the_cluster(hollow_cluster: HollowCluster, client: KubeClient) -> None:
@@ -126,10 +125,8 @@ async def test_exchanged_ca_lies_on_the_host_and_opens_the_cluster(hollow_cluste
     shown = {"client-certificate-data": authority.sign(plan), "client-key-data": key}
     document["users"][0]["user"] = {name: base64.b64encode(pem).decode() for name, pem in shown.items()}
     async with await KubeClient.from_document(document) as somebody:
-        with pytest.raises(errors.ForbiddenError, match="CA"):
-            await somebody.list("/api/v1/nodes")
-        with pytest.raises(errors.ForbiddenError):
-            await execute(somebody, container, ("agent", "print"), within=SOON)
+        await check_refusal_of(errors.ForbiddenError, somebody.list("/api/v1/nodes"), match="CA")
+        await check_refusal_of(errors.ForbiddenError, execute(somebody, container, ("agent", "print"), within=SOON))
 
 
 SHAPE = AgentDeploymentShape("default", "agent", "muster/hub:test", "default", {"extra": "yes"})
@@ -146,16 +143,14 @@ async def test_deployment_or_pod_that_changed_since_is_not_removed(client: KubeC
     host = ClusterClient(client, SHAPE)
     read = await made(host)
     await client.patch(PATH, {"metadata": {"annotations": {"somebody": "was here"}}})
-    with pytest.raises(errors.ConflictError):
-        await host.remove(read)
+    await check_refusal_of(errors.ConflictError, host.remove(read))
     await client.delete(PATH)
     await made(host)
     with pytest.raises(errors.ConflictError):
         await host.remove(read)  # another of that name
     [read] = await host.agents()
     await client.delete(PODS.path(read["metadata"]["name"], namespace="default"))
-    with pytest.raises(errors.ConflictError):
-        await host.remove_pod(read)
+    await check_refusal_of(errors.ConflictError, host.remove_pod(read))
     [pod] = await host.agents()
     assert await host.pod(pod["metadata"]["name"]) == pod
     assert await host.pod("gone") is None

@@ -20,7 +20,7 @@ from machinery.errors import NotFoundError
 from machinery.identity import ClusterName
 from machinery.observability import logs, tracing
 from machinery.runtime.clock import SystemClock
-from tests.checks import present
+from tests.checks import check_refusal_of, present
 from tests.fakes.tracing import Recorded, attributes, ids, recorded
 from tests.integration.https_door.conftest import CLUSTERS, MERGE, HubUnderTest, admin_of, holder, hub_with, nobody
 
@@ -215,8 +215,7 @@ async def test_spans_of_requests_have_bounded_names_and_probes_leave_none(client
         await client.raw("GET", path)
     assert kept.spans == []
     for name in ("gadgets", "gizmos"):
-        with pytest.raises(NotFoundError):
-            await client.get(f"/apis/things.example.org/v1/{name}")
+        await check_refusal_of(NotFoundError, client.get(f"/apis/things.example.org/v1/{name}"))
     assert [span.name for span in kept.spans if "things" in str(attributes(span).get("url.path"))] == ["list unknown"] * 2
 
 
@@ -238,8 +237,7 @@ async def test_a_watch_is_told_until_its_first_byte(hub: HubUnderTest, client: K
 async def test_a_failure_of_ours_is_an_error_of_the_span_and_a_refusal_is_none(
     client: KubeClient, kept: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(NotFoundError):
-        await client.get(f"{CLUSTERS}/nobody")
+    await check_refusal_of(NotFoundError, client.get(f"{CLUSTERS}/nobody"))
     assert "error.type" not in attributes(kept.one("get managedclusters"))
     kept.forget()
 

@@ -25,6 +25,7 @@ from machinery.errors import InvalidError
 from machinery.identity import OPERATOR_GROUP, AgentId, CertificateSubject, ClusterName, agent_subject
 from machinery.runtime.clock import SystemClock
 from machinery.runtime.tls import client_context, server_context
+from tests.checks import check_refusal_of
 from tests.fakes.authority import OtherCA
 from tests.fakes.host_cluster import ManagementInMemory, aggregating_proxy
 from tests.fakes.scripted_apiserver import kubeconfig
@@ -62,8 +63,7 @@ def shows(hub: HubUnderTest, credential: Credential) -> Visitor:
 
 async def refused(visitor: Visitor, path: str = "/version") -> None:
     """TLS refuses its certificate."""
-    with pytest.raises(aiohttp.ClientError):
-        await visitor.get(path)
+    await check_refusal_of(aiohttp.ClientError, visitor.get(path))
 
 
 @pytest.fixture
@@ -341,8 +341,7 @@ async def test_users_of_the_cluster_have_the_rights_that_it_gives_and_none_of_th
     assert (await holder(stage.hub, await stage.hub.agent("edge1")).ask("GET", CLUSTERS, **claim))[0] == 403
     status, _ = await stage.proxy(name="mallory").ask("GET", CLUSTERS, **claim)
     assert status == 401
-    with pytest.raises(aiohttp.ClientError):
-        await stage.proxy(OtherCA("front-proxy-ca")).ask("GET", CLUSTERS, **claim)
+    await check_refusal_of(aiohttp.ClientError, stage.proxy(OtherCA("front-proxy-ca")).ask("GET", CLUSTERS, **claim))
 
 
 async def test_proxy_cas_and_api_service_bundles_are_kept_up_to_date(stage: Stage) -> None:
@@ -351,8 +350,7 @@ async def test_proxy_cas_and_api_service_bundles_are_kept_up_to_date(stage: Stag
     await stage.aggregation.look()
     ann = {"X-Remote-User": "ann"}
     assert (await stage.proxy(new).ask("GET", CLUSTERS, **ann))[0] == 200
-    with pytest.raises(aiohttp.ClientError):
-        await stage.proxy(old).ask("GET", CLUSTERS, **ann)
+    await check_refusal_of(aiohttp.ClientError, stage.proxy(old).ask("GET", CLUSTERS, **ann))
 
     for name, namespace in (("v1.ours", "muster"), ("v1.theirs", "elsewhere")):
         await stage.management.add_api_service(name, {"namespace": namespace, "name": "hub"})

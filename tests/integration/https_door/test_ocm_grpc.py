@@ -26,6 +26,7 @@ from machinery.errors import InvalidError
 from machinery.identity import CLUSTER_LABEL, ClusterName
 from machinery.meta.objects import Key
 from machinery.runtime.clock import SystemClock
+from tests.checks import awaited_refusal, check_refusal_of, present
 from tests.fakes.inprocess_hub import ANY_PORT
 from tests.fakes.rpc_stage import csr
 from tests.fakes.stage import until
@@ -88,9 +89,8 @@ class Stream:
 
     async def end(self) -> grpc.StatusCode:
         """The status with which the hub ends the stream."""
-        with pytest.raises(aio.AioRpcError) as ended:
-            await self.until(lambda _seen: False)
-        return ended.value.code()
+        ended = present(await awaited_refusal(aio.AioRpcError, self.until(lambda _seen: False)))
+        return ended.code()
 
 
 class Agent:
@@ -113,10 +113,9 @@ class Agent:
 
     async def error(self, data_type: DataType, action: str, body: Any) -> str:
         """The reason of the Kubernetes error that a Publish ends with, as the agent reads it."""
-        with pytest.raises(aio.AioRpcError) as caught:
-            await self.publish(data_type, action, body)
-        assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        return str(json.loads(caught.value.details() or "")["ErrStatus"]["reason"])
+        caught = present(await awaited_refusal(aio.AioRpcError, self.publish(data_type, action, body)))
+        assert caught.code() is grpc.StatusCode.FAILED_PRECONDITION
+        return str(json.loads(caught.details() or "")["ErrStatus"]["reason"])
 
     async def subscribe(self, data_type: DataType, cluster: str = NAME, held: Mapping[str, int] | None = None) -> Stream:
         """Opens a stream, waits for its header, and asks for a resync. `held`: versions of the agent's objects by uid."""
@@ -326,8 +325,7 @@ async def test_an_add_on_is_followed_in_both_versions_and_forgotten_with_its_del
     await until_permitted(lambda: agent.publish(TOKENS, CREATE, own))
     given = (await tokens.event()).document
     assert (given["metadata"]["uid"], given["status"]["token"].count(".")) == ("asked", 2)
-    with pytest.raises(aio.AioRpcError, match="access denied"):
-        await agent.publish(TOKENS, CREATE, other)
+    await check_refusal_of(aio.AioRpcError, agent.publish(TOKENS, CREATE, other), match="access denied")
     assert (await admin.ask("DELETE", f"{ADDON_PATH}/work"))[0] == 200
     assert (await new.until(lambda seen: seen.document is None)).uid == made.uid
     again = await agent.subscribe(ADDONS, held={made.uid: 1, "never-was": 7})
@@ -413,9 +411,8 @@ async def test_hostile_input_is_refused_with_a_status(hub: HubUnderTest) -> None
             wrong += [data_type.name, cluster, refused.value]
     assert not wrong
     for stranger in (Agent(hub), Agent(hub, token=UNKNOWN)):  # closed before the message is complete
-        with pytest.raises(aio.AioRpcError) as cut:
-            await stranger.send(encoded(type=lease, data=b" " * 400_000))
-        assert cut.value.code() is UNAVAILABLE
+        cut = present(await awaited_refusal(aio.AioRpcError, stranger.send(encoded(type=lease, data=b" " * 400_000))))
+        assert cut.code() is UNAVAILABLE
     inner = hub.hub.core.context.inspection.report().partition("inner port: ")[2].partition("\n")[0]
     async with aio.insecure_channel(f"127.0.0.1:{inner}") as local:
         with pytest.raises(aio.AioRpcError) as refused:

@@ -25,7 +25,7 @@ from machinery.meta.objects import Document, Key, Query, WatchEvent
 from machinery.meta.timestamps import format_micro_time
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import ManualClock, SystemClock
-from tests.checks import present
+from tests.checks import check_refusal_of, present
 from tests.fakes.stage import until
 
 CLUSTERS = GroupResource(f"cluster.{GROUP_SUFFIX}", "managedclusters")
@@ -105,8 +105,7 @@ async def test_a_heartbeat_is_shown_and_written_as_the_lease_of_its_cluster(leas
     await leases.update(LEASES, EDGE1, lambda old: {**old, "spec": {}}, ADMIN, dry_run=True)
     assert await store.read(lambda tx: tx.heartbeats.of(ClusterName("edge1"))) is None
 
-    with pytest.raises(AlreadyExistsError):
-        await leases.create(LEASES, EDGE1, {"metadata": {}}, ADMIN)
+    await check_refusal_of(AlreadyExistsError, leases.create(LEASES, EDGE1, {"metadata": {}}, ADMIN))
     with pytest.raises(ForbiddenError, match="does not exist"):
         await leases.create(LEASES, Key("edge9", "managed-cluster-lease"), {"metadata": {}}, ADMIN)
     with pytest.raises(ForbiddenError, match="it goes with the cluster"):
@@ -273,8 +272,7 @@ async def test_a_namespace_and_all_namespaces_together_have_a_rate_of_events(sto
 
     events = EventStorage(store, feed, GROUP_SUFFIX, ManualClock(), together=(1, 1))
     await events.create(EVENT.key, *event(11), AGENT)
-    with pytest.raises(TooManyRequestsError):
-        await events.create(EVENT.key, *event(12, "kube-system"), AGENT)
+    await check_refusal_of(TooManyRequestsError, events.create(EVENT.key, *event(12, "kube-system"), AGENT))
 
     clock = ManualClock()
     events = EventStorage(store, feed, GROUP_SUFFIX, clock)
@@ -287,8 +285,7 @@ async def test_a_namespace_and_all_namespaces_together_have_a_rate_of_events(sto
     for count in range(1, PER_NAMESPACE[1]):
         await again(count)
     await again(PER_NAMESPACE[1], dry_run=True)
-    with pytest.raises(TooManyRequestsError, match='too many events in namespace "default"'):
-        await again(PER_NAMESPACE[1])
+    await check_refusal_of(TooManyRequestsError, again(PER_NAMESPACE[1]), match='too many events in namespace "default"')
     await events.update(EVENT.key, key, lambda old: old, AGENT)
     clock.advance(timedelta(seconds=1))
     await again(PER_NAMESPACE[1])

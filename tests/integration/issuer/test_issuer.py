@@ -29,6 +29,7 @@ from machinery.client.kubeconfig import Credential
 from machinery.errors import InvalidError
 from machinery.runtime.clock import SystemClock
 from machinery.runtime.tls import client_context
+from tests.checks import check_refusal
 from tests.fakes.authority import Generations
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
@@ -119,8 +120,7 @@ def test_ca_is_created_once_in_private_files_and_kept(issuer: LocalIssuer, tmp_p
         (folder / file).unlink() if content is None else (folder / file).write_bytes(content)
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
         with subtests.test(file=file, content=content):
-            with pytest.raises(InvalidError, match=message):
-                LocalIssuer.open(folder, Lifetimes(), NOW)
+            check_refusal(InvalidError, LocalIssuer.open, folder, Lifetimes(), NOW, match=message)
             assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 

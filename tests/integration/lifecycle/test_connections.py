@@ -30,6 +30,7 @@ from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock, SystemClock
 from machinery.runtime.event_loop import LEAST_RATE
 from machinery.runtime.tls import client_context, server_context
+from tests.checks import check_refusal_of
 from tests.fakes.open_access import AllowEverything, EveryoneIsAdmin, every_namespace
 from tests.fakes.virtual_time import in_virtual_time_with_sockets, virtual
 from tests.trials import soaked, trials
@@ -205,8 +206,7 @@ async def test_handshake_has_a_deadline_and_needs_tls_1_2(listening: Listening) 
     with pytest.warns(DeprecationWarning, match="deprecated"):
         old.maximum_version = ssl.TLSVersion.TLSv1_1
     old.set_ciphers("ALL:@SECLEVEL=0")
-    with pytest.raises((ssl.SSLError, ConnectionError)):
-        await asyncio.open_connection("127.0.0.1", listening.port, ssl=old)
+    await check_refusal_of((ssl.SSLError, ConnectionError), asyncio.open_connection("127.0.0.1", listening.port, ssl=old))
     for ciphers, taken in (("ECDHE+AESGCM", True), ("ECDHE+CHACHA20", True), ("ALL:!AESGCM:!CHACHA20:@SECLEVEL=0", False)):
         context = careless_context()
         context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -418,13 +418,11 @@ async def loopback() -> AsyncIterator[LoopbackStage]:
 async def test_other_tokens_user_agents_and_certificates_are_rejected(loopback: LoopbackStage) -> None:
     other = Loopback.fresh(SystemClock().now())
     async with loopback.client(Loopback(other.token, loopback.loopback.material, other.not_after)) as client:
-        with pytest.raises(ForbiddenError):
-            await client.get(PATH)
+        await check_refusal_of(ForbiddenError, client.get(PATH))
 
     stranger = Loopback(loopback.loopback.token, loopback.public.material, loopback.public.not_after)
     async with loopback.client(stranger) as client:
-        with pytest.raises(UnavailableError):
-            await client.get(PATH)
+        await check_refusal_of(UnavailableError, client.get(PATH))
 
     shown = {}
     for name in (SERVER_NAME, "localhost"):
@@ -451,8 +449,7 @@ async def test_loopback_client_may_do_everything_and_hides_its_secrets(loopback:
     async with loopback.client() as client:
         assert (await client.request("POST", PATH, document))["data"] == {"x": "y"}
         assert (await client.get(f"{PATH}/a"))["metadata"]["name"] == "a"
-        with pytest.raises(NotFoundError):
-            await client.get(f"{PATH}/b")
+        await check_refusal_of(NotFoundError, client.get(f"{PATH}/b"))
         assert await client.get("/readyz") == "ok"
     loopback.draining.refuse()
     async with loopback.client() as client:
@@ -465,8 +462,7 @@ async def test_loopback_client_may_do_everything_and_hides_its_secrets(loopback:
     clock.advance(LIFETIME)
     await check()
     clock.advance(timedelta(seconds=1))
-    with pytest.raises(RuntimeError, match="ended at"):
-        await check()
+    await check_refusal_of(RuntimeError, check(), match="ended at")
 
 
 @with_listener

@@ -22,6 +22,7 @@ from hub.metrics.replica import open_metrics
 from machinery.lifecycle.debug import Inspection, debug_signal, debug_socket
 from machinery.lifecycle.startup import SOCKET, StartError, notify_ready
 from machinery.observability.metrics import gauge
+from tests.checks import check_refusal, check_refusal_of
 from tests.e2e.processes import free_port
 
 
@@ -64,8 +65,7 @@ async def test_report_shows_threads_tasks_and_sections_but_no_values(tmp_path: P
         raise RuntimeError("the-password")
 
     subject.add("broken", broken)
-    with pytest.raises(ValueError, match="there already"):
-        subject.add("broken", broken)
+    check_refusal(ValueError, subject.add, "broken", broken, match="there already")
     with debug_socket(tmp_path / "debug", subject):
         told = await asyncio.to_thread(asked, tmp_path / "debug")
     assert "== broken\ncannot be read: RuntimeError" in told
@@ -147,8 +147,7 @@ def test_it_is_told_once_and_the_socket_leaves_the_environment(tmp_path: Path) -
             assert (systemd.recv(100), environment) == (b"READY=1", {})
             notify_ready(environment)
             systemd.settimeout(0)
-            with pytest.raises(BlockingIOError):
-                systemd.recv(100)
+            check_refusal(BlockingIOError, systemd.recv, 100)
 
 
 async def test_notify_socket_that_is_gone_is_logged_and_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,8 +184,7 @@ async def test_metrics_listener_serves_prometheus_text_and_nothing_else() -> Non
         assert read["process_resident_memory_bytes"] > 10_000_000
         assert read["process_cpu_seconds"] > 0
         assert (await scraped(url, "/api"))[0] == 404
-    with pytest.raises(aiohttp.ClientConnectorError):
-        await scraped(url)
+    await check_refusal_of(aiohttp.ClientConnectorError, scraped(url))
 
     async with AsyncExitStack() as stack:
         registry = await open_metrics(load({}), stack)
@@ -196,5 +194,4 @@ async def test_metrics_listener_serves_prometheus_text_and_nothing_else() -> Non
     async with AsyncExitStack() as stack:
         settings = load({"metrics_listen": f"127.0.0.1:{port}"})
         await open_metrics(settings, stack)
-        with pytest.raises(StartError, match="--metrics-listen"):
-            await open_metrics(settings, stack)
+        await check_refusal_of(StartError, open_metrics(settings, stack), match="--metrics-listen")

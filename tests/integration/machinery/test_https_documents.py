@@ -12,6 +12,7 @@ from machinery.apiserver.authn.issuer_keys import MAX_ANSWER, HttpsDocuments
 from machinery.apiserver.http.listener import serve
 from machinery.errors import InvalidError, UnavailableError
 from machinery.runtime.tls import server_context
+from tests.checks import check_refusal, check_refusal_of
 from tests.fakes.authority import OtherCA
 from tests.fakes.identity import serving_material
 
@@ -83,17 +84,13 @@ async def test_unverified_absent_or_silent_server_is_unavailable(server: Server)
     for trusted in (OtherCA("else").certificate, b""):
         documents = HttpsDocuments.with_authorities(trusted)
         for asking in (documents.get, documents.reach):
-            with pytest.raises(UnavailableError, match=r"certificate of 127\.0\.0\.1"):
-                await asking(f"{server.url}/good")
+            await check_refusal_of(UnavailableError, asking(f"{server.url}/good"), match=r"certificate of 127\.0\.0\.1")
     assert server.asked == []
 
     documents = HttpsDocuments.with_authorities(server.authority.certificate, timedelta(milliseconds=200))
-    with pytest.raises(UnavailableError, match=r"does not answer within 0\.2 s"):
-        await documents.get(f"{server.url}/slow")
+    await check_refusal_of(UnavailableError, documents.get(f"{server.url}/slow"), match=r"does not answer within 0\.2 s")
 
     for asking in (documents.get, documents.reach):
-        with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1 cannot be"):
-            await asking("https://127.0.0.1:1/x")
+        await check_refusal_of(UnavailableError, asking("https://127.0.0.1:1/x"), match=r"127\.0\.0\.1:1 cannot be")
 
-    with pytest.raises(InvalidError):
-        HttpsDocuments.with_authorities(b"no PEM")
+    check_refusal(InvalidError, HttpsDocuments.with_authorities, b"no PEM")

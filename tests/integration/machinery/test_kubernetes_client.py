@@ -30,6 +30,7 @@ from machinery.errors import (
     UnavailableError,
 )
 from machinery.runtime.backoff import Backoff
+from tests.checks import check_refusal_of
 from tests.fakes.scripted_apiserver import CutError, ScriptedApiServer, Seen, Send, kubeconfig, scripted_apiserver
 from tests.fakes.virtual_time import in_virtual_time_with_sockets
 
@@ -137,16 +138,14 @@ async def test_refusal_is_raised_by_its_reason_or_code_with_its_details(server: 
     assert told == (timedelta(seconds=7), "a", "spec.x")
 
     answering(server, 200, "<html>a proxy's login page</html>")
-    with pytest.raises(UnavailableError, match="something else than a JSON object"):
-        await client.get("/api/v1/things")
+    await check_refusal_of(UnavailableError, client.get("/api/v1/things"), match="something else than a JSON object")
 
 
 async def test_a_server_that_is_not_there_is_unavailable_and_named() -> None:
     async with scripted_apiserver() as gone:
         url = gone.url
     async with await KubeClient.from_document(kubeconfig(url)) as client:
-        with pytest.raises(UnavailableError, match=f"cannot reach {url}"):
-            await client.get("/version")
+        await check_refusal_of(UnavailableError, client.get("/version"), match=f"cannot reach {url}")
 
 
 async def test_watch_reads_events_in_any_pieces_and_rejects_nonsense(server: ScriptedApiServer, client: KubeClient) -> None:
@@ -163,8 +162,7 @@ async def test_watch_reads_events_in_any_pieces_and_rejects_nonsense(server: Scr
     for line in (b"no json\n", b'{"type": "ADDED"}\n', b'{"type": "ADDED", "object": {"metadata": 1}}\n'):
         server.stream = partial(sending, line)
         async with client.watch("/api/v1/things", {}, within=LONG) as events:
-            with pytest.raises(UnavailableError, match="something else than watch events"):
-                await anext(events)
+            await check_refusal_of(UnavailableError, anext(events), match="something else than watch events")
 
     server.refuse_watches = web.HTTPForbidden
     with pytest.raises(ForbiddenError):
@@ -365,16 +363,14 @@ async def test_server_that_accepts_and_never_answers_is_given_up_in_time(server:
         raise AssertionError
 
     server.answer = answer
-    with pytest.raises(DeadlineError, match=server.url):
-        await client.raw("GET", THINGS, within=timedelta(milliseconds=50))
+    await check_refusal_of(DeadlineError, client.raw("GET", THINGS, within=timedelta(milliseconds=50)), match=server.url)
 
 
 async def test_reflector_that_fails_by_a_defect_is_not_waited_for(server: ScriptedApiServer, client: KubeClient) -> None:
     answering(server, 200, {"metadata": {"resourceVersion": "1"}, "items": [thing("a", 1)]})
     broken: Reflector[Any] = Reflector(client, THINGS, lambda item: item["no such field"])
     async with mirrored(broken) as wait:
-        with pytest.raises(KeyError):
-            await wait(asyncio.Event())
+        await check_refusal_of(KeyError, wait(asyncio.Event()))
 
 
 _PROGRAM = """

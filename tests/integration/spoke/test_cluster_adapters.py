@@ -41,6 +41,7 @@ from spoke.observability.progress import AgentProgress
 from spoke.ports.cluster import ApiServerHealth, RefusedSecretError, SecretPlace, Secrets
 from spoke.settings import SpokeSettings
 from spoke.settings.fields import FeatureGates
+from tests.checks import check_refusal, check_refusal_of
 from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import Stage, running, until
 
@@ -124,8 +125,7 @@ async def test_namespace_is_created_once_for_an_object_or_reported(hollow_cluste
         await write()
         assert len(await client.list("/api/v1/namespaces")) == 5, number
         await client.delete(f"/api/v1/namespaces/{AGENT}")
-        with pytest.raises(NotFoundError, match=AGENT):
-            await write()
+        await check_refusal_of(NotFoundError, write(), match=AGENT)
 
     for write in writes(client, "s"):
         await write()
@@ -134,8 +134,7 @@ async def test_namespace_is_created_once_for_an_object_or_reported(hollow_cluste
     await secrets.read("s")
     await client.delete(f"/api/v1/namespaces/{AGENT}")
     for late in (secrets.write("late", {"a": b"1"}, None), lock.take(None, Candidate("b", "b"), timedelta(seconds=15))):
-        with pytest.raises(NotFoundError, match=AGENT):
-            await late
+        await check_refusal_of(NotFoundError, late, match=AGENT)
 
 
 async def test_claims_and_properties_are_reported_by_their_gates(hollow_cluster: HollowCluster, client: KubeClient) -> None:
@@ -174,8 +173,7 @@ async def test_health_of_the_cluster_is_that_of_its_api_server(hollow_cluster: H
     assert "[-]etcd failed" in health.detail
     assert len(await cluster.nodes()) == nodes
     hollow_cluster.faults = Faults(error=True)
-    with pytest.raises(UnavailableError, match="the fault `error`"):
-        await cluster.nodes()
+    await check_refusal_of(UnavailableError, cluster.nodes(), match="the fault `error`")
     assert (await cluster.health()).ok is False
     hollow_cluster.faults = Faults(slow=SHORT)
     assert len(await cluster.nodes()) == nodes
@@ -186,8 +184,7 @@ async def test_health_of_the_cluster_is_that_of_its_api_server(hollow_cluster: H
             health = await KubeCluster(hasty, health_timeout=SHORT).health()
             assert (health.ok, health.status_code) == (False, None), faults
             assert "in time" in health.detail, faults
-            with pytest.raises(DeadlineError):
-                await KubeCluster(hasty).nodes()
+            await check_refusal_of(DeadlineError, KubeCluster(hasty).nodes())
 
     await hollow_cluster.stop()
     health = await cluster.health()
@@ -205,13 +202,11 @@ async def test_secrets_are_written_whole_or_refused(hollow_cluster: HollowCluste
     document = await client.get(f"{path}/s")
     assert document["metadata"]["labels"] == {"owner": "somebody"}
     assert (document["type"], document["data"]) == ("Opaque", {"b": "Mg=="})
-    with pytest.raises(InvalidError):
-        await secrets.write("large", {"a": b"x" * 1_100_000}, None)
+    await check_refusal_of(InvalidError, secrets.write("large", {"a": b"x" * 1_100_000}, None))
 
     hollow_cluster.faults = Faults(refuse_secret_writes=True)
     for write in (secrets.write("s", {"a": b"2"}, written.version), secrets.write("t", {"a": b"2"}, None), secrets.delete("s")):
-        with pytest.raises(ForbiddenError):
-            await write
+        await check_refusal_of(ForbiddenError, write)
     assert await secrets.read("s") == written
 
 
@@ -291,12 +286,10 @@ async def test_addon_secret_of_others_is_left_alone_and_one_of_ocm_adopted_on_de
     for name in ("chart", "ocm"):
         version = foreign[name]["metadata"]["resourceVersion"]
         for touch in (secrets.read(name), secrets.write(name, {"a": b"1"}, version), secrets.delete(name)):
-            with pytest.raises(RefusedSecretError, match=f'"{name}" in namespace "default".*--adopt-addon-secrets'):
-                await touch
+            await check_refusal_of(RefusedSecretError, touch, match=f'"{name}" in namespace "default".*--adopt-addon-secrets')
         assert await client.get(f"{path}/{name}") == foreign[name]
     adopting = OwnedSecrets(client, "default", adopts=True)
-    with pytest.raises(RefusedSecretError):
-        await adopting.read("chart")
+    await check_refusal_of(RefusedSecretError, adopting.read("chart"))
     await adopting.write("ocm", {"a": b"1"}, (await adopting.read("ocm")).version)
     assert (await secrets.read("ocm")).contents == {"a": b"1"}, "it is the agent's own now"
     await secrets.delete("ocm")
@@ -307,8 +300,7 @@ async def test_addon_secret_of_others_is_left_alone_and_one_of_ocm_adopted_on_de
     for namespace in settings.addon_namespaces:
         secrets_of(AddOn(AddOnName("logs"), namespace))
     for namespace in ("", AGENT, "kube-system"):
-        with pytest.raises(RefusedSecretError, match="default, more"):
-            secrets_of(AddOn(AddOnName("logs"), namespace))
+        check_refusal(RefusedSecretError, secrets_of, AddOn(AddOnName("logs"), namespace), match="default, more")
     with pytest.raises(ValidationError, match="the agent's own"):
         SpokeSettings(bootstrap_kubeconfig=(Path("b"),), component_namespace="default", addon_namespaces=("default",))
 
@@ -346,8 +338,7 @@ async def test_running_agent_takes_over_a_replaced_kubeconfig_of_the_same_cluste
         assert not await FollowedKubeconfig(client, file).reload(), content
         assert await KubeCluster(client).uid() == uid
     async with await KubeClient.from_file(file) as wrong:
-        with pytest.raises(UnauthorizedError):
-            await KubeCluster(wrong).uid()
+        await check_refusal_of(UnauthorizedError, KubeCluster(wrong).uid())
 
     followed, server = FollowedKubeconfig(client, file), client.server
     following = asyncio.create_task(followed.run(timedelta(milliseconds=10)))

@@ -42,6 +42,7 @@ from spoke.transports.grpc.channel import AddressRotation
 from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.kubernetes.client import ApiHubClient
 from spoke.transports.kubernetes.documents import CLUSTER_UID, LEASE_NAME
+from tests.checks import awaited_refusal, check_refusal_of, present
 from tests.fakes.authority import OtherCA
 from tests.fakes.forwarder import ConnectProxy
 from tests.fakes.hub import MemoryHub
@@ -203,8 +204,7 @@ async def test_add_ons_are_followed_and_unknown_while_the_cluster_is_denied(rig:
         assert (addon.name, [entry.signer_name for entry in addon.registrations]) == ("logs", [KUBE_SIGNER])
         condition = Condition("Available", TRUE, "r", "m")
         assert await opened.report_addon(AddOnName("logs"), (condition,)) > 0
-        with pytest.raises(NotFoundError):
-            await opened.report_addon(AddOnName("other"), (condition,))
+        await check_refusal_of(NotFoundError, opened.report_addon(AddOnName("other"), (condition,)))
         found = await rig.stage.store.read(lambda tx: addons.find(tx, CLUSTER, AddOnName("logs")))
         assert status(dict(found.document), "Available") == TRUE
         await rig.accept(accepted=False)
@@ -375,8 +375,7 @@ async def test_bootstrap_credential_that_may_read_nothing_creates_its_cluster_an
         client = with_token(server, SystemClock())
         assert not (await client.ensure_cluster(IDENTITY, endpoints=(), annotations={})).created
         codes["POST"] = (403, "Forbidden")
-        with pytest.raises(ForbiddenError):
-            await client.ensure_cluster(IDENTITY, endpoints=(), annotations={})
+        await check_refusal_of(ForbiddenError, client.ensure_cluster(IDENTITY, endpoints=(), annotations={}))
         await client.close()
 
 
@@ -392,13 +391,12 @@ async def dialled(address: HubAddress, credential: Credential, clock: Clock) -> 
 async def trouble(clock: Clock, port: int, trust: bytes, credential: Credential) -> str:
     """The message of a call and of a session, which name the same time of the agent's clock."""
     async with dialled(HubAddress(f"127.0.0.1:{port}", trust), credential, clock) as client:
-        with pytest.raises(UnavailableError) as unary:
-            await client.info()
+        unary = present(await awaited_refusal(UnavailableError, client.info()))
         with pytest.raises(HubLostError) as stream:
             async with client.session(SessionHello("uid")):
                 pass
-    assert stream.value.message == unary.value.message
-    return unary.value.message
+    assert stream.value.message == unary.message
+    return unary.message
 
 
 async def test_failed_connection_is_reported_with_its_cause() -> None:
@@ -431,10 +429,8 @@ async def test_hub_of_a_release_without_standby_is_recognized_by_its_missing_met
         bare_server(hub) as port,
         dialled(HubAddress(f"127.0.0.1:{port}", hub.authority.certificate), hub.credential(), hub.clock) as client,
     ):
-        with pytest.raises(MethodNotAllowedError):
-            await client.stand_by(IDENTITY, owner=None, epoch=1)
-        with pytest.raises(MethodNotAllowedError):
-            await client.leave(IDENTITY)
+        await check_refusal_of(MethodNotAllowedError, client.stand_by(IDENTITY, owner=None, epoch=1))
+        await check_refusal_of(MethodNotAllowedError, client.leave(IDENTITY))
 
 
 async def test_replica_that_accepts_and_stays_silent_is_left_after_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -548,15 +544,13 @@ async def test_agent_uses_the_proxy_that_is_named_and_no_other(way: Way, monkeyp
             await info(named)
         assert len(proxy.tunnels) > used, "the environment excepts no hub"
 
-    with pytest.raises(UnavailableError) as away:
-        await info(named)
-    assert f"through the proxy http://127.0.0.1:{proxy.port}" in away.value.message
-    assert "hush" not in away.value.message
+    away = present(await awaited_refusal(UnavailableError, info(named)))
+    assert f"through the proxy http://127.0.0.1:{proxy.port}" in away.message
+    assert "hush" not in away.message
     async with ConnectProxy("agent:right").serving() as proxy:
-        with pytest.raises(UnavailableError) as refused:
-            await info(f"http://{LOGIN}@127.0.0.1:{proxy.port}")
-        assert f"http://127.0.0.1:{proxy.port}" in refused.value.message
-        assert "hush" not in refused.value.message
+        refused = present(await awaited_refusal(UnavailableError, info(f"http://{LOGIN}@127.0.0.1:{proxy.port}")))
+        assert f"http://127.0.0.1:{proxy.port}" in refused.message
+        assert "hush" not in refused.message
         assert proxy.refused
 
 
@@ -569,8 +563,7 @@ async def test_certificate_of_a_proxy_is_verified_by_the_authorities_of_the_mach
     async with ConnectProxy(LOGIN, server_context(serving_material(authority))).serving() as proxy:
         url = f"https://{LOGIN}@127.0.0.1:{proxy.port}"
         stranger = way.client(await way.rig.bootstrap(), url)
-        with pytest.raises(MusterError):
-            await stranger.info()
+        await check_refusal_of(MusterError, stranger.info())
         await stranger.close()
         assert not proxy.tunnels
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))

@@ -4,7 +4,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 import yaml
 
 from hub.api import approvalrules as rules
@@ -23,7 +22,7 @@ from machinery.errors import ForbiddenError, InvalidError
 from machinery.identity import CLUSTER_LABEL, SUBJECT_PREFIX, CertificateSubject, ClusterName
 from machinery.meta import conditions
 from machinery.meta.objects import Key
-from tests.checks import CASE_FILES, check_each, check_refusal, check_results, present
+from tests.checks import CASE_FILES, check_each, check_refusal, check_results, present, refusal
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, OPERATOR, Newcomer, fresh_newcomer
 
@@ -66,9 +65,8 @@ def test_all_parts_of_a_rule_must_fit() -> None:
 
 def test_rule_that_cannot_decide_is_refused_with_field_and_reason() -> None:
     def check(spec: dict[str, Any], field: str, reason: str) -> None:
-        with pytest.raises(InvalidError) as refused:
-            rule(**spec)
-        (cause,) = refused.value.causes
+        refused = present(refusal(InvalidError, rule, **spec))
+        (cause,) = refused.causes
         assert (cause.field, reason in cause.message) == (field, True), cause
 
     check_each(check, TABLES["refused"])

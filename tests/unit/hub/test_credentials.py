@@ -30,7 +30,7 @@ from machinery.identity import AddOnName, AgentId, CertificateSubject, ClusterNa
 from machinery.meta import conditions
 from machinery.meta.objects import Key, Query
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_each, check_refusal, check_refusals, check_results, present
+from tests.checks import check_each, check_refusal, check_refusals, check_results, present, refusal
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer, change_cluster, fresh_newcomer
 from tests.trials import soaked, trials
@@ -234,9 +234,8 @@ def enter(newcomer: Newcomer, requester: CertificateRecord, proven: Attested | N
 
 def test_name_is_bound_to_the_issuer_that_its_cluster_came_from(newcomer: Newcomer, clock: ManualClock) -> None:
     demanding = newcomer.bootstrap(bounds=CredentialBounds(attestation=credential_rules.AttestationRequirement("https://edge")))
-    with pytest.raises(AttestationError) as caught:
-        enter(newcomer, demanding, None)
-    assert "requires an attestation, and there is none" in caught.value.why
+    caught = present(refusal(AttestationError, enter, newcomer, demanding, None))
+    assert "requires an attestation, and there is none" in caught.why
     enter(newcomer, demanding, PROVEN)
     bound = newcomer.store.transact(lambda tx: tx.bindings.of(EDGE))
     assert bound == credential_rules.Binding(EDGE, PROVEN.issuer, PROVEN.subject, PROVEN.key, clock.now())
@@ -248,9 +247,8 @@ def test_name_is_bound_to_the_issuer_that_its_cluster_came_from(newcomer: Newcom
     def check(proven: Attested | None, why: str) -> None:
         """A credential without a demand, and a token at the other door, are no way around the binding."""
         free = newcomer.bootstrap()
-        with pytest.raises(AttestationError) as caught:
-            enter(newcomer, free, proven)
-        assert (why in caught.value.why, caught.value.message) == (True, FAILED), caught.value.why
+        caught = present(refusal(AttestationError, enter, newcomer, free, proven))
+        assert (why in caught.why, caught.message) == (True, FAILED), caught.why
         check_refusal(AttestationError, newcomer.submit, free, attested=proven)
 
     rows = (

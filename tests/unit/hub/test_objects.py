@@ -37,7 +37,7 @@ from machinery.meta.conditions import Condition
 from machinery.meta.managedfields.ownership import MOST_UPDATERS
 from machinery.meta.objects import Key, StoredObject
 from machinery.product import GROUP_SUFFIX
-from tests.checks import check_each, check_refusal, check_refusals, check_results, present
+from tests.checks import check_each, check_refusal, check_refusals, check_results, present, refusal
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, OPERATOR, Newcomer
 
@@ -217,10 +217,9 @@ def test_defaults_are_filled_in_and_a_broken_rule_names_its_field() -> None:
 
 
 def fields(new: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:
-    with pytest.raises(InvalidError) as refused:
-        admitted(new, old, NOW)
-    assert present(refused.value.subject).kind == "ManagedCluster"
-    return [cause.field for cause in refused.value.causes]
+    refused = present(refusal(InvalidError, admitted, new, old, NOW))
+    assert present(refused.subject).kind == "ManagedCluster"
+    return [cause.field for cause in refused.causes]
 
 
 def test_taint_is_stamped_when_it_is_new_or_changes_and_only_by_the_hub() -> None:

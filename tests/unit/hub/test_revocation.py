@@ -544,8 +544,7 @@ def test_what_a_list_names_and_the_backup_knows_is_revoked(loss: Loss, newcomer:
 
 def test_a_list_of_another_hub_is_refused_whole(loss: Loss) -> None:
     other, _ = make_authority(LIFETIMES, loss.made)
-    with pytest.raises(InvalidError, match="no CA of this hub signed"):
-        loss.restored(Readopts.AUTOMATIC, loss.revoked(1, by=other))
+    check_refusal(InvalidError, loss.restored, Readopts.AUTOMATIC, loss.revoked(1, by=other), match="no CA of this hub signed")
     assert loss.store.transact(recovery.restorations) == ()
 
 

@@ -14,7 +14,7 @@ from hubctl.errors import CommandError
 from hubctl.jsonpath import as_json, find, parse_path, parse_template, rendered
 from hubctl.kubectl_plugin import offered
 from hubctl.reference import CODES, drift, pages, write
-from tests.checks import refusal
+from tests.checks import check_refusal, refusal
 from tests.fakes import hubctl as here
 from tests.fakes.hubctl import ALL, LEAVES, typed
 from tests.fakes.jsonpaths import DOCUMENT, KINDER, SAME, WRONG
@@ -30,8 +30,7 @@ def test_taints_are_added_kept_overwritten_on_request_and_removed() -> None:
     assert apply("b=2:NoSelect") == [*OLD, {"key": "b", "value": "2", "effect": "NoSelect"}]
     assert apply("b:NoSelectIfNew")[-1] == {"key": "b", "effect": "NoSelectIfNew"}
     assert apply("a=1:NoSelect") == OLD, "one that is there keeps its time"
-    with pytest.raises(CommandError, match="--overwrite"):
-        apply("a=2:NoSelect")
+    check_refusal(CommandError, apply, "a=2:NoSelect", match="--overwrite")
     assert apply("a=2:NoSelect", overwrite=True) == [OLD[1], {"key": "a", "value": "2", "effect": "NoSelect"}]
     assert apply("a:NoSelect-") == OLD[1:]
     assert apply("a-") == []
@@ -92,8 +91,7 @@ def test_wait_knows_when_a_condition_a_value_a_creation_or_a_deletion_is_there()
         read_wanted("jsonpath={.spec.taints[*].key}=a").met(cluster())
     assert time_left("0")() <= 0
     assert 99 * 3600 < time_left("100h")() <= 100 * 3600
-    with pytest.raises(CommandError, match="--timeout"):
-        time_left("soon")
+    check_refusal(CommandError, time_left, "soon", match="--timeout")
 
 
 def test_templates_find_and_print_values_as_kubectl_does() -> None:
@@ -115,8 +113,7 @@ def test_wrong_templates_and_paths_are_refused_with_the_reason() -> None:
         assert word in refused.sentence, template
         assert refused.code == (1 if refused.sentence.startswith("jsonpath:") else 2), template
     for path in ("{.a}{.b}", "", "{}"):
-        with pytest.raises(CommandError, match="is not a path"):
-            parse_path(path)
+        check_refusal(CommandError, parse_path, path, match="is not a path")
 
 
 def test_a_command_describes_itself_and_its_examples_can_be_typed() -> None:

@@ -33,7 +33,7 @@ from hubctl.kubectl_plugin import offered
 from machinery.client.exec_credential import ExecCluster
 from machinery.client.kubeconfig import Credential, read_kubeconfig
 from machinery.meta.timestamps import format_time
-from tests.checks import CASE_FILES, present
+from tests.checks import CASE_FILES, check_refusal, present
 from tests.fakes.identity import SigningKey
 
 TABLES = yaml.safe_load((CASE_FILES / "kubeconfig-users.yaml").read_text())
@@ -295,8 +295,7 @@ def test_what_is_kept_is_private_and_read_back_until_it_is_forgotten(wallet: Log
     ]
     assert len({login.cache("--token-file", "/x").key for login in logins} | {logins[0].cache("--token-file", "/y").key}) == 6
     for text in ("jwt", "jwt/", "serviceaccount/x", "other/x", "", "/x"):
-        with pytest.raises(CommandError, match="jwt/NAME"):
-            checked_authenticator(text)
+        check_refusal(CommandError, checked_authenticator, text, match="jwt/NAME")
 
 
 def test_files_open_to_others_links_and_broken_documents_are_ignored(wallet: LoginCache, tmp_path: Path) -> None:
@@ -341,13 +340,11 @@ def test_a_token_is_kept_until_it_ends_and_then_a_login_is_required(wallet: Logi
     assert store_tokens({"id_token": token, "access_token": "other"}, wallet) == token
     source = TokenSource(issuer="https://i", client_id="me")
     assert current_token(source, wallet, ends - 31) == token
-    with pytest.raises(CommandError, match="hubctl login"):
-        current_token(source, wallet, ends - 30)
+    check_refusal(CommandError, current_token, source, wallet, ends - 30, match="hubctl login")
     wallet.write(TOKENS, {"token": "given"})
     assert current_token(TokenSource(is_stored=True), wallet, 0) == "given"
     wallet.forget()
-    with pytest.raises(CommandError, match="hubctl login"):
-        current_token(TokenSource(is_stored=True), wallet, 0)
+    check_refusal(CommandError, current_token, TokenSource(is_stored=True), wallet, 0, match="hubctl login")
     without_end = ("", "a", "a.b", "a.e30.c", "a.!.c", "a.W10.c", "a.bnVsbA.c")
     assert [expires_at(text) for text in without_end] == [0] * len(without_end)
 
@@ -365,5 +362,4 @@ def test_no_token_stands_in_what_a_kubeconfig_says(tmp_path: Path) -> None:
     assert "secret" not in repr(source.flags())
     assert current_token(source, LoginCache.of("x"), 0) == "secret"
     path.write_text("two words")
-    with pytest.raises(CommandError, match="no token"):
-        current_token(source, LoginCache.of("x"), 0)
+    check_refusal(CommandError, current_token, source, LoginCache.of("x"), 0, match="no token")

@@ -24,7 +24,7 @@ from hubctl.output.columns import columns_in, columns_of, format_csv
 from hubctl.output.formats import FormatType, OutputFormat, argument_of
 from hubctl.output.printers import Printer, PrintOptions, printer_of
 from hubctl.output.tables import Layout, cell_text, printable, table, wants_color
-from tests.checks import CASE_FILES, refusal
+from tests.checks import CASE_FILES, check_refusal, refusal
 
 TABLES = yaml.safe_load((CASE_FILES / "outputs.yaml").read_text())
 
@@ -95,10 +95,8 @@ def test_columns_and_templates_come_from_files_and_a_csv_reads_back(tmp_path: Pa
     columns = columns_in(argument_of(OutputFormat("custom-columns-file", str(file))))
     assert [(column.title, column.cell(EDGE)) for column in columns] == [("NAME", "edge1"), ("VERSION", "v1.31")]
     assert columns_of("X:.status.nothing")[0].cell(EDGE) == "<none>", "null reads as what is missing"
-    with pytest.raises(CommandError, match="a line of titles"):
-        columns_in("NAME VERSION\nmetadata.name\n")
-    with pytest.raises(CommandError, match="cannot be read"):
-        argument_of(OutputFormat("jsonpath-file", str(tmp_path / "absent")))
+    check_refusal(CommandError, columns_in, "NAME VERSION\nmetadata.name\n", match="a line of titles")
+    check_refusal(CommandError, argument_of, OutputFormat("jsonpath-file", str(tmp_path / "absent")), match="cannot be read")
     rows = [["a,b", 'say "x"', "two\nlines"], ["-5", "-x", "=1+1"], ["@x", "+1", "plain"]]
     safe = [rows[0], ["-5", "'-x", "'=1+1"], ["'@x", "'+1", "plain"]]
     assert list(csv.reader(io.StringIO(format_csv(rows)))) == safe, "it runs no formula of an agent"
@@ -260,5 +258,4 @@ def test_moments_are_read_as_people_write_them() -> None:
     assert moment("2026-11-01T12:00+02:00") == "2026-11-01T10:00:00.000000Z"
     here = datetime(2026, 11, 1, 12).astimezone(UTC)
     assert moment("2026-11-01 12:00") == here.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    with pytest.raises(CommandError, match="write a time such as"):
-        moment("last tuesday")
+    check_refusal(CommandError, moment, "last tuesday", match="write a time such as")

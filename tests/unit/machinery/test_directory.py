@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from machinery.errors import InvalidError, UnavailableError
 from machinery.pki.encryption import HEADER, Seal, header_of
 from machinery.runtime.directory import DataDirectory
-from tests.checks import check_refusals
+from tests.checks import check_refusal, check_refusals
 
 
 def mode(path: Path) -> int:
@@ -70,13 +70,11 @@ def test_sealed_document_opens_only_with_its_key_at_its_place() -> None:
     with pytest.raises(UnavailableError, match=f"{PLACE} is sealed with the key {header_of(OLD)[1:].hex()}, which"):
         Seal([NEW]).opened(sealed, PLACE)
     seal = Seal([NEW])
-    with pytest.raises(UnavailableError, match="moved there"):
-        seal.opened(seal.closed(PLAIN, PLACE), "secrets west/login")
+    check_refusal(UnavailableError, seal.opened, seal.closed(PLAIN, PLACE), "secrets west/login", match="moved there")
     for position in (HEADER, HEADER + 12, -1):
         changed = bytearray(seal.closed(PLAIN, PLACE))
         changed[position] ^= 1
-        with pytest.raises(UnavailableError, match="changed in the database"):
-            seal.opened(bytes(changed), PLACE)
+        check_refusal(UnavailableError, seal.opened, bytes(changed), PLACE, match="changed in the database")
 
     seal = Seal([NEW, OLD])
     again = Seal.parse(seal.written())

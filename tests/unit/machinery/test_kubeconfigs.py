@@ -20,7 +20,7 @@ from machinery.client.kubeconfig_documents import read_document
 from machinery.client.rest import KubeClient
 from machinery.errors import InvalidError
 from machinery.identity import HubId
-from tests.checks import CASE_FILES, check_refusals
+from tests.checks import CASE_FILES, awaited_refusal, check_refusal, check_refusals, present
 
 TABLES = yaml.safe_load((CASE_FILES / "kubeconfigs.yaml").read_text())
 
@@ -96,12 +96,11 @@ async def test_what_a_kubeconfig_lacks_is_named_without_its_secrets(tmp_path: Pa
     bare = edited(edited(complete(), *at, value={"proxy-url": "http://p"}), *user, value={"as": "x"})
     documents = [(edited(complete(), *path, value=value), said) for value, path, said in TABLES["lacking"]]
     for document, said in [*documents, (bare, "a server and a certificate-authority and a user's credential")]:
-        with pytest.raises(InvalidError) as refused:
-            await load(document, tmp_path)
-        assert said in refused.value.message, said
-        assert "s3cret" not in refused.value.message, said
+        refused = present(await awaited_refusal(InvalidError, load(document, tmp_path)))
+        assert said in refused.message, said
+        assert "s3cret" not in refused.message, said
         if not said.startswith("credential plugin"):
-            assert str(tmp_path / "kubeconfig") in refused.value.message, said
+            assert str(tmp_path / "kubeconfig") in refused.message, said
 
 
 async def test_file_that_is_no_kubeconfig_is_refused_without_quoting_it(tmp_path: Path) -> None:
@@ -120,8 +119,7 @@ async def test_file_that_is_no_kubeconfig_is_refused_without_quoting_it(tmp_path
         await KubeClient.from_file(file)
     assert str(file) in refused.value.message
     assert "KUBERNETES_SERVICE_HOST" not in os.environ
-    with pytest.raises(InvalidError, match="name a kubeconfig"):
-        KubeClient.in_cluster()
+    check_refusal(InvalidError, KubeClient.in_cluster, match="name a kubeconfig")
 
 
 ENDPOINT = HubEndpoint("hub.example:8443", HubId("b2f1d5a0-0000-4000-8000-000000000001"), b"GRPC CA")
@@ -199,8 +197,7 @@ def test_malformed_kubeconfig_is_refused_with_the_file_name(tmp_path: Path) -> N
     texts += [(text, "") for text in (b"", b"[]", b"a: [", b"\xff\xfe\x00")]
     read = partial(parse_kubeconfig, source="FILE", folder=tmp_path)
     check_refusals(InvalidError, read, [(text, f"kubeconfig FILE.*{wrong}") for text, wrong in texts])
-    with pytest.raises(InvalidError, match="nowhere"):
-        read_kubeconfig(tmp_path / "nowhere")
+    check_refusal(InvalidError, read_kubeconfig, tmp_path / "nowhere", match="nowhere")
 
 
 ASKED = ExecCluster("https://hub:6443", b"ca", "http://proxy", "hub.example.org")
@@ -217,8 +214,7 @@ def test_exec_info_and_credential_round_trip_or_are_refused() -> None:
     assert (found.plugin, found.user, found.credential) == (plugin, "ann", None)
     asked = json.loads(exec_info(ASKED, config={"since": date(2026, 1, 2)}))
     assert asked["spec"]["cluster"]["config"] == {"since": "2026-01-02"}
-    with pytest.raises(InvalidError, match="provideClusterInfo: true"):
-        read_exec_info(exec_info(None))
+    check_refusal(InvalidError, read_exec_info, exec_info(None), match="provideClusterInfo: true")
     assert plugins.written_exec(ExecUser("x"))["provideClusterInfo"] is True
 
     others: list[dict[str, Any]] = [{}, {"exec": 5}, {"exec": {"apiVersion": API_VERSION}}]

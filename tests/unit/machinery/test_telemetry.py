@@ -29,7 +29,7 @@ from machinery.observability.logs import REDACTED, LogOnce, redacted
 from machinery.observability.metrics import Distribution, Registry, Tally, counter, gauge, histogram
 from machinery.observability.telemetry import TraceExporter
 from machinery.observability.tracing import NOTHING, TraceContext, parsed
-from tests.checks import present
+from tests.checks import check_refusal, present
 from tests.fakes.tracing import attributes, recorded
 
 PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIBcanarycanarycanary\n-----END EC PRIVATE KEY-----\n"
@@ -396,8 +396,7 @@ def test_broken_metric_leaves_the_others_readable_and_duplicates_are_refused() -
     assert samples(made.text())["muster_broken", ()] == 5
 
     made = registry(once=1)
-    with pytest.raises(ValueError, match="muster_once"):
-        made.bind(gauge("once", "Again."), lambda: 2)
+    check_refusal(ValueError, made.bind, gauge("once", "Again."), lambda: 2, match="muster_once")
     assert registry(mine=1).text() != registry(yours=1).text()
     for asked in (False, True):
         made = Registry(detailed=asked)

@@ -7,7 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import msgspec
-import pytest
 import yaml
 from structlog.testing import capture_logs
 
@@ -22,7 +21,7 @@ from machinery.errors import InvalidError
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.tasks import GuardedTasks
-from tests.checks import CASE_FILES, check_refusal, check_results
+from tests.checks import CASE_FILES, check_refusal, check_results, present, refusal
 from tests.fakes.audit_records import MemorySink, record
 from tests.fakes.stage import until
 
@@ -243,9 +242,8 @@ def test_rules_match_as_in_kubernetes_and_secret_bodies_are_never_recorded() -> 
 
 def test_everything_wrong_with_a_file_is_told_at_once(tmp_path: Path) -> None:
     path = CASE_FILES / "wrong-audit-policy.yaml"
-    with pytest.raises(InvalidError) as refused:
-        read_policy(path)
-    assert str(refused.value).splitlines() == [
+    refused = present(refusal(InvalidError, read_policy, path))
+    assert str(refused).splitlines() == [
         f"the audit policy {path} has 12 problems:",
         "  - apiVersion: must be 'audit.k8s.io/v1'",
         "  - rules[0].level: must be 'None', 'Metadata', 'Request' or 'RequestResponse'",

@@ -26,7 +26,7 @@ from machinery.apiserver.write.protobuf import MAGIC, MESSAGES, decode
 from machinery.errors import BadRequestError, InvalidError, TooLargeError
 from machinery.meta import bounded_json as boundedjson, bounded_yaml as boundedyaml
 from machinery.meta.bounded_json import JsonError
-from tests.checks import CASE_FILES, PYTHON, check_refusals, refusal
+from tests.checks import CASE_FILES, PYTHON, check_refusal, check_refusals, refusal
 from tests.trials import examples
 
 TABLES = yaml.safe_load((CASE_FILES / "patches.yaml").read_text())
@@ -54,8 +54,7 @@ def test_json_patch_is_bounded_and_refused_where_it_does_not_fit() -> None:
     assert (patched["list"], DOCUMENT["list"]) == ([1, 2, 3], [1, 2])
     assert "labels" in DOCUMENT["metadata"]
     doubling = [{"op": "copy", "from": "/a", "path": f"/a/{index}"} for index in range(40)]
-    with pytest.raises(TooLargeError):
-        apply_json_patch({"a": {"seed": "x" * 1000}}, doubling)
+    check_refusal(TooLargeError, apply_json_patch, {"a": {"seed": "x" * 1000}}, doubling)
     with pytest.raises(TooLargeError):
         apply_json_patch(DOCUMENT, [{"op": "test", "path": "/list/0", "value": 1}] * (MAX_OPERATIONS + 1))
 
@@ -108,12 +107,10 @@ def test_half_of_a_surrogate_pair_is_named_and_nothing_else_is_taken_for_one(sub
             assert str(found.value) == HALF
             notes: dict[str, str] = {}
             assert (body_of(body.encode(), notes), [*notes.values()]) == (NO_BODY, [f"left out: {HALF}"])
-    with pytest.raises(JsonError, match="it is not UTF-8"):
-        boundedjson.decode(b'{"\xbb": 1}')
+    check_refusal(JsonError, boundedjson.decode, b'{"\xbb": 1}', match="it is not UTF-8")
     for text in whole:
         assert boundedjson.decode(f'["{text}"]'.encode()) == [json.loads(f'"{text}"')], text
-        with pytest.raises(JsonError, match="truncated"):
-            boundedjson.decode(f'["{text}"'.encode())
+        check_refusal(JsonError, boundedjson.decode, f'["{text}"'.encode(), match="truncated")
 
 
 @pytest.mark.parametrize(

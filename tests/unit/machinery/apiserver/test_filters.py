@@ -18,6 +18,7 @@ from machinery.apiserver.storage import Actor
 from machinery.errors import BadRequestError, ForbiddenError, UnavailableError
 from machinery.identity import is_reserved
 from machinery.runtime.clock import ManualClock
+from tests.checks import awaited_refusal, check_refusal_of, present
 
 LOOPBACK = Loopback.fresh(ManualClock().now())
 EXEMPT: dict[str, dict[str, str]] = {path: {} for path in ("/readyz", "/readyz/ping", "/livez", "/healthz", "/metrics")}
@@ -76,9 +77,8 @@ async def test_requests_are_refused_at_the_gate_and_awaited_behind_it() -> None:
         waiting = asyncio.create_task(draining.drained())
         await asyncio.sleep(0)
         assert not waiting.done(), (path, headers)
-        with pytest.raises(UnavailableError) as late:
-            await draining.counted(incoming(path, headers), fine)
-        assert late.value.retry_after is not None, (path, headers)
+        late = present(await awaited_refusal(UnavailableError, draining.counted(incoming(path, headers), fine)))
+        assert late.retry_after is not None, (path, headers)
         release.set()
         await working
         await waiting
@@ -99,8 +99,7 @@ async def test_draining_does_not_wait_for_watches_or_failed_requests() -> None:
     async def broken(_incoming: Incoming) -> web.StreamResponse:
         raise RuntimeError("broken")
 
-    with pytest.raises(RuntimeError):
-        await draining.counted(incoming("/apis"), broken)
+    await check_refusal_of(RuntimeError, draining.counted(incoming("/apis"), broken))
     assert draining.in_flight == 0
     await draining.drained()
 
@@ -160,11 +159,9 @@ async def test_every_impersonated_part_is_authorized_by_itself() -> None:
     assert incoming.authenticated is ALICE, "the audit needs to know who really asked"
 
     for refused in ("bob", "dev", "u-1", "view"):
-        with pytest.raises(ForbiddenError) as told:
-            await answered(headers, Allows(refused))
-        assert 'User "alice" cannot impersonate resource' in told.value.message, refused
-    with pytest.raises(ForbiddenError, match=WHOLE_REFUSAL):
-        await answered(headers, Allows("bob"))
+        told = present(await awaited_refusal(ForbiddenError, answered(headers, Allows(refused))))
+        assert 'User "alice" cannot impersonate resource' in told.message, refused
+    await check_refusal_of(ForbiddenError, answered(headers, Allows("bob")), match=WHOLE_REFUSAL)
 
 
 async def test_impersonated_identity_brings_its_implied_groups() -> None:

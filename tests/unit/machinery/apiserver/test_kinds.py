@@ -25,7 +25,7 @@ from machinery.meta.timestamps import format_time
 from machinery.pki.keys import generate_key
 from machinery.pki.requests import build_request
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_refusals, present
+from tests.checks import check_refusal, check_refusals, present, refusal
 
 PARTS = {**listing(record(id=TEXT, n={"type": "integer", "default": 0}), "id"), "maxItems": 2}
 SCHEMA = record(
@@ -208,13 +208,11 @@ def test_shared_kinds_have_the_rules_of_kubernetes() -> None:
     terminating = present(writing(NAMESPACE).deleted(created(NAMESPACE)))
     assert (terminating["status"]["phase"], "deletionTimestamp" in terminating["metadata"]) == ("Terminating", True)
     assert writing(NAMESPACE).deleted(terminating) == terminating
-    with pytest.raises(InvalidError, match="RFC 1123 label"):
-        created(NAMESPACE, metadata={"name": "a.b"})
+    check_refusal(InvalidError, created, NAMESPACE, metadata={"name": "a.b"}, match="RFC 1123 label")
 
     specs = [({"leaseDurationSeconds": 0}, ""), ({"leaseTransitions": -1}, "")]
     check_refusals(InvalidError, lambda spec: created(LEASE, spec=spec), specs)
-    with pytest.raises(BadRequestError, match="cannot be handled as a Lease"):
-        created(LEASE, spec={"leaseDurationSeconds": "60"})
+    check_refusal(BadRequestError, created, LEASE, spec={"leaseDurationSeconds": "60"}, match="cannot be handled as a Lease")
     old = created(LEASE)
     with pytest.raises(InvalidError, match="must be specified for an update"):
         writing(LEASE).changed({**old, "metadata": {"name": "a"}}, old)
@@ -309,9 +307,8 @@ def changed(part: str, old: dict[str, Any], clock: ManualClock | None = None, **
 
 
 def broken(part: str, old: dict[str, Any], **status: Any) -> list[tuple[str, str]]:
-    with pytest.raises(InvalidError) as caught:
-        changed(part, old, **status)
-    return [(cause.reason, cause.field) for cause in caught.value.causes]
+    caught = present(refusal(InvalidError, changed, part, old, **status))
+    return [(cause.reason, cause.field) for cause in caught.causes]
 
 
 def test_request_that_breaks_a_rule_is_refused_by_its_field() -> None:

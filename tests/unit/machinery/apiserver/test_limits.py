@@ -19,7 +19,7 @@ from machinery.apiserver.write.writes import FEW, check_size
 from machinery.errors import TooLargeError, TooManyRequestsError
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.congestion import EACH_TURN, LONG_TURN, Congestion
-from tests.checks import within_steps
+from tests.checks import awaited_refusal, check_refusal, check_refusal_of, present, refusal, within_steps
 from tests.fakes.virtual_time import VirtualLoop, in_the_loops_time, in_virtual_time
 
 LONG, SHORT = timedelta(seconds=5), timedelta(milliseconds=20)
@@ -62,9 +62,8 @@ async def full_pool() -> None:
     room = pool(4)
     for identity in "aabb":
         await room.take(identity, LONG)
-    with pytest.raises(TooManyRequestsError) as refused:
-        await room.take("c", SHORT)
-    assert refused.value.retry_after == timedelta(seconds=1)
+    refused = present(await awaited_refusal(TooManyRequestsError, room.take("c", SHORT)))
+    assert refused.retry_after == timedelta(seconds=1)
     counted = {"seats": 4, "taken": 4, "waiting": 0, "identities": 2, "refused": 1}
     assert room.snapshot() | {"retry_after": 1} == {**counted, "retry_after": 1}
     room.give("a")
@@ -74,11 +73,9 @@ async def full_pool() -> None:
     await room.take("a", LONG)
     began = asyncio.get_running_loop().time()
     async with waiting(room, "a", "a"):
-        with pytest.raises(TooManyRequestsError):
-            await room.take("a", LONG)
+        await check_refusal_of(TooManyRequestsError, room.take("a", LONG))
         async with waiting(room, "b"):
-            with pytest.raises(TooManyRequestsError):
-                await room.take("c", LONG)
+            await check_refusal_of(TooManyRequestsError, room.take("c", LONG))
     assert asyncio.get_running_loop().time() == began, "a full queue refuses at once, not when the patience is over"
     assert room.snapshot()["waiting"] == 0
 
@@ -173,8 +170,7 @@ async def test_identity_holds_at_most_half_and_free_seats_go_round() -> None:
     room = pool(4)
     for _ in range(2):
         await room.take("noisy", LONG)
-    with pytest.raises(TooManyRequestsError):
-        await room.take("noisy", SHORT)
+    await check_refusal_of(TooManyRequestsError, room.take("noisy", SHORT))
     for identity in ("a", "b"):
         await room.take(identity, SHORT)
 
@@ -252,19 +248,16 @@ def test_rate_buckets_hold_a_burst_and_are_bounded() -> None:
     rates = limits.Rates(2, 3, clock)
     for _ in range(3):
         rates.check("a")
-    with pytest.raises(TooManyRequestsError) as refused_:
-        rates.check("a")
-    assert refused_.value.retry_after == timedelta(seconds=0.5)
+    refused_ = present(refusal(TooManyRequestsError, rates.check, "a"))
+    assert refused_.retry_after == timedelta(seconds=0.5)
     rates.check("b")
     clock.advance(timedelta(seconds=0.5))
     rates.check("a")
-    with pytest.raises(TooManyRequestsError):
-        rates.check("a")
+    check_refusal(TooManyRequestsError, rates.check, "a")
     clock.advance(timedelta(hours=1))
     for _ in range(3):
         rates.check("a")
-    with pytest.raises(TooManyRequestsError):
-        rates.check("a")
+    check_refusal(TooManyRequestsError, rates.check, "a")
     assert rates.snapshot() == {"rate": 2, "identities": 2, "refused": 3}
 
     rates = limits.Rates(1, 1, ManualClock())
@@ -317,8 +310,7 @@ def test_json_patch_operations_are_bounded_in_what_they_cost() -> None:
         (deep, {"op": "test", "path": "/a" * 200, "value": 1}),
     ]
     for document, operation in rows:
-        with pytest.raises(TooLargeError):
-            within_steps(steps, partial(apply_json_patch, document, [operation] * MAX_OPERATIONS))
+        check_refusal(TooLargeError, within_steps, steps, partial(apply_json_patch, document, [operation] * MAX_OPERATIONS))
 
     with pytest.raises(Exception, match="unexpected operation kind: append"):
         apply_json_patch({"a": "x"}, [{"op": "append", "path": "/a", "value": "y"}])
@@ -358,14 +350,12 @@ def test_long_lists_are_merged_and_checked_in_one_walk() -> None:
 def test_object_size_is_bounded_and_oversized_objects_may_only_shrink() -> None:
     check_size({"a": "x" * (limits.OBJECT_LIMIT - 100)})
     assert limits.OBJECT_LIMIT < limits.BODY_LIMIT
-    with pytest.raises(TooLargeError, match="at most 1572864 are stored"):
-        check_size({"a": "x" * limits.OBJECT_LIMIT})
+    check_refusal(TooLargeError, check_size, {"a": "x" * limits.OBJECT_LIMIT}, match="at most 1572864 are stored")
 
     above, larger = limits.OBJECT_LIMIT + 1, limits.OBJECT_CEILING + 5 * FEW
     for before, most in ((above, above + FEW), (limits.OBJECT_CEILING - 1, limits.OBJECT_CEILING), (larger, larger)):
         check_size(of_size(most), of_size(before))
-        with pytest.raises(TooLargeError):
-            check_size(of_size(most + 1), of_size(before))
+        check_refusal(TooLargeError, check_size, of_size(most + 1), of_size(before))
     check_size(of_size(larger - FEW), of_size(larger))
 
 

@@ -26,7 +26,7 @@ from machinery.apiserver.resource import Question, Resource
 from machinery.apiserver.storage import Actor, Admission, GroupResource
 from machinery.errors import BadRequestError, ForbiddenError, InvalidError, NotFoundError
 from machinery.meta.objects import Document, Key
-from tests.checks import check_refusals, present, within_steps
+from tests.checks import awaited_refusal, check_refusal, check_refusal_of, check_refusals, present, within_steps
 
 
 def asked(verb: str, resource: str, group: str = "", **more: str) -> Attributes:
@@ -266,8 +266,7 @@ def test_role_may_grant_only_what_its_writer_holds() -> None:
     at_home = check(GET_PODS, namespace="home")
     at_home(write(ROLE, {"rules": [GET_PODS]}, namespace="home"))
     for admission in (write(ROLE, {"rules": [GET_PODS]}, namespace="away"), write(CLUSTER_ROLE, {"rules": [GET_PODS]})):
-        with pytest.raises(ForbiddenError):
-            at_home(admission)
+        check_refusal(ForbiddenError, at_home, admission)
 
     old = {"rules": [LIST_PODS], "metadata": {"name": "x", "finalizers": ["a/b"]}}
     new = {"rules": [LIST_PODS], "metadata": {"name": "x"}}
@@ -315,8 +314,7 @@ def test_escalate_verb_allows_any_role_and_aggregation_needs_cluster_admin() -> 
 
     may = check(rule("escalate", "clusterroles", "x"))
     may(write(CLUSTER_ROLE, {"rules": [GET_PODS]}, {"rules": []}))
-    with pytest.raises(ForbiddenError):
-        may(write(CLUSTER_ROLE, {"rules": [GET_PODS]}))
+    check_refusal(ForbiddenError, may, write(CLUSTER_ROLE, {"rules": [GET_PODS]}))
 
     vast = {"verbs": names("v"), "apiGroups": names("g"), "resources": names("r")}
     check(rule("escalate", "clusterroles"))(write(CLUSTER_ROLE, {"rules": [vast]}))
@@ -387,8 +385,7 @@ async def test_access_reviews_are_answered_and_rules_separated_from_urls() -> No
         "incomplete": False,
         "evaluationError": "a role is missing",
     }
-    with pytest.raises(BadRequestError, match="no namespace on request"):
-        await ask("SelfSubjectRulesReview", {}, Remembering())
+    await check_refusal_of(BadRequestError, ask("SelfSubjectRulesReview", {}, Remembering()), match="no namespace on request")
 
 
 async def test_malformed_review_is_refused() -> None:
@@ -402,11 +399,9 @@ async def test_malformed_review_is_refused() -> None:
     ]
     for kind, spec, namespace, told in rows:
         reviewer = Remembering()
-        with pytest.raises(InvalidError) as refused:
-            await ask(kind, spec, reviewer, namespace)
-        assert told in refused.value.message, (kind, spec)
+        refused = present(await awaited_refusal(InvalidError, ask(kind, spec, reviewer, namespace)))
+        assert told in refused.message, (kind, spec)
         assert reviewer.asked == [], (kind, spec)
 
-    with pytest.raises(InvalidError, match="must be empty"):
-        await ask(mine, pod, Remembering(), name="x")
+    await check_refusal_of(InvalidError, ask(mine, pod, Remembering(), name="x"), match="must be empty")
     assert (await ask(local, {**pod, "user": "bob"}, Remembering(), "home"))["status"]["allowed"]

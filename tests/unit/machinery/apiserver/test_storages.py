@@ -16,6 +16,7 @@ from machinery.errors import AlreadyExistsError, BadRequestError, NotFoundError,
 from machinery.meta.objects import Document, Key, Query, WatchEvent
 from machinery.meta.selectors import parse_field_selector
 from machinery.runtime.clock import ManualClock
+from tests.checks import awaited_refusal, check_refusal_of, present
 
 THINGS, ONE, BOB = GroupResource("example.com", "things"), Key("", "one"), Actor("bob")
 
@@ -69,8 +70,7 @@ async def test_change_is_retried_given_up_in_the_end_and_refused_when_nested_too
         asyncio.run_coroutine_threadsafe(large.touch(), loop).result(5)
         return large.seen(old)
 
-    with pytest.raises(TooManyRequestsError, match="changes too often"):
-        await large.change(never_at_rest)
+    await check_refusal_of(TooManyRequestsError, large.change(never_at_rest), match="changes too often")
     assert await large.count() == 10 * ATTEMPTS
 
     before = await large.storage.revision()
@@ -82,8 +82,7 @@ async def test_change_is_retried_given_up_in_the_end_and_refused_when_nested_too
         return bottomless(old)
 
     for size in (0, SMALL):
-        with pytest.raises(BadRequestError, match="nested too deeply"):
-            await large.change(bottomless, size)
+        await check_refusal_of(BadRequestError, large.change(bottomless, size), match="nested too deeply")
 
 
 async def test_large_changes_run_in_worker_threads_with_places_for_each_identity() -> None:
@@ -153,8 +152,7 @@ async def read(storage: MemoryStorage | ConvertedStorage) -> Document:
 
 
 async def test_event_is_converted_both_ways_without_loss(core: MemoryStorage, events: ConvertedStorage) -> None:
-    with pytest.raises(NotFoundError) as missing:
-        await events.get(EVENTS_V1.key, KEY)
+    missing = present(await awaited_refusal(NotFoundError, events.get(EVENTS_V1.key, KEY)))
     await events.create(EVENTS_V1.key, KEY, NEW, ADMIN)
     stored, shown = await read(core), await read(events)
     assert (stored["apiVersion"], stored["message"], stored["count"]) == ("v1", "it came", 3)
@@ -167,9 +165,8 @@ async def test_event_is_converted_both_ways_without_loss(core: MemoryStorage, ev
 
     revision = await core.revision()
     assert (await events.update(EVENTS_V1.key, KEY, dict, ADMIN)).revision == revision
-    with pytest.raises(AlreadyExistsError) as taken:
-        await events.create(EVENTS_V1.key, KEY, NEW, ADMIN)
-    assert (missing.value.subject, taken.value.subject) == (None, None)
+    taken = present(await awaited_refusal(AlreadyExistsError, events.create(EVENTS_V1.key, KEY, NEW, ADMIN)))
+    assert (missing.subject, taken.subject) == (None, None)
 
 
 async def test_selectors_and_watches_use_the_fields_of_their_api_version(core: MemoryStorage, events: ConvertedStorage) -> None:

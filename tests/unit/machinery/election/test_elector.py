@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from machinery.election import KUBERNETES, OPENSHIFT, Candidate, TermEnd, Timings
 from machinery.errors import InvalidError, NotLeaderError
 from machinery.runtime.clock import Clock
-from tests.checks import check_refusals, present
+from tests.checks import check_refusal, check_refusals, present
 from tests.unit.machinery.election.candidates import DEADLINE, LEASE, POLL, RETRY, SOON, World
 
 
@@ -122,8 +122,7 @@ async def test_leader_that_was_fenced_overwritten_or_stopped_does_not_lead(world
     assert one.elector.tally.lost == {TermEnd.DEPOSED.name: 1, TermEnd.TAKEN.name: 1}
     await world.until(lambda: one.flag.term == 5)
     world.loop.stand_still(DEADLINE + RETRY)
-    with pytest.raises(NotLeaderError):
-        one.flag.require(5)
+    check_refusal(NotLeaderError, one.flag.require, 5)
     assert one.flag.refused == 1, "a process that was stopped finds its flag fallen before its elector has run"
 
 
@@ -155,8 +154,7 @@ async def test_a_leader_whose_work_fails_lets_another_lead(world: World) -> None
 
 
 async def test_stop_before_the_lock_was_reached_does_not_wait_and_a_candidate_needs_a_name(world: World) -> None:
-    with pytest.raises(InvalidError, match="needs a name"):
-        world.replica("", "x")
+    check_refusal(InvalidError, world.replica, "", "x", match="needs a name")
     one = world.replica("one")
     one.way.away = True
     await asyncio.sleep(1)

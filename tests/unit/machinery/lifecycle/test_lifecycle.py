@@ -20,6 +20,7 @@ from machinery.lifecycle.server import Door, Server, StopTimes
 from machinery.lifecycle.startup import StartError, StartupRetry, in_time, listening_failed
 from machinery.runtime.clock import ManualClock, SystemClock
 from machinery.runtime.health import LIVENESS, READINESS, Check, Endpoint, HealthChecks, LoopProgress, SharedCheck
+from tests.checks import check_refusal, check_refusal_of
 
 
 def registry(**options: timedelta) -> HealthChecks:
@@ -137,14 +138,12 @@ async def test_check_names_are_unique_and_results_kept() -> None:
     assert await checks.failing(Endpoint.LIVEZ) == {}
     checks.add("slow", hanging)
     assert await checks.failing(Endpoint.LIVEZ) == {"slow": "no answer within 2 s"}
-    with pytest.raises(ValueError, match="registered already"):
-        checks.add("slow", passing)
+    check_refusal(ValueError, checks.add, "slow", passing, match="registered already")
 
     clock = ManualClock()
     progress = LoopProgress(clock, timedelta(seconds=30))
     clock.advance(timedelta(seconds=31))
-    with pytest.raises(RuntimeError, match="no progress for 31 s"):
-        await progress()
+    await check_refusal_of(RuntimeError, progress(), match="no progress for 31 s")
     progress.beat()
     await progress()
 
@@ -176,8 +175,7 @@ async def test_post_start_hooks_have_health_checks_and_a_failure_ends_them_all()
 
     hooks.add("endless", endless)
     hooks.add("broken", failing)
-    with pytest.raises(HookError, match='post-start hook "broken" failed'):
-        await hooks.run()
+    await check_refusal_of(HookError, hooks.run(), match='post-start hook "broken" failed')
     assert ended.is_set()
     assert "poststarthook/broken" in await health.failing(Endpoint.LIVEZ)
 
@@ -341,8 +339,7 @@ async def test_server_has_been_ready_once_its_hooks_are_done_and_its_checks_pass
 async def test_start_that_fails_closes_what_was_opened_at_once() -> None:
     story: Story = []
     subject = server(StoryDoor(story, "first"), StoryDoor(story, "second", fails="start"))
-    with pytest.raises(StartError, match="second cannot start"):
-        await subject.run(hanging)
+    await check_refusal_of(StartError, subject.run(hanging), match="second cannot start")
     assert story == ["first start", "second start", "second close at once", "first close at once"]
     story.clear()
     subject = server(StoryDoor(story), delay=timedelta(hours=1))
@@ -361,8 +358,7 @@ async def test_errors_and_hanging_steps_do_not_cut_the_stop_short_and_are_raised
         return RuntimeError("task hub/flush ended")
 
     story: Story = []
-    with pytest.raises(RuntimeError, match="hub/flush"):
-        await server(StoryDoor(story)).run(in_trouble)
+    await check_refusal_of(RuntimeError, server(StoryDoor(story)).run(in_trouble), match="hub/flush")
     assert story[-1] == "door close"
     subject = server(StoryDoor(story), hooks=timedelta(milliseconds=20))
     subject.pre_shutdown.add("broken", failing)
@@ -455,8 +451,7 @@ async def test_start_is_retried_until_its_limit_and_a_step_that_hangs_is_named()
     async def wrong() -> None:
         raise InvalidError("the database has a newer schema")
 
-    with pytest.raises(InvalidError):
-        await persevering(60)("opening it", wrong)
+    await check_refusal_of(InvalidError, persevering(60)("opening it", wrong))
 
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(0.05, stop.set)

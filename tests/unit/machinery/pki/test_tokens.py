@@ -13,7 +13,7 @@ from machinery import pki
 from machinery.errors import InvalidError
 from machinery.pki import KeySet, TokenKeys
 from machinery.pki.tokens import ALGORITHMS
-from tests.checks import check_refusals
+from tests.checks import check_refusal, check_refusals
 from tests.fakes.identity import SigningKey, encoded
 
 CLAIMS = {"sub": "ann"}
@@ -94,13 +94,11 @@ def test_unusable_keys_are_passed_over_and_malformed_sets_refused(rsa: SigningKe
     rows += [{"n": encoded(b"\x01" * 128)}, {"n": "?"}, {"e": encoded(b"\xff" * 9)}, {"kid": 7}]
     for changed in rows:
         assert len(KeySet.parse({"keys": [{**rsa.jwk, **changed}, ecdsa.jwk]})) == 1, changed
-        with pytest.raises(InvalidError, match="no key for signatures"):
-            keys(rsa, **changed)
+        check_refusal(InvalidError, keys, rsa, **changed, match="no key for signatures")
 
     documents: list[dict[str, Any]] = [{}, {"keys": "x"}, {"keys": [{}] * 101}, {"keys": None}]
     check_refusals(InvalidError, KeySet.parse, [(document, "") for document in documents])
-    with pytest.raises(InvalidError):
-        keys(ecdsa, x=encoded(b"\x01" * 32))
+    check_refusal(InvalidError, keys, ecdsa, x=encoded(b"\x01" * 32))
 
 
 KEY, OTHER = pki.generate_key(), pki.generate_key()

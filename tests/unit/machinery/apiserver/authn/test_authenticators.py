@@ -26,7 +26,7 @@ from machinery.apiserver.storage import Actor
 from machinery.client.kubeconfig import Credential
 from machinery.errors import InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
 from machinery.runtime.clock import ManualClock, SystemClock
-from tests.checks import check_refusals, present
+from tests.checks import check_refusal_of, check_refusals, present
 from tests.fakes.authority import OtherCA
 
 GOOD = chain.Identity(Actor("ann", ("ops",)), "mark")
@@ -93,14 +93,12 @@ async def test_bearer_tokens_are_parsed_as_kubernetes_does_and_authenticators_as
         with subtests.test(header=header), pytest.raises(UnauthorizedError, match=r"^Unauthorized$"):
             await chain.BearerTokens(TOKENS).identify(request_with(header))
     assert await chain.BearerTokens(TOKENS).identify(request_with()) is None
-    with pytest.raises(UnavailableError):
-        await chain.BearerTokens(TOKENS).identify(request_with("Bearer away"))
+    await check_refusal_of(UnavailableError, chain.BearerTokens(TOKENS).identify(request_with("Bearer away")))
 
     union = chain.TokenUnion(TOKENS, Knows(theirs=GOOD, old=UnauthorizedError("nor here")))
     assert await union.identify("theirs", ()) is GOOD
     assert await union.identify("nobodys", ()) is None
-    with pytest.raises(UnauthorizedError, match=r"^\[the token ended yesterday, nor here\]$"):
-        await union.identify("old", ())
+    await check_refusal_of(UnauthorizedError, union.identify("old", ()), match=r"^\[the token ended yesterday, nor here\]$")
 
 
 BEARER = Actor("ann")
@@ -170,8 +168,7 @@ async def test_watches_end_with_their_credential() -> None:
     for each in (*mine, anonymous, short):
         await each.end()
     late = Open(presence, chain.Identity(BEARER, "a"))
-    with pytest.raises(UnauthorizedError):
-        await late.task
+    await check_refusal_of(UnauthorizedError, late.task)
     presence.end_all()
     assert (other.aborted, once.aborted) == (True, False), "a request that is over has nothing to end"
     await other.end()
@@ -244,8 +241,7 @@ async def test_token_review_names_the_user_counts_for_ten_seconds_and_refuses_re
     clock.advance(timedelta(seconds=9.9))
     assert await tokens.identify("secret", ())
     clock.advance(timedelta(seconds=0.1))
-    with pytest.raises(UnauthorizedError):
-        await tokens.identify("secret", ())
+    await check_refusal_of(UnauthorizedError, tokens.identify("secret", ()))
 
     users: list[dict[str, Any]] = [{}, {"username": "system:bootstrap:0123456789abcdef"}]
     users += [{"username": "a", "groups": ["system:open-cluster-management:edge1"]}]
@@ -253,14 +249,12 @@ async def test_token_review_names_the_user_counts_for_ten_seconds_and_refuses_re
     for status in [*named, {"authenticated": False}, {"error": "expired"}]:
         elsewhere, tokens, _ = reviewing(**status)
         for _ in range(2):
-            with pytest.raises(UnauthorizedError):
-                await tokens.identify("secret", ())
+            await check_refusal_of(UnauthorizedError, tokens.identify("secret", ()))
         assert len(elsewhere.asked) == 1, status
 
     elsewhere, tokens, _ = reviewing(**KNOWN)
     elsewhere.away = True
-    with pytest.raises(UnavailableError):
-        await tokens.identify("secret", ())
+    await check_refusal_of(UnavailableError, tokens.identify("secret", ()))
     elsewhere.away = False
     assert await tokens.identify("secret", ())
 
@@ -335,8 +329,7 @@ async def test_foreign_certificate_counts_with_its_configured_groups_until_it_ex
     credential = CA.issue("carol", "ops", lifetime=timedelta(hours=1))
     assert await authenticator.identify(request(credential))
     clock.advance(timedelta(hours=1, seconds=2))
-    with pytest.raises(UnauthorizedError):
-        await authenticator.identify(request(credential))
+    await check_refusal_of(UnauthorizedError, authenticator.identify(request(credential)))
 
 
 PROXY_CA, CLIENT_CA = OtherCA("front-proxy-ca"), OtherCA("client-ca")

@@ -18,6 +18,7 @@ from machinery.meta.objects import Key
 from machinery.meta.urls import https_url_error
 from machinery.pki import TokenKeys
 from machinery.runtime.clock import ManualClock
+from tests.checks import awaited_refusal, check_refusal_of, present
 from tests.fakes.identity import SigningKey
 
 ANN = Actor("ann")
@@ -50,9 +51,8 @@ class Stage:
         return self.issuer.token(account, self.issuer.audiences, now, now + HOUR)
 
     async def refused(self, token: str) -> str:
-        with pytest.raises(UnauthorizedError) as told:
-            await self.tokens.identify(token, ())
-        return told.value.message
+        told = present(await awaited_refusal(UnauthorizedError, self.tokens.identify(token, ())))
+        return told.message
 
 
 async def test_token_is_valid_only_within_its_time_and_while_its_account_exists() -> None:
@@ -71,8 +71,7 @@ async def test_token_is_valid_only_within_its_time_and_while_its_account_exists(
 
     await stage.storage.update(SERVICE_ACCOUNT.key, PLACE, going, ANN)
     assert await stage.refused(token) == "service account edge1/metrics has been deleted"
-    with pytest.raises(NotFoundError):
-        await find_account(stage.storage, PLACE.namespace, PLACE.name)
+    await check_refusal_of(NotFoundError, find_account(stage.storage, PLACE.namespace, PLACE.name))
     await stage.delete()
     assert "not found" in await stage.refused(token)
     new = await stage.make()
@@ -122,17 +121,14 @@ async def test_keys_are_fetched_once_and_again_for_a_new_key_at_bounded_rate() -
     assert elsewhere.asked == ["/.well-known/openid-configuration", "/keys"]
     elsewhere.keys = [new]
     for _ in range(5):
-        with pytest.raises(UnauthorizedError, match="no such key"):
-            await keys.verified(new.sign({}))
+        await check_refusal_of(UnauthorizedError, keys.verified(new.sign({})), match="no such key")
     assert keys.fetches == 1
     clock.advance(APART)
     assert await keys.verified(new.sign({"sub": "ann"})) == {"sub": "ann"}
     for _ in range(5):
-        with pytest.raises(UnauthorizedError, match="no such key"):
-            await keys.verified(made_up.sign({}))
+        await check_refusal_of(UnauthorizedError, keys.verified(made_up.sign({})), match="no such key")
     assert keys.fetches == 2
-    with pytest.raises(UnauthorizedError, match="no such key"):
-        await keys.verified(old.sign({}))
+    await check_refusal_of(UnauthorizedError, keys.verified(old.sign({})), match="no such key")
 
 
 async def test_withdrawn_key_expires_and_an_outage_is_bridged_for_a_while() -> None:
@@ -144,8 +140,7 @@ async def test_withdrawn_key_expires_and_an_outage_is_bridged_for_a_while() -> N
     clock.advance(CACHE_TTL - timedelta(seconds=1))
     await keys.verified(old.sign({}))
     clock.advance(timedelta(seconds=1))
-    with pytest.raises(UnauthorizedError):
-        await keys.verified(old.sign({}))
+    await check_refusal_of(UnauthorizedError, keys.verified(old.sign({})))
 
     key, clock, elsewhere = SigningKey(), ManualClock(), Elsewhere()
     keys = elsewhere.issuer_keys(clock, key)
@@ -154,8 +149,7 @@ async def test_withdrawn_key_expires_and_an_outage_is_bridged_for_a_while() -> N
     clock.advance(STALE - timedelta(seconds=1))
     await keys.verified(key.sign({}))
     clock.advance(timedelta(seconds=1))
-    with pytest.raises(UnavailableError, match="cannot be reached"):
-        await keys.verified(key.sign({}))
+    await check_refusal_of(UnavailableError, keys.verified(key.sign({})), match="cannot be reached")
     elsewhere.away = False
     clock.advance(APART)
     await keys.verified(key.sign({}))
@@ -186,11 +180,9 @@ async def test_issuer_configuration_must_be_its_own_and_https() -> None:
     for issuer, jwks_uri in (("https://evil.example.org", f"{ISSUER}/keys"), (ISSUER, "http://issuer/keys"), (ISSUER, "")):
         key, elsewhere = SigningKey(), Elsewhere()
         elsewhere.issuer, elsewhere.jwks_uri = issuer, jwks_uri
-        with pytest.raises(UnavailableError):
-            await elsewhere.issuer_keys(ManualClock(), key).verified(key.sign({}))
+        await check_refusal_of(UnavailableError, elsewhere.issuer_keys(ManualClock(), key).verified(key.sign({})))
     elsewhere = Elsewhere()
-    with pytest.raises(UnauthorizedError):
-        await elsewhere.issuer_keys(ManualClock(), SigningKey()).verified("guess")
+    await check_refusal_of(UnauthorizedError, elsewhere.issuer_keys(ManualClock(), SigningKey()).verified("guess"))
     assert elsewhere.asked == []
 
     cases = ("https://a", "https://a.example.org:8443/x/y", "https://[::1]:1/x")
