@@ -10,7 +10,7 @@ import pytest
 from hubctl.errors import CommandError
 from hubctl.jsonpath import parse_template, rendered
 from tests.checks import check_refusal
-from tests.fakes.jsonpaths import DOCUMENT, IN_NO_ORDER, SAME, WRONG
+from tests.fakes.kubectl import DOCUMENT, IN_NO_ORDER, SAME, WRONG
 
 APART = "\n-----\n"
 NOT_REFUSED = {

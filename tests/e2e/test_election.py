@@ -18,7 +18,7 @@ from machinery.client.leaselock import LEASES
 from machinery.client.rest import KubeClient
 from tests.e2e.processes import Bench, asked_for_debug, until
 from tests.e2e.replicas import Election, Replica, replicas_of
-from tests.fakes.postgres_path import postgres_path
+from tests.fakes.postgres import postgres_path
 from tests.trials import soak_only
 
 pytestmark = pytest.mark.postgres

@@ -31,7 +31,7 @@ from spoke.ports.hub import ClientIdentity, HubAddress
 from tests.checks import check_refusal
 from tests.e2e.crowd import entrance
 from tests.e2e.processes import CLUSTERS, Bench, Program, asked_for_debug, free_port, new_cluster, until
-from tests.fakes.postgres_path import postgres_path
+from tests.fakes.postgres import postgres_path
 from tests.trials import repeated, soaked, trials
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]

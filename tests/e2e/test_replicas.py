@@ -28,7 +28,7 @@ from tests.e2e.crowd import Crowd, Joiner, crowd_of, entrance
 from tests.e2e.processes import AVAILABLE, CLUSTERS, Bench, status_of, until
 from tests.e2e.replicas import Election, Replica, Replicas, replicas_of, rows
 from tests.fakes.next_release import EXPANDED, expand
-from tests.fakes.postgres_path import Way, postgres_path
+from tests.fakes.postgres import Way, postgres_path
 from tests.trials import SOAKING, soaked, trials
 
 if TYPE_CHECKING:

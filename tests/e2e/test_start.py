@@ -1,4 +1,4 @@
-"""A hub that cannot start says why in one sentence; one that can says where its things are; `hub doctor` finds faults."""
+"""A hub that cannot start says why in one sentence; one that can withstands made-up requests; `hub doctor` finds faults."""
 
 import asyncio
 import shutil
@@ -11,11 +11,15 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import yaml
 
+from bench import wirefuzz
+from bench.fuzz import fuzzed
+from bench.stage import staged
 from hub.api.certificates import Lifetimes
 from hub.commands.doctor.command import examined
 from hub.commands.doctor.findings import DoctorFinding, DoctorState
@@ -310,3 +314,24 @@ class TlsTerminator(Forwarder):
                 writer.write(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
                 await reader.read(CHUNK)
         return None
+
+
+OPERATIONS, FEWEST = 10, 2
+SEED = 20_261_121
+
+
+async def test_no_request_is_answered_by_500_or_by_what_is_not_documented(bench: Bench) -> None:
+    await bench.hub()
+    findings = await asyncio.to_thread(fuzzed, bench.admin, examples=2, number=SEED, most=OPERATIONS)
+    assert findings.failures == {}
+    assert sum(count for status, count in findings.outcomes.items() if status < "300") > FEWEST, findings.outcomes
+    assert sum(count for status, count in findings.outcomes.items() if status >= "400") > FEWEST, findings.outcomes
+    assert '"level": "error"' not in bench.logs
+
+
+async def test_no_mutated_body_token_or_message_is_an_internal_error_or_answered_in_the_terms_of_python() -> None:
+    async with staged() as stage:
+        await stage.start_hub("--auto-approve=fuzz-*")
+        parts = await wirefuzz.fuzzed(stage, Random(SEED), cases=200, seconds=20)
+    assert {name: sent for part in parts for name, sent in part.failures.items()} == {}
+    assert all(len(part.outcomes) > FEWEST for part in parts), parts

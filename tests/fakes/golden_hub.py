@@ -32,8 +32,8 @@ from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import SystemClock
 from tests.checks import present
 from tests.fakes.authority import OtherCA
+from tests.fakes.identity import EveryoneIsAdmin
 from tests.fakes.inprocess_hub import hub_in_process
-from tests.fakes.open_access import EveryoneIsAdmin
 from tests.golden.replay import TOKENS, World, exchanges, recorded_objects
 
 ADMIN = Actor("admin", ("system:masters", "system:authenticated"), "admin")

@@ -31,7 +31,7 @@ from machinery.runtime.clock import SystemClock
 from machinery.runtime.tls import client_context
 from tests.checks import present
 from tests.fakes.authority import OtherCA
-from tests.fakes.open_access import AllowEverything, EveryoneIsAdmin
+from tests.fakes.identity import AllowEverything, EveryoneIsAdmin
 from tests.fakes.scripted_apiserver import kubeconfig
 
 SHAPE = AgentDeploymentShape(

@@ -1,9 +1,12 @@
-"""A real kubectl with its own home and kubeconfig."""
+"""A real kubectl with its own home and kubeconfig, and templates with what kubectl and hubctl print of them."""
 
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tests.programs import STDOUT, command
 
@@ -56,3 +59,8 @@ class Kubectl:
     async def __call__(self, *arguments: str, given: str = "") -> Said:
         ended = await command("kubectl", *arguments, given=given, cwd=self._directory, env=self._environment, stderr=STDOUT)
         return Said(ended.returncode, ended.stdout)
+
+
+_TABLES: dict[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "golden" / "jsonpaths.yaml").read_text())
+DOCUMENT: dict[str, Any] = _TABLES["document"]
+SAME, IN_NO_ORDER, KINDER, WRONG = (_TABLES[name] for name in ("same", "in_no_order", "kinder", "wrong"))

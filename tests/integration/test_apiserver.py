@@ -27,7 +27,7 @@ from machinery.errors import ForbiddenError, UnavailableError
 from machinery.meta.objects import Document, Key, Query, WatchEvent
 from machinery.runtime.clock import SystemClock
 from tests.checks import check_refusal_of
-from tests.fakes.open_access import AllowEverything, EveryoneIsAdmin, every_namespace
+from tests.fakes.identity import AllowEverything, EveryoneIsAdmin, every_namespace
 from tests.fakes.stage import until
 
 ADMIN = Actor("admin")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.golden_hub import HubWorld
+from tests.fakes.identity import EveryoneIsAdmin
 from tests.fakes.kubectl import Kubectl, Said, shown
-from tests.fakes.open_access import EveryoneIsAdmin
 
 pytestmark = pytest.mark.kubectl
 RECORDING = Path(__file__).parents[1] / "golden" / "kubectl.jsonl"

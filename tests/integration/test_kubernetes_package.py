@@ -117,7 +117,7 @@ def check_apply(server: Server) -> None:
         resource = blocking.dynamic.DynamicClient(api).resources.get(api_version="v1", kind="ConfigMap")
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": {"a": "1"}}
         resource.server_side_apply(body=body, namespace=NAMESPACE, field_manager="one")
-        other = {"body": {**body, "data": {"a": "2"}}, "namespace": NAMESPACE, "field_manager": "two"}
+        other: dict[str, Any] = {"body": {**body, "data": {"a": "2"}}, "namespace": NAMESPACE, "field_manager": "two"}
         check_refusal(ConflictError, resource.server_side_apply, **other)
         taken = resource.server_side_apply(**other, force_conflicts=True)
         resource.delete(name="applied", namespace=NAMESPACE)

@@ -17,7 +17,7 @@ from machinery.apiserver.openapi.documents import OLD_PROTO, PROTO
 from machinery.apiserver.openapi.schemas import schema_name
 from machinery.apiserver.write.schema import pruned, violations
 from tests.fakes.golden_hub import HubWorld
-from tests.fakes.open_access import EveryoneIsAdmin
+from tests.fakes.identity import EveryoneIsAdmin
 
 LENGTH_DELIMITED = 2
 METHODS = ("get", "put", "post", "patch", "delete")

@@ -41,7 +41,7 @@ from machinery.meta.objects import Key, Query
 from machinery.runtime.clock import SystemClock
 from tests.checks import check_refusal_of
 from tests.fakes.databases import until_ready
-from tests.fakes.postgres_path import Way, message_types, postgres_path
+from tests.fakes.postgres import Way, message_types, postgres_path
 from tests.fakes.stage import until
 from tests.integration.stores import followed, names, newest, put, replicas
 

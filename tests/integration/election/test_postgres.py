@@ -24,7 +24,7 @@ from machinery.election import Candidate, LockRecord
 from machinery.errors import ConflictError, NotLeaderError
 from machinery.runtime.clock import SystemClock
 from tests.checks import check_refusal_of, present
-from tests.fakes.postgres_path import postgres_path
+from tests.fakes.postgres import postgres_path
 from tests.fakes.virtual_time import ManualScheduler
 from tests.integration.election.conftest import fenced
 

@@ -28,7 +28,7 @@ from tests.fakes.golden_hub import LIST_OF_CLUSTERS
 from tests.fakes.identity import serving_material
 from tests.golden.replay import RECORDING, exchanges, recorded_objects
 from tests.integration.https_door.conftest import CLUSTERS, REQUESTS, HubUnderTest, admin_of, asked_for, bearer, hub_with
-from tests.integration.https_door.test_bootstrap_credentials import made, token_in
+from tests.integration.https_door.test_tokens import made, token_in
 
 GROUP, SET = "cluster.open-cluster-management.io", "cluster.open-cluster-management.io/clusterset"
 SETS, BINDINGS = (f"/apis/{GROUP}/v1beta2/managedcluster{each}" for each in ("sets", "setbindings"))

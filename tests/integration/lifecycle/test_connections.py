@@ -31,7 +31,7 @@ from machinery.runtime.clock import ManualClock, SystemClock
 from machinery.runtime.event_loop import LEAST_RATE
 from machinery.runtime.tls import client_context, server_context
 from tests.checks import check_refusal_of
-from tests.fakes.open_access import AllowEverything, EveryoneIsAdmin, every_namespace
+from tests.fakes.identity import AllowEverything, EveryoneIsAdmin, every_namespace
 from tests.fakes.virtual_time import in_virtual_time_with_sockets, virtual
 from tests.trials import soaked, trials
 

@@ -17,7 +17,7 @@ from hubctl.reference import CODES, drift, pages, write
 from tests.checks import check_refusal, refusal
 from tests.fakes import hubctl as here
 from tests.fakes.hubctl import ALL, LEAVES, typed
-from tests.fakes.jsonpaths import DOCUMENT, KINDER, SAME, WRONG
+from tests.fakes.kubectl import DOCUMENT, KINDER, SAME, WRONG
 
 OLD = [{"key": "a", "value": "1", "effect": "NoSelect", "timeAdded": "T"}, {"key": "a", "effect": "PreferNoSelect"}]
 

@@ -1,8 +1,10 @@
-"""BootstrapCredentials at the HTTPS door: made by hubctl, shown once, what they are bound to and what they give."""
+"""BootstrapCredentials and tokens of ServiceAccounts at the HTTPS door: made, used, bound, reviewed and ended."""
 
 import asyncio
 import json
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,23 +16,30 @@ import yaml
 
 from hub.api.bootstrapcredentials import FAILED as NOT_ATTESTED, token_id
 from hub.api.certificates import Lifetimes
-from hub.api.meta.change import CLUSTER_SETS
+from hub.api.meta.change import ADDONS, CLUSTER_SETS, MANAGED_CLUSTERS, SERVICE_ACCOUNTS
+from hub.ports import Transaction
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.certificatesigningrequests import issuance, service as requests
 from hub.registry.generic import objects
+from hub.registry.managedclusteraddons import service as addons
 from hubctl.errors import DONE, FAILED, NOT_FOUND
 from machinery.client import kubeconfig
-from machinery.identity import CertificateSubject, CredentialId
-from machinery.pki import TokenKeys, build_request, generate_key
+from machinery.identity import CertificateSubject, ClusterName, CredentialId
+from machinery.meta.objects import Key
+from machinery.pki import TokenKeys, build_request, generate_key, unverified_claims
 from spoke.bootstraps.listing import BootstrapFile
 from spoke.domain.route import Driver
 from tests.checks import CASE_FILES
+from tests.fakes.fleetwork import addon, cluster, put, remove
 from tests.integration.https_door.conftest import (
+    ACCOUNTS,
     CLUSTERS,
     RBAC,
     REQUESTS,
     HubUnderTest,
+    Visitor,
+    Watch,
     admin_of,
     asked_for,
     bearer,
@@ -104,7 +113,7 @@ async def test_a_bootstrap_token_identifies_its_credential_until_it_is_revoked(h
     assert (await bearer(hub, wrong).get("/version"))[1]["message"] == "Unauthorized", "who guesses learns nothing"
 
 
-def cluster(name: str, **labels: str) -> dict[str, Any]:
+def new_cluster(name: str, **labels: str) -> dict[str, Any]:
     kind = {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster"}
     return {**kind, "metadata": {"name": name, "labels": labels}, "spec": {"leaseDurationSeconds": 60}}
 
@@ -116,7 +125,7 @@ def request_for(name: str) -> dict[str, Any]:
 async def test_agents_join_by_token_within_the_bounds_of_the_credential(hub: HubUnderTest, tmp_path: Path) -> None:
     _, token = await bootstrap(hub, tmp_path)
 
-    rows = ((CLUSTERS, cluster("edge2"), 403), (CLUSTERS, cluster("edge1"), 201))
+    rows = ((CLUSTERS, new_cluster("edge2"), 403), (CLUSTERS, new_cluster("edge1"), 201))
     for path, body, expected in (*rows, (REQUESTS, request_for("edge2"), 403), (REQUESTS, request_for("edge1"), 201)):
         assert (await bearer(hub, token).ask("POST", path, body))[0] == expected
     admin = await admin_of(hub)
@@ -129,7 +138,7 @@ async def test_agents_join_by_token_within_the_bounds_of_the_credential(hub: Hub
 
     _, unbound = await hub.store.run(credentials.create_token, CredentialTerms(None, 2, timedelta(hours=1)), "ann")
     for name, expected in (("edge4", 201), ("edge5", 201), ("edge6", 403)):
-        code, _ = await bearer(hub, unbound).ask("POST", CLUSTERS, cluster(name))
+        code, _ = await bearer(hub, unbound).ask("POST", CLUSTERS, new_cluster(name))
         assert code == expected
     code, answer = await bearer(hub, unbound).ask("POST", REQUESTS, request_for("edge6"))
     assert (code, "of 2, 0 are spent and 2 are held for agents" in answer["message"]) == (403, True), answer
@@ -173,11 +182,11 @@ async def test_a_token_for_patterns_puts_clusters_into_its_set_with_its_labels(h
         *("--label", "region=eu", "--uses", "2", "--expires", "8h", "--token"),
     )
     joining = bearer(hub, token_in(file))
-    status, answer = await joining.ask("POST", CLUSTERS, cluster("shop-1", region="us"))
+    status, answer = await joining.ask("POST", CLUSTERS, new_cluster("shop-1", region="us"))
     assert (status, answer["metadata"]["labels"]) == (201, {SET: "shops", "region": "eu"})
-    status, answer = await joining.ask("POST", CLUSTERS, cluster("shop-2", **{SET: "banks"}))
+    status, answer = await joining.ask("POST", CLUSTERS, new_cluster("shop-2", **{SET: "banks"}))
     assert (status, 'ManagedClusterSet "banks"' in answer["message"]) == (403, True), answer
-    for path, body in ((CLUSTERS, cluster("bank-1")), (REQUESTS, request_for("bank-1"))):
+    for path, body in ((CLUSTERS, new_cluster("bank-1")), (REQUESTS, request_for("bank-1"))):
         status, answer = await joining.ask("POST", path, body)
         assert (status, "names that match shop-*, lab" in answer["message"]) == (403, True), answer
     listed = await hub.output("hubctl get bootstrap-credentials -o wide")
@@ -188,9 +197,9 @@ async def test_a_newcomer_chooses_those_labels_alone_that_an_operator_lists(tmp_
     async with hub_with(tmp_path, join_labels=("tier", "example.com/*")) as hub:
         _, file = await made(hub, tmp_path, "--cluster-pattern", "shop-*", "--label", "region=eu", "--uses", "2", "--token")
         labels = {"tier": "test", "example.com/a": "b", "region": "us", "prod": "yes"}
-        status, answer = await bearer(hub, token_in(file)).ask("POST", CLUSTERS, cluster("shop-1", **labels))
+        status, answer = await bearer(hub, token_in(file)).ask("POST", CLUSTERS, new_cluster("shop-1", **labels))
         assert (status, answer["metadata"]["labels"]) == (201, {"tier": "test", "example.com/a": "b", "region": "eu"})
-        status, answer = await (await admin_of(hub)).ask("POST", CLUSTERS, cluster("entered", **labels))
+        status, answer = await (await admin_of(hub)).ask("POST", CLUSTERS, new_cluster("entered", **labels))
         assert (status, answer["metadata"]["labels"]["prod"]) == (201, "yes")
 
 
@@ -225,7 +234,7 @@ async def test_a_credential_for_several_clusters_opens_none_beyond_its_bounds(hu
 async def test_describe_tells_who_came_in_and_who_ended_it(hub: HubUnderTest, tmp_path: Path) -> None:
     name, file = await made(hub, tmp_path, "--cluster", "edge1", "--token", "--uses", "2")
     joining = bearer(hub, token_in(file))
-    assert (await joining.ask("POST", CLUSTERS, cluster("edge1")))[0] == 201
+    assert (await joining.ask("POST", CLUSTERS, new_cluster("edge1")))[0] == 201
     request = (await joining.ask("POST", REQUESTS, request_for("edge1")))[1]["metadata"]["name"]
     await hub.store.run(requests.decide, request, approve=True, reason="Test", message="ok", actor="ann")
     await hub.store.run(issuance.issue, request, hub.issuer, Lifetimes(), "hub")
@@ -306,7 +315,7 @@ async def test_a_demand_is_made_by_files_shown_and_beyond_this_door(hub: HubUnde
     name, file = await made(hub, tmp_path, "--cluster", "edge1", *attest)
     page = await hub.output(f"hubctl describe bootstrap-credential {name}")
     assert re.search(r"^Attested By: +https://kubernetes.default.svc, with the keys given", page, re.MULTILINE)
-    status, answer = await holder(hub, file).ask("POST", CLUSTERS, cluster("edge1"))
+    status, answer = await holder(hub, file).ask("POST", CLUSTERS, new_cluster("edge1"))
     assert (status, answer["message"].endswith(NOT_ATTESTED)) == (403, True), answer
     status, answer = await holder(hub, file).ask("POST", REQUESTS, request_for("edge1"))
     assert (status, answer["message"].endswith(NOT_ATTESTED)) == (403, True), answer
@@ -327,3 +336,183 @@ async def test_an_agent_does_not_take_back_what_its_credential_gave(hub: HubUnde
     assert (status, "does not change its cluster's labels" in answer["message"]) == (403, True), answer
     noted = {**document, "metadata": {**document["metadata"], "annotations": {"agent.open-cluster-management.io/a": "b"}}}
     assert (await agent.ask("PUT", f"{CLUSTERS}/edge1", noted))[0] == 200
+
+
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+USER = "system:serviceaccount:default:metrics"
+
+
+@pytest.fixture
+async def admin(hub: HubUnderTest) -> Visitor:
+    return await admin_of(hub)
+
+
+async def ask_token(admin: Visitor, spec: Any = None, **metadata: str) -> tuple[int, Any]:
+    return await admin.ask("POST", f"{ACCOUNTS}/metrics/token", {"metadata": metadata, "spec": spec or {}})
+
+
+async def make(admin: Visitor) -> str:
+    """The account's uid."""
+    return str((await admin.ask("POST", ACCOUNTS, {"metadata": {"name": "metrics"}}))[1]["metadata"]["uid"])
+
+
+async def review(admin: Visitor, token: str, *audiences: str) -> Any:
+    status, answer = await admin.ask("POST", REVIEWS, {"spec": {"token": token, "audiences": list(audiences)}})
+    assert status == 201, answer
+    return answer["status"]
+
+
+async def test_a_token_request_is_answered_as_kubernetes_answers(hub: HubUnderTest, admin: Visitor) -> None:
+    uid = await make(admin)
+    status, answer = await ask_token(admin)
+    assert (status, answer["kind"], answer["metadata"]["name"]) == (201, "TokenRequest", "metrics")
+    assert answer["spec"] == {
+        "audiences": ["https://kubernetes.default.svc"],
+        "expirationSeconds": 3600,
+        "boundObjectRef": None,
+    }
+    claims = unverified_claims(answer["status"]["token"]) or {}
+    assert claims["kubernetes.io"]["serviceaccount"] == {"name": "metrics", "uid": uid}
+    status, answer = await bearer(hub, answer["status"]["token"]).get(CLUSTERS)
+    assert (status, f'User "{USER}" cannot list' in answer["message"]) == (403, True)
+
+    claims = unverified_claims(await admin.token("metrics", expirationSeconds=2**32)) or {}
+    assert claims["exp"] - claims["iat"] == 366 * 24 * 3600
+
+    status, answer = await admin.ask("POST", f"{ACCOUNTS}/metrics/token?dryRun=All", {"spec": {}})
+    assert (status, answer["status"]["token"]) == (201, "")
+
+
+async def test_a_token_request_that_cannot_be_granted_is_refused_with_the_reason(admin: Visitor) -> None:
+    assert (await ask_token(admin))[0] == 404
+    await make(admin)
+    assert (await ask_token(admin, name="other"))[0] == 400
+    assert (await admin.get(f"{ACCOUNTS}/metrics/token"))[0] == 405
+
+    for spec, code, words in (
+        ({"expirationSeconds": 599}, 422, "may not specify a duration less than 10 minutes"),
+        ({"expirationSeconds": 2**32 + 1}, 422, "may not specify a duration larger than 2^32 seconds"),
+        ({"audiences": [""]}, 422, "spec.audiences"),
+        (
+            {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}},
+            400,
+            "cannot bind token to object of type v1, Kind=Pod",
+        ),
+        ({"expirationSeconds": "soon"}, 400, "expirationSeconds"),
+    ):
+        status, answer = await ask_token(admin, spec)
+        assert (status, words in answer["message"]) == (code, True), answer
+
+    status, answer = await admin.ask("POST", f"{ACCOUNTS}/metrics/token", {})
+    assert (status, "spec" in answer["message"]) == (422, True), answer
+
+
+async def test_a_token_review_says_whose_a_token_is_and_why_one_is_refused(hub: HubUnderTest, admin: Visitor) -> None:
+    uid, status = await make(admin), await review(admin, await admin.token("metrics"))
+    assert status["authenticated"] is True
+    assert status["audiences"] == ["https://kubernetes.default.svc"]
+    assert status["user"].pop("extra")["authentication.kubernetes.io/credential-id"][0].startswith("JTI=")
+    groups = ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]
+    assert status["user"] == {"username": USER, "uid": uid, "groups": groups}
+
+    vault = await admin.token("metrics", audiences=["vault"])
+    assert (await review(admin, vault, "vault", "other"))["audiences"] == ["vault"]
+    refused = await review(admin, vault)
+    assert (refused.get("authenticated"), refused["user"]) == (None, {})
+    assert "is invalid for the target audiences" in refused["error"]
+
+    status, answer = await admin.ask("POST", REVIEWS, {"spec": {}})
+    assert (status, answer["message"]) == (400, "token is required for TokenReview in authentication")
+
+    token = await admin.token("metrics")
+    assert (await review(admin, "guess"))["error"] == "invalid bearer token"
+    assert (await review(admin, token[:-4] + "AAAA"))["error"] == "invalid bearer token"
+    assert (await bearer(hub, token).get("/version"))[0] == 200
+    await admin.ask("DELETE", f"{ACCOUNTS}/metrics")
+    assert (await review(admin, token))["error"] == 'serviceaccounts "metrics" not found'
+    status, answer = await bearer(hub, token).get("/version")
+    assert (status, answer["message"]) == (401, "Unauthorized")
+    await make(admin)
+    assert (await bearer(hub, token).get("/version"))[0] == 401, "the next account of this name is another one"
+
+
+@pytest.mark.kubectl
+async def test_kubectl_makes_and_uses_a_token(hub: HubUnderTest) -> None:
+    await hub.output("kubectl create serviceaccount metrics")
+    line = "kubectl create token metrics --duration=20m --audience=https://kubernetes.default.svc"
+    token = (await hub.output(line)).strip()
+    claims = unverified_claims(token) or {}
+    assert claims["exp"] - claims["iat"] == 1200
+    assert json.loads(await hub.output("kubectl create token metrics -o json"))["kind"] == "TokenRequest"
+    refused = f'User "{USER}" cannot list resource "managedclusters"'
+    await hub.runs(("kubectl get managedclusters", 1, refused), path=hub.token_kubeconfig("metrics", token))
+
+
+EDGE = f"{CLUSTERS}?watch=1&fieldSelector=metadata.name%3Dedge1"
+
+
+@asynccontextmanager
+async def watching(hub: HubUnderTest, token: str) -> AsyncIterator[Watch]:
+    """A watch of edge1."""
+    async with bearer(hub, token).watch(EDGE) as watch:
+        assert await watch.type() == "ADDED"
+        yield watch
+
+
+async def test_open_watches_end_with_the_token_that_opened_them(hub: HubUnderTest, admin: Visitor) -> None:
+    async def bootstrap(lifetime: timedelta = timedelta(hours=1)) -> tuple[CredentialId, str]:
+        record, token = await hub.store.run(
+            credentials.create_token, CredentialTerms(ClusterName("edge1"), None, lifetime), "ann"
+        )
+        return record.id, token
+
+    await hub.join("edge1")
+    async with watching(hub, (await bootstrap(timedelta(seconds=2)))[1]) as expires:
+        await expires.broken()
+
+    await make(admin)
+    account = await admin.token("metrics")
+    await admin.bind("view", "ServiceAccount", "metrics", namespace="default")
+    await bearer(hub, account).until(CLUSTERS, 200)
+    (first, token), (_, other) = await bootstrap(), await bootstrap()
+    async with watching(hub, token) as revoked, watching(hub, account) as deleted, watching(hub, other) as stays:
+        await hub.store.run(credentials.revoke, first)
+        await revoked.broken()
+        assert deleted.is_open
+        assert (await admin.ask("DELETE", f"{ACCOUNTS}/metrics"))[0] == 200
+        await deleted.broken()
+        assert stays.is_open
+
+
+BY_TOKEN = [{"type": "kubeClient", "kubeClient": {"driver": "token"}}]
+EDGE1, EDGE2 = Key("edge1", "metrics"), Key("edge2", "metrics")
+
+
+async def asks(visitor: Visitor, namespace: str, account: str) -> int:
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    return (await visitor.ask("POST", path, {"spec": {}}))[0]
+
+
+async def settled(visitor: Visitor, status: int) -> None:
+    """Returns when a request for the add-on's own token is answered so."""
+    async with asyncio.timeout(10):
+        while await asks(visitor, "edge1", "metrics-agent") != status:
+            pass
+
+
+def fill(tx: Transaction) -> None:
+    for key in (EDGE1, EDGE2):
+        put(tx, MANAGED_CLUSTERS, cluster(key.namespace))
+        put(tx, ADDONS, addon(key.name, key.namespace, registrations=BY_TOKEN))
+        addons.update_token(tx, key, "test")
+    put(tx, SERVICE_ACCOUNTS, {"metadata": {"name": "other", "namespace": "edge1"}})
+
+
+async def test_an_agent_asks_for_the_tokens_of_its_own_add_ons_alone(hub: HubUnderTest) -> None:
+    await hub.store.run(fill)
+    agent = holder(hub, await hub.agent("edge1"))
+    await settled(agent, 201)
+    assert (await asks(agent, "edge1", "other"), await asks(agent, "edge2", "metrics-agent")) == (403, 403)
+    await hub.store.run(remove, ADDONS, "metrics", "edge1")
+    await hub.store.run(addons.update_token, EDGE1, "test")
+    await settled(agent, 403)

@@ -1,4 +1,4 @@
-"""Agents of a load in virtual time, and the verdict about what they measured."""
+"""Agents of a load in virtual time, the verdict on what they measured, the demo's folder, and faults of hollow clusters."""
 
 import asyncio
 import json
@@ -11,15 +11,21 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
+
+from hollow.demo.place import DemoFolder, OccupiedError
+from hollow.faults import Faults
 from hollow.load.fleet import Fleet
 from hollow.load.report import Latencies, Measures, Verdict, generator_findings, judge, write_report
 from hollow.load.settings import Limits, LoadSettings, Profile
 from machinery.client.kubeconfig import parse_kubeconfig
+from machinery.errors import InvalidError
 from machinery.identity import AddOnName
 from machinery.runtime.tasks import cancel_and_wait
 from spoke.credentials.kubeconfigs import connection_of
 from spoke.domain.addon import AddOn
 from spoke.ports.hub import ClientIdentity, HubAddress, HubClient, HubLostError
+from tests.checks import check_refusals
 from tests.fakes.hub import MemoryHub
 from tests.fakes.virtual_time import LoopClock, VirtualLoop
 
@@ -196,3 +202,31 @@ async def test_unreadable_state_costs_a_join(tmp_path: Path) -> None:
         (tmp_path / f"load-{index}.json").write_bytes(content)
     async with scene_of(tmp_path, agents=4) as scene:
         assert scene.found().counts["joins"] == 4
+
+
+def test_place_is_emptied_and_kept_from_a_second_demo(tmp_path: Path) -> None:
+    place = DemoFolder(tmp_path / "demo")
+    with place.claimed():
+        (place.logs / "old.log").write_text("old")
+        with pytest.raises(OccupiedError, match="another demo is running"), place.claimed():
+            pass
+    with place.claimed():
+        assert list(place.logs.iterdir()) == []
+
+
+def test_faults_round_trip_and_unknown_words_are_refused() -> None:
+    assert Faults.named("slow=1500ms", "not-live") == Faults(slow=timedelta(seconds=1.5), not_live=True)
+    assert Faults.named() == Faults()
+    faults = Faults(slow=timedelta(seconds=2), error=True, hang=True, not_live=True, no_livez=True, stall_after_write=3)
+    assert (Faults.from_document(faults.document()), Faults().document()) == (faults, {})
+    check_refusals(
+        InvalidError,
+        Faults.named,
+        (
+            ("broken", 'no fault is called "broken": use error, hang'),
+            ("slow", "slow=2s"),
+            ("slow=-1s", "slow=2s"),
+            ("stall-after-write=0", "from 1 on"),
+            ("stall-before-write", "from 1 on"),
+        ),
+    )
