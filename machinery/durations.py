@@ -27,7 +27,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_duration(duration: timedelta) -> str:
-    """Shortest form that `parse_duration` accepts: `1h30m`, `0s`. Rounded to milliseconds."""
+    """Return the shortest form that `parse_duration` accepts: `1h30m`, `0s`. It is rounded to milliseconds."""
     left = round(duration / timedelta(milliseconds=1))
     parts = []
     for unit in ("d", "h", "m", "s", "ms"):

@@ -1,12 +1,12 @@
-"""The tree of errors that domain code, adapters and RPC share.
+"""The tree of errors of domain code, adapters and doors.
 
-Each error carries a Kubernetes `reason`. Each door maps the reason to its own code and renders the message. A message states
-what is wrong and what to do; it never contains a key or a token.
+Each error has a Kubernetes `reason`. Each door maps the reason to its own code and adds the message. A message states what is
+wrong and what to do; it never contains a key or a token.
 
     MusterError
     ├── BadRequestError          the request cannot be understood                 BadRequest
     ├── UnauthorizedError        the caller's identity is not established         Unauthorized
-    │   └── EndedCredentialError a credential that was valid and no longer is     Unauthorized
+    │   └── EndedCredentialError the credential was valid and has ended           Unauthorized
     ├── ForbiddenError           the caller is known and not permitted            Forbidden
     ├── NotFoundError            the object does not exist                        NotFound
     ├── AlreadyExistsError       the name is taken                                AlreadyExists
@@ -46,7 +46,7 @@ class DenialCause(StrEnum):
 
     CLUSTER_DENIED = "ClusterDenied"
     CLUSTER_REVOKED = "ClusterRevoked"
-    """A bootstrap credential made before the revocation of its cluster cannot register the cluster again."""
+    """The bootstrap credential is older than the revocation of its cluster, so it cannot register the cluster again."""
     CLUSTER_DELETED = "ClusterDeleted"
     CLUSTER_REBUILT = "ClusterRebuilt"
     """An operator has assigned the name to another cluster."""
@@ -58,7 +58,7 @@ class DenialCause(StrEnum):
     """The CA that signed the certificate is being retired; the recovery certificate may still be valid."""
 
     CERTIFICATE_LOST = "CertificateLost"
-    """The hub was restored from a backup older than the certificate; the recovery certificate may still be valid."""
+    """The hub was restored from a backup that is older than the certificate; the recovery certificate may still be valid."""
 
     def because(self, message: str) -> tuple[Cause]:
         """Return the `causes` argument of an error."""
@@ -96,7 +96,7 @@ class MusterError(Exception):
 
     @property
     def denial_cause(self) -> DenialCause | None:
-        """The DenialCause that the first cause names; None: the first cause is something else or missing."""
+        """The DenialCause of the first cause; None: there is no cause, or it is not a DenialCause."""
         return _DENIAL_CAUSES.get(self.causes[0].reason) if self.causes else None
 
 
@@ -109,7 +109,7 @@ class UnauthorizedError(MusterError):
 
 
 class EndedCredentialError(UnauthorizedError):
-    """The caller proved that it holds the whole credential, so the error may state why the credential ended."""
+    """The caller has proved that it holds the whole credential, so the message may state why the credential has ended."""
 
 
 class ForbiddenError(MusterError):
@@ -129,7 +129,7 @@ class ConflictError(MusterError):
 
 
 class StaleEpochError(MusterError):
-    """An agent's message has a lower epoch than the hub has stored. `epoch`: the highest stored epoch."""
+    """The epoch in an agent's message is lower than the stored epoch. `epoch`: the stored epoch."""
 
     reason = "StaleEpoch"
 
@@ -163,7 +163,7 @@ class UnavailableError(MusterError):
 
 
 class NotLeaderError(UnavailableError):
-    """A write of the leader on a replica that does not lead, or no longer leads."""
+    """This replica is not the leader, so it may not make this write."""
 
 
 class MethodNotAllowedError(MusterError):
@@ -183,7 +183,7 @@ _DENIAL_CAUSES = {cause.value: cause for cause in DenialCause}
 BY_REASON: dict[str, type[MusterError]] = {
     error.reason: error for error in MusterError.__subclasses__() if error is not StaleEpochError
 }
-"""Class for each reason on the wire. A reason that is missing here is an internal error of the peer."""
+"""Error class by reason on the wire. A reason that is missing here means an internal error of the peer."""
 CODES: dict[str, int] = {
     "BadRequest": 400,
     "Unauthorized": 401,
@@ -203,7 +203,7 @@ CODES: dict[str, int] = {
     "ServiceUnavailable": 503,
     "Timeout": 504,
 }
-"""HTTP code of each reason. A response without reason gets the last reason of its code in BY_REASON."""
+"""HTTP code by reason. If a response has no reason, the client uses the last reason in BY_REASON with its code."""
 
 
 def _shown(value: Any) -> str:
@@ -240,7 +240,7 @@ def duplicate(field: str, value: Any) -> Cause:
 
 
 def invalid_object(name: str, kind: str, group: str, causes: Sequence[Cause]) -> InvalidError:
-    """The error of an object that breaks rules, in the form of Kubernetes' field validation."""
+    """Return the error of an object that breaks rules, in the format of Kubernetes' field validation."""
     listed = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
     listed = listed if len(causes) == 1 else f"[{listed}]"
     subject = ErrorSubject(name=name, group=group, kind=kind)

@@ -1,7 +1,8 @@
-"""Names and certificate subjects as OCM defines them: the only module that builds or parses an identity.
+"""Names and certificate subjects as OCM defines them. Only this module builds or parses identities.
 
-Sources: OCM's certificate subjects (CN `system:open-cluster-management:<cluster>:<agent>`) and Kubernetes' name rules. A
-subject is parsed strictly, as exactly the expected parts and never by prefix (OCM's CVE-2026-4740 was a prefix match).
+Sources: OCM's certificate subjects (CN `system:open-cluster-management:<cluster>:<agent>`) and Kubernetes' name rules. Parsing
+is strict: a subject must have exactly the expected parts. It is never matched by prefix, because that caused OCM's
+CVE-2026-4740.
 """
 
 import re
@@ -20,7 +21,7 @@ SerialNumber = NewType("SerialNumber", int)
 
 SUBJECT_PREFIX = "system:open-cluster-management:"
 ADDONS_PREFIX = "system:open-cluster-management:addon:"
-"""Prefix of the groups in which OCM puts the agents of one add-on of all clusters."""
+"""Prefix of OCM's groups for add-ons. One group contains the agents of one add-on on all clusters."""
 ALL_CLUSTERS_GROUP = "system:open-cluster-management:managed-clusters"
 BOOTSTRAP_USER_PREFIX = "system:bootstrap:"
 RECOVERY_USER_PREFIX = "system:recovery:"
@@ -41,7 +42,7 @@ CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
 
 @dataclass(frozen=True, slots=True)
 class CertificateSubject:
-    """The subject of a certificate: CN, the O entries and the OU entries, in no order."""
+    """The subject of a certificate: the CN, the O entries and the OU entries, both unordered."""
 
     common_name: str
     organizations: frozenset[str] = frozenset()
@@ -49,7 +50,7 @@ class CertificateSubject:
 
 
 def cluster_name(text: str) -> ClusterName:
-    """Parse a cluster name. It must be a DNS label because it names a namespace. Raises InvalidError."""
+    """Parse a cluster name. It must be a DNS label, because a namespace has the same name. Raises InvalidError."""
     if len(text) > MAX_LABEL or not _DNS_LABEL.fullmatch(text):
         msg = (
             f'cluster name "{text[:80]}" is not valid: use 1 to 63 lower-case letters, digits and "-", '
@@ -78,7 +79,7 @@ def agent_subject(cluster: ClusterName, agent: AgentId) -> CertificateSubject:
 
 
 def recovery_subject(cluster: ClusterName, agent: AgentId) -> CertificateSubject:
-    """Subject of an agent's recovery certificate. It has no group, so a Kubernetes API grants it nothing."""
+    """Return the subject of an agent's recovery certificate. It has no group, so a Kubernetes API grants it no rights."""
     return CertificateSubject(common_name=f"{RECOVERY_USER_PREFIX}{cluster}:{agent}")
 
 
@@ -91,7 +92,7 @@ def addon_user(cluster: ClusterName, addon: AddOnName, agent: str) -> str:
 
 
 def addon_subject(cluster: ClusterName, addon: AddOnName, agent: str) -> CertificateSubject:
-    """Default subject of an add-on's certificate."""
+    """Return the default subject of an add-on's certificate."""
     return CertificateSubject(
         common_name=addon_user(cluster, addon, agent), organizations=frozenset((addon_group(cluster, addon),))
     )
@@ -102,7 +103,7 @@ def bootstrap_user(credential: CredentialId) -> str:
 
 
 def parse_bootstrap_user(user: str) -> CredentialId | None:
-    """Return the bootstrap credential that `user` names; None: another kind of user."""
+    """Return the id of the bootstrap credential that `user` names; None: it is another kind of user."""
     credential = user.removeprefix(BOOTSTRAP_USER_PREFIX)
     return CredentialId(credential) if credential != user else None
 
@@ -112,7 +113,7 @@ def bootstrap_subject(credential: CredentialId) -> CertificateSubject:
 
 
 def parse_agent_user(user: str) -> tuple[ClusterName, AgentId] | None:
-    """Cluster and agent of an agent's CN; None: not exactly such a CN."""
+    """Return cluster name and agent id of an agent's CN; None: it is not exactly the CN of an agent."""
     if not user.startswith(SUBJECT_PREFIX):
         return None
     cluster, _, agent = user.removeprefix(SUBJECT_PREFIX).partition(":")
@@ -131,6 +132,6 @@ def service_account_groups(namespace: str) -> tuple[str, ...]:
 
 
 def is_reserved(user: str, groups: Iterable[str]) -> bool:
-    """Whether a name belongs to agents, add-ons or bootstrap credentials. Only the hub's own records may assign these."""
+    """Whether a user name or group is reserved for agents, add-ons or bootstrap credentials. Only the hub may assign it."""
     prefixes = (SUBJECT_PREFIX, BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, BOOTSTRAP_GROUP)
     return any(name.startswith(prefixes) for name in (user, *groups))

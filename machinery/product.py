@@ -6,7 +6,7 @@ NAME = "muster"
 TITLE = "Muster"
 DISTRIBUTION = "muster-hub"
 GROUP_SUFFIX = "open-cluster-management.io"
-"""Default suffix of the API groups; fixed at a hub's first start."""
+"""Default suffix of the API groups. A hub's suffix is fixed at its first start."""
 OWN_GROUPS = ("addon", "cluster", "hub", "login")
 """First labels of the API groups that end in the suffix."""
 METRIC_PREFIX = "muster_"
@@ -20,7 +20,7 @@ RESERVED_DOMAINS = (GROUP_SUFFIX, "kubernetes.io", "k8s.io")
 
 
 def suffixed(api_version: str, suffix: str) -> str:
-    """A group or `group/version` of OWN_GROUPS with `suffix` in place of the default one; others unchanged."""
+    """Replace the default suffix of a group or `group/version` of OWN_GROUPS by `suffix`. Return other groups unchanged."""
     group, slash, rest = api_version.partition("/")
     name, _, ending = group.partition(".")
     own = name in OWN_GROUPS and ending == GROUP_SUFFIX
@@ -29,9 +29,9 @@ def suffixed(api_version: str, suffix: str) -> str:
 
 @cache
 def version() -> str:
-    """The installed version; `0.0.0+source` when the distribution is not installed.
+    """Return the installed version; `0.0.0+source`: the distribution is not installed.
 
-    It is cached, because every Welcome has it and reading it takes 1 ms.
+    It is cached, because every Welcome contains it and reading it takes 1 ms.
     """
     from importlib import metadata  # noqa: PLC0415 - takes 20 ms, and hubctl starts without it
 
@@ -42,6 +42,6 @@ def version() -> str:
 
 
 def is_reserved(key: str) -> bool:
-    """Whether the key of a label, or `prefix/*`, is in a domain whose labels have a meaning for the hub or Kubernetes."""
+    """Whether a label key, or `prefix/*`, is in a domain whose labels have a meaning for the hub or for Kubernetes."""
     prefix, slash, _ = key.partition("/")
     return bool(slash) and any(prefix == domain or prefix.endswith(f".{domain}") for domain in RESERVED_DOMAINS)

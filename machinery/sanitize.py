@@ -1,7 +1,7 @@
-"""Replacement of characters that cannot be stored or displayed safely, in text from clients.
+"""Replaces characters in text from clients that cannot be stored or displayed safely.
 
-Bytes of a header that are not UTF-8 become lone surrogates, which cannot be encoded; databases reject NUL; other control
-characters can change a terminal's display.
+Bytes of a header that are not UTF-8 become lone surrogates, which cannot be encoded. Databases reject NUL. Other control
+characters can change the display of a terminal.
 """
 
 import re
@@ -12,7 +12,7 @@ _SHOWN = "\ufffd"
 
 
 def is_plain(text: str) -> bool:
-    """Whether the text has no control characters except white space, and no lone surrogates."""
+    """Whether the text contains no control characters except white space, and no lone surrogates."""
     return _STRANGE.search(text) is None
 
 
@@ -22,5 +22,5 @@ def can_store(text: str) -> bool:
 
 
 def plain(text: str) -> str:
-    """The text with U+FFFD in place of each character that is not plain."""
+    """Return the text with U+FFFD in place of each character that is not plain."""
     return _STRANGE.sub(_SHOWN, text)

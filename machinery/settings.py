@@ -52,10 +52,11 @@ def load_settings(
     aliases: Mapping[str, str] | None = None,
     separator: str = "_",
 ) -> S:
-    """Merge and validate. Raises InvalidError with all problems.
+    """Merge and validate the settings. Raises InvalidError with all problems.
 
-    A flag that is None or an empty tuple, and an empty variable, are not given. `prefix`: of the environment's variables.
-    `environment` None: the process's own. `aliases`: other names in environment and file. `separator`: of words in messages.
+    A flag counts as not set if it is None or an empty tuple, a variable if it is empty. `prefix`: prefix of environment
+    variables. `environment` None: that of the process. `aliases`: other names of settings in environment and file. `separator`:
+    between the words of a name in messages.
     """
     other_names = aliases or {}
     variables = {key.upper(): value for key, value in (os.environ if environment is None else environment).items()}
@@ -76,7 +77,7 @@ def load_settings(
         where = name.replace("_", separator) + "".join(f"[{part}]" for part in path) if name else "several together"
         return f"{source_of.get(name, 'settings')}: {where}: {text}"
 
-    garbled = [name for name, value in merged.items() if not _is_utf8(value)]  # pydantic's messages could not include it
+    garbled = [name for name, value in merged.items() if not _is_utf8(value)]  # pydantic cannot quote such a value
     problems += [message("is not text in UTF-8", name) for name in garbled]
     if not garbled:
         try:
@@ -91,7 +92,7 @@ def load_settings(
 
 
 def _read(file: Path | None) -> tuple[dict[str, Any], list[str]]:
-    """Content of the file and the problems with it."""
+    """Return the content of the file, and the problems with it."""
     if file is None:
         return {}, []
     try:
@@ -106,7 +107,7 @@ def _read(file: Path | None) -> tuple[dict[str, Any], list[str]]:
 
 
 def problem_of(entry: Mapping[str, Any]) -> str:
-    """Message for an entry of `ValidationError.errors()`. The message of an own validator is used unchanged."""
+    """Return the message for an entry of `ValidationError.errors()`. Messages of this project's validators stay unchanged."""
     kind, context = str(entry["type"]), entry.get("ctx") or {}
     if kind == "value_error":
         return str(entry["msg"]).removeprefix("Value error, ")

@@ -1,6 +1,6 @@
-"""The first import of programs: structlog without rich, and a message if an extra of the distribution is not installed.
+"""The first import of each program: imports structlog without rich, and checks that the program's extra is installed.
 
-structlog imports rich where it is installed, for coloured tracebacks, at 4 MB. A later import of rich still works.
+If rich is installed, structlog imports it for coloured tracebacks, which costs 4 MB. A later import of rich still works.
 """
 
 import sys
@@ -18,11 +18,11 @@ EXTRAS = {
     "spoke": ("aiohttp", "apscheduler", "grpc", "kubernetes", "pydantic"),
     "hollow": ("aiohttp", "apscheduler", "grpc", "jsonpatch", "kubernetes", "msgspec"),
 }
-"""The packages that a program needs in addition to those of hubctl, which every installation has."""
+"""Packages that a program needs in addition to those of hubctl, which every installation has."""
 
 
 def require_extra(program: str) -> None:
-    """End the program with a sentence if its extra, which has its name, is not installed."""
+    """If the extra with the program's name is not installed, end the program with a message."""
     missing = ", ".join(name for name in EXTRAS[program] if not find_spec(name))
     if missing:
         sys.exit(f"{program}: its extra is not installed (missing: {missing}): pip install '{DISTRIBUTION}[{program}]'")
@@ -34,7 +34,7 @@ def _load_structlog() -> None:
     if is_absent:
         modules[UNSEEN] = None  # the import system treats this as a missing module
     try:
-        import structlog.dev  # noqa: F401, PLC0415 - for the sake of what it does not find
+        import structlog.dev  # noqa: F401, PLC0415 - imports structlog while rich is hidden
     finally:
         if is_absent:
             del modules[UNSEEN]

@@ -34,12 +34,12 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Result of an authorization. A refusal contains `reason`; a review always contains it."""
+    """Result of an authorization. `reason` is present in refusals and in all reviews."""
 
     allowed: bool
     reason: str = ""
     denial_cause: DenialCause | None = None
-    """Machine-readable reason, if it concerns the caller itself."""
+    """Machine-readable reason, if the refusal concerns the caller itself."""
 
 
 class Authenticator(Protocol):
@@ -69,7 +69,7 @@ _NAMESPACE_PARTS = ("status", "finalize")
 
 
 def attributes(method: str, path: str, query: Mapping[str, str]) -> Attributes:
-    """Attributes of a request. Paths outside `/api/<version>/` and `/apis/<group>/<version>/` have no resource."""
+    """Return the attributes of a request. Paths outside `/api/<version>/` and `/apis/<group>/<version>/` have no resource."""
     parts = [part for part in path.split("/") if part]
     prefix = {"api": 2, "apis": 3}.get(parts[0], len(parts)) if parts else 0
     rest = parts[prefix:]
@@ -82,7 +82,7 @@ def attributes(method: str, path: str, query: Mapping[str, str]) -> Attributes:
         if len(rest) > 2 and rest[2] not in _NAMESPACE_PARTS:  # noqa: PLR2004 - namespaces, name, resource
             rest = rest[2:]
     resource, name, subresource = (*rest, "", "")[:3]
-    watched = method == "GET" and (watched or is_true(query.get("watch", "")))  # HEAD of a stream would never end
+    watched = method == "GET" and (watched or is_true(query.get("watch", "")))  # a HEAD of a watch would never end
     verb = "watch" if watched else _VERBS.get(method, "")
     if not name:
         verb = {"get": "list", "delete": "deletecollection"}.get(verb, verb)
@@ -103,7 +103,7 @@ def attributes(method: str, path: str, query: Mapping[str, str]) -> Attributes:
 def _selected_name(field_selector: str) -> str:
     """Return the name in `metadata.name=NAME`; "" if there is none, or the selector is malformed.
 
-    Uses the parser of the selection, so that authorization and selection agree on the name.
+    Authorization and selection use the same parser, so that they agree on the name.
     """
     try:
         requirements = parse_field_selector(field_selector)

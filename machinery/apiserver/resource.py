@@ -1,7 +1,7 @@
 """Declaration of the resources of an API server: schema, rules, table columns and subresources.
 
-A `Resource` is a value that works with any storage: in memory for a hollow cluster, in the database for the hub. A kind's rules
-are pure functions over documents. Documents are never changed in place.
+A `Resource` is independent of the storage, which is in memory for a hollow cluster and in the database for the hub. The rules
+of a kind are pure functions over documents. Documents are never changed in place.
 """
 
 import re
@@ -21,26 +21,26 @@ Schema = Mapping[str, Any]
 """A structural OpenAPI v3 schema: `type`, `properties`, `items`, `required`, `enum`, `default`, ..., without metadata."""
 
 Validation = Callable[[Document, Document | None], Iterable[Cause]]
-"""Violations of the new object; the second argument is the old object, None at a create."""
+"""Returns the violations of the new object. The second argument is the old object; None: a create."""
 
 PrepareCreate = Callable[[Document, Actor, datetime], Document]
-"""Prepare a new object for validation and storage: remove fields a creator may not set, add fields the server sets."""
+"""Prepares a new object: removes fields that a creator may not set, and adds fields that the server sets."""
 
 PrepareUpdate = Callable[[Document, Document, Actor, datetime], Document]
-"""As PrepareCreate for a write of the main resource: (new, old, actor, now). The status is already the old one if it has a
-subresource."""
+"""Like PrepareCreate, for an update of the main resource: (new, old, actor, now). If the kind has the subresource `status`,
+the new object already has the old status."""
 
 Extras = Callable[[Sequence[Key]], Awaitable[Mapping[Key, Mapping[str, Any]]]]
-"""One query per table for the data that its cells need in addition to the documents."""
+"""Reads, once per table, the data that cells need in addition to the documents."""
 
 Written = Callable[[GroupResource, int], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A create whose response is computed and never stored: an access review, a token.
+    """A create whose response is computed and not stored, such as an access review or a token request.
 
-    The document is pruned, defaulted, and valid by the schema and `validate`.
+    The document is pruned, has its defaults, and is valid by the schema and `validate`.
     """
 
     document: Document
@@ -48,7 +48,7 @@ class Question:
     now: datetime
     namespace: str = ""
     name: str = ""
-    """Name of the object whose subresource is requested."""
+    """Name of the object, if the create is on its subresource."""
     dry_run: bool = False
     peer: str = ""
     """Address of the client."""
@@ -57,10 +57,10 @@ class Question:
 
 
 Shows = Callable[[Key, Mapping[str, str]], Awaitable[Document]]
-"""Document of a readable subresource, by the request's parameters, without `apiVersion` and `kind`."""
+"""Returns the document of a readable subresource, given the request's parameters, without `apiVersion` and `kind`."""
 
 Answers = Callable[[Question], Awaitable[Document]]
-"""Document of the response; `apiVersion` and `kind` are added. Raises a MusterError to refuse."""
+"""Returns the document of the response; the caller adds `apiVersion` and `kind`. Raises a MusterError to refuse."""
 
 CUSTOM_PRIORITY, BUILTIN_PRIORITY = 1000, 17_000
 DEFAULT_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -76,7 +76,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the server-side table. `priority` above 0: only with `-o wide`."""
+    """A column of the server-side table. A `priority` above 0 means: only with `-o wide`."""
 
     name: str
     cell: Callable[[TableRow], Any]
@@ -95,8 +95,8 @@ def _status_of_new(new: Document, old: Document, _actor: Actor, _now: datetime) 
 class Subresource:
     """A part of the object with its own path.
 
-    `combine` takes the parts that this path may change from the new document and the rest from the old one; by default this is
-    the whole status. `validate` replaces the resource's validation for writes of this part; None: the resource's own.
+    `combine` returns the old document with the parts of the new document that this path may change; by default, the whole
+    status. `validate` validates writes of this part; None: the resource's validation does.
     """
 
     name: str
@@ -104,9 +104,9 @@ class Subresource:
     validate: Validation | None = None
     verbs: tuple[str, ...] = SUBRESOURCE_VERBS
     question: "Resource | None" = None
-    """Kind that a create on this path expects; the response is computed (`serviceaccounts/token`). `verbs`: create.
+    """The kind that a create on this path expects and whose response is computed (`serviceaccounts/token`). `verbs`: create.
 
-    With `shows`: kind that a get returns, also for objects that no longer exist; `verbs` is get."""
+    With `shows`: the kind that a get returns, also for objects that no longer exist. `verbs`: get."""
     shows: "Shows | None" = None
 
 
@@ -122,12 +122,12 @@ class ServedVersion:
     from_stored: Callable[[Document], Document]
     to_stored: Callable[[Document], Document]
     columns: "tuple[Column, ...] | None" = None
-    """Table columns of this version, over stored documents; None: the resource's own."""
+    """Table columns of this version, computed from stored documents; None: the resource's columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """One kind at one URL. `version` is the stored and preferred version; `versions` are the other served versions."""
+    """One resource. `version`: the stored and preferred version; `versions`: the other served versions."""
 
     group: str
     version: str
@@ -144,15 +144,15 @@ class Resource:
     name_rule: Callable[[str], str | None] | None = None
     """Returns why a name is invalid, or None. By default names are DNS subdomains."""
     complete: Callable[[Document], Document] | None = None
-    """Adds fields during decoding, in addition to the schema's defaults. The writer owns these fields too."""
+    """Adds fields during decoding, in addition to the schema's defaults. The writer also owns these fields."""
     fixed: tuple[str, ...] = ()
-    """Top-level fields other than `status` that an update of the main resource cannot change. These fields have no owner."""
+    """Top-level fields other than `status` that an update of the main resource cannot change. They have no owner."""
     prepare_create: PrepareCreate | None = None
     prepare_update: PrepareUpdate | None = None
     prepare_delete: Callable[[Document, datetime], Document] | None = None
     """Makes further changes when an object with finalizers begins to terminate."""
     held: Callable[[Document], bool] = lambda _document: False
-    """Whether a deleted object must stay for another reason than metadata.finalizers."""
+    """Whether a deleted object must stay, for another reason than metadata.finalizers."""
     subresources: tuple[Subresource, ...] = ()
     columns: tuple[Column, ...] | None = None
     """Columns other than Name; None: Name and Age."""
@@ -160,9 +160,9 @@ class Resource:
     selectable_names: tuple[str, ...] = ()
     """Names that a field selector may use. A name that ends in `.*` matches all names with that prefix."""
     field_aliases: Mapping[str, str] = field(default_factory=dict)
-    """Short names of selectable fields, with the full names."""
+    """Maps short names of selectable fields to full names."""
     selectable_labels: Mapping[str, str] = field(default_factory=dict)
-    """Names that a field selector may use for labels; both names may end in `*`."""
+    """Maps names that a field selector may use to labels. Both may end in `*`."""
     where: Callable[[str, datetime, bool], Hashable] | None = None
     """Parses the query parameter `where`: (text, now, whether for a watch). Raises BadRequestError."""
     order: Callable[[str, SortPosition | None], Hashable] | None = None
@@ -176,31 +176,31 @@ class Resource:
     custom: bool = True
     """A custom resource: no strategic merge patch; unknown fields are pruned with a warning."""
     storage: Storage | None = None
-    """Storage of the objects, if not the server's."""
+    """Storage of the objects; None: the server's storage."""
     past: Past | None = None
     """For reads with `at`; None: no past revisions are kept."""
     admit: Admit | None = None
     written: Written | None = None
-    """Awaited with the revision of each write before the response."""
+    """Awaited before the response to a write, with the revision of the write."""
     deletion_warnings: DeletionWarnings | None = None
     answers: Answers | None = None
-    """Computes the response to a create of a kind that is never stored. `verbs` is ("create",), with `list` if there is a
-    `storage`, whose list is empty."""
+    """Computes the response to a create of a kind that is never stored. `verbs` is ("create",). With a `storage`, whose list
+    is empty, it also contains `list`."""
 
     @cached_property
     def served_versions(self) -> Mapping[str, ServedVersion | None]:
-        """By name; None is the stored version, which needs no conversion."""
+        """Served versions by name; None is the stored version, which needs no conversion."""
         return {self.version: None, **{version.name: version for version in self.versions}}
 
     @cached_property
     def structures(self) -> Mapping[str, Structure]:
-        """Division of an object into owned fields, by apiVersion of each served version."""
+        """The structure that divides an object into owned fields, by apiVersion."""
         versions = self.served_versions.items()
         return {self.api_version(name): structure(version.schema if version else self.schema) for name, version in versions}
 
     @cached_property
     def merge_keys(self) -> Mapping[str, str]:
-        """For strategic merge: path of a list (`status.conditions`) to the key of its entries."""
+        """For strategic merge: maps the path of a list (`status.conditions`) to the key of its entries."""
         content = Structure(FieldForm.MAP, {**self.structures[self.api_version()].fields, "metadata": LEAF})
         lists = () if self.custom else keyed_lists(content)
         return {path: keys[0] for path, keys in lists if len(keys) == 1}
@@ -216,7 +216,7 @@ class Resource:
         return known if fits else None
 
     def selectable_label(self, asked: str) -> str | None:
-        """Return the label that a name in a field selector means; None: no label."""
+        """Return the label for a name in a field selector; None: the name is not a label's."""
         for name, label in self.selectable_labels.items():
             if asked == name:
                 return label
@@ -234,7 +234,7 @@ class Resource:
 
     @property
     def qualified_kind(self) -> str:
-        """Kind with group as in messages of invalid objects: `ManagedCluster.cluster.open-cluster-management.io`, `Secret`."""
+        """The kind with its group, for error messages: `ManagedCluster.cluster.open-cluster-management.io`, `Secret`."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     def api_version(self, version: str = "") -> str:
@@ -257,7 +257,7 @@ class ApiGroup:
 
     @property
     def priority(self) -> int:
-        """Order of the group in discovery, highest first: Kubernetes' own groups precede custom ones."""
+        """Order of the group in discovery, highest first. Kubernetes' own groups precede custom groups."""
         return CUSTOM_PRIORITY if any(resource.custom for resource in self.resources) else BUILTIN_PRIORITY
 
     @property
@@ -272,7 +272,7 @@ _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 
 
 def version_order(name: str) -> tuple[Any, ...]:
-    """A key that sorts versions as Kubernetes does: v2, v1, v1beta2, v1beta1, v1alpha1, then other names."""
+    """Return a key that sorts versions as Kubernetes does: v2, v1, v1beta2, v1beta1, v1alpha1, then other names."""
     if (found := _VERSION.fullmatch(name)) is None:
         return (1, name)
     major, stage, minor = found.groups()
@@ -281,7 +281,7 @@ def version_order(name: str) -> tuple[Any, ...]:
 
 
 def selectable_fields(groups: Iterable[ApiGroup]) -> dict[GroupResource, FieldExtractor]:
-    """Field extractors by resource, with which a storage matches field selectors."""
+    """Return the field extractors by resource. A storage needs them to match field selectors."""
     return {
         resource.key: resource.selectable for group in groups for resource in group.resources if resource.selectable is not None
     }

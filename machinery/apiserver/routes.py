@@ -1,4 +1,4 @@
-"""Routes of a request: objects and collections by verb and subresource, and the paths that do not name objects."""
+"""Routes of requests: for objects and collections by verb and subresource, and for paths that do not name objects."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ from machinery.runtime.clock import Clock
 from machinery.runtime.health import Endpoint, HealthCheck
 
 Scrape = Callable[[], Awaitable[str]]
-"""All metrics in Prometheus' text format."""
+"""Returns all metrics in Prometheus' text format."""
 NO_SUCH_RESOURCE = "the server could not find the requested resource"
 NO_SUCH_METHOD = "the server does not allow this method on the requested resource"
 

@@ -41,7 +41,7 @@ Page = Callable[[Incoming], Awaitable[web.Response]]
 """Handler of an additional path, after authorization of the path. Raises a MusterError to refuse."""
 
 LISTENER = web.RequestKey("listener", str)
-"""Name of the listener at which a request arrived, for a server with several."""
+"""Name of the listener at which a request arrived, if the server has several."""
 LONGEST_AUDIT_ID = 64
 
 log = structlog.get_logger(__name__)
@@ -53,7 +53,7 @@ class RequestBounds:
     watch: timedelta = timedelta(seconds=1800)
     bookmark: timedelta = timedelta(seconds=30)
     fresh: timedelta = timedelta(seconds=3)
-    """How long a read waits for a revision that is not visible yet."""
+    """A read waits at most this long for a revision that is not visible yet."""
     body: int = BODY_LIMIT
 
 
@@ -61,8 +61,9 @@ class ApiServer:
     """The composed parts of an API server. `serve` listens with the result of `application()`.
 
     `pages`: handlers of additional paths.
-    `namespaces`: by default the Namespace objects, if the server has that resource; otherwise every namespace exists.
-    `metrics`: content of `/metrics` for callers that may read that path; None: the path does not exist.
+    `namespaces`: whether objects may be created in a namespace. Default: if the Namespace object exists; always, if the server
+        does not have that resource.
+    `metrics`: returns the content of `/metrics`; None: the path does not exist.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class ApiServer:
         )
 
     def application(self, listener: str = "") -> web.Application:
-        """A new application over these parts, for one listener. Its shutdown ends the watches."""
+        """Return a new application for one listener. Its shutdown ends the watches."""
         app = web.Application(client_max_size=self._limits.body)
 
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -132,7 +133,7 @@ class ApiServer:
         self.watches.stop()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request, also one that did not arrive at a socket."""
+        """Answer a request, which need not have arrived at a socket."""
         given = request.headers.get("Audit-Id", "")[:LONGEST_AUDIT_ID]
         audit_id = given if given.isascii() and given.isprintable() and given else str(uuid.uuid4())
         asked = attributes(request.method, request.path, request.query)
@@ -169,7 +170,7 @@ class ApiServer:
         return await inner(incoming)
 
     async def _check_allowed(self, actor: Actor, asked: Attributes) -> None:
-        """Authorize the implied create of an apply."""
+        """Authorize a second action of a request: the create that an apply implies. Raises ForbiddenError."""
         decision = await self._authorizer.authorize(actor, asked)
         if not decision.allowed:
             raise forbidden_request(actor, asked, decision.reason)
@@ -197,7 +198,7 @@ async def _readable(incoming: Incoming, inner: Inner) -> web.StreamResponse:
 
 
 async def _refuse_impersonation(incoming: Incoming, inner: Inner) -> web.StreamResponse:
-    """Reject impersonation headers: a request that names another user must not run as its real user."""
+    """Reject impersonation headers, because a request that names another user must not run as its real user."""
     if any(name.lower().startswith("impersonate-") for name in incoming.request.headers):
         raise ForbiddenError("impersonation is not supported by this server", subject=ErrorSubject())
     return await inner(incoming)
@@ -231,7 +232,7 @@ def _error_form(request: web.Request) -> ResponseForm:
 async def _common_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers.setdefault("Cache-Control", "no-cache, private")
     incoming = request.get(INCOMING)
-    if incoming is None:  # the HTTP server itself has answered
+    if incoming is None:  # the HTTP server itself has answered, for example a malformed request
         response.headers["Audit-Id"] = str(uuid.uuid4())
         return
     response.headers["Audit-Id"] = incoming.audit_id

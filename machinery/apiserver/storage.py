@@ -18,7 +18,7 @@ from machinery.meta.objects import Document, Key, Page, Query, StoredObject, Wat
 
 @dataclass(frozen=True, slots=True)
 class GroupResource:
-    """A resource independent of its version, such as `managedclusters` in `cluster.open-cluster-management.io`."""
+    """A resource without its version, such as `managedclusters` in `cluster.open-cluster-management.io`."""
 
     group: str
     resource: str
@@ -37,18 +37,19 @@ class Actor:
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     """Further attributes from the authenticator, such as `authentication.kubernetes.io/credential-id`."""
     holder: object = field(default=None, compare=False)
-    """The authenticator's own record of the user, for an authorizer that can read it. No header can set this record."""
+    """The authenticator's own record of the user, for an authorizer that can read it. No header of a request can set it."""
 
 
 UpdateFunc = Callable[[Document], Document | None]
-"""Computes the new object from the old one; None removes it; the same object writes nothing. It runs inside the storage's
-transaction, may run again, does no I/O, and raises a MusterError to refuse. The storage sets `metadata.resourceVersion`, `uid`
-and `creationTimestamp` and overrides the returned values."""
+"""Computes the new object from the old one. None removes the object; the same object writes nothing.
+
+It runs inside the storage's transaction, may run again, does no I/O, and raises a MusterError to refuse. The storage itself
+sets `metadata.resourceVersion`, `uid` and `creationTimestamp`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A create (no `old`) or update before it happens. Deletes are not checked."""
+    """A create (`old` None) or an update before it happens. Deletes are not checked."""
 
     resource: GroupResource
     key: Key
@@ -73,14 +74,14 @@ class Storage(Protocol):
 
     @property
     def portion(self) -> int | None:
-        """Batch size for lists without a limit; all batches have one revision. None: one batch."""
+        """Number of objects per batch for lists without a limit. All batches have the same revision. None: one batch."""
         return None
 
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
-        """Raises NotFoundError."""
+        """Return the object. Raises NotFoundError."""
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
-        """Return a page. Raises ExpiredError if `query.at`, from a continue token, is compacted."""
+        """Return a page. Raises ExpiredError if the revision `query.at` was compacted."""
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
@@ -92,7 +93,7 @@ class Storage(Protocol):
     async def update(
         self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
     ) -> StoredObject:
-        """Apply `change` atomically. A removed object is returned in its last state with the revision of the removal.
+        """Apply `change` atomically. For a removed object, return its last state with the revision of the removal.
 
         Raises NotFoundError.
         """
@@ -102,15 +103,15 @@ class Storage(Protocol):
     def watch(
         self, resource: GroupResource, query: Query, *, after: int
     ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent | int]]:
-        """Endless events with a revision above `after`, in order. An int is a bookmark: all events up to it were delivered.
+        """Yield events with a revision above `after`, in order, without end. An int is a bookmark: earlier events were yielded.
 
-        Entering raises ExpiredError if `after` is compacted. The iterator raises ExpiredError if the watcher is too slow.
+        Entering the block raises ExpiredError if `after` was compacted. The iterator raises it if the watcher is too slow.
         """
         del query, after
         raise MethodNotAllowedError(f"{resource} cannot be watched")
 
     async def revision(self) -> int:
-        """Newest visible revision."""
+        """Return the newest visible revision."""
 
     async def wait_for(self, revision: int) -> None:
         """Wait until `revision` is visible. The caller bounds the wait."""
@@ -121,7 +122,7 @@ COUNT = "Count"
 
 @dataclass(frozen=True, slots=True)
 class CountedGroups:
-    """Groups of a selection: columns of values, the column COUNT, and columns of totals. None: no value."""
+    """Groups of a selection. Columns: the values, COUNT, and totals. None: no value."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str | int | None]]
@@ -132,10 +133,10 @@ Counts = Callable[[Mapping[str, str], Query], Awaitable[CountedGroups]]
 """Evaluates the query parameters `groupBy`, `sum` and `sortBy` for a selection. Raises BadRequestError."""
 
 Past = Callable[[datetime | int], Awaitable[tuple[Storage, datetime]]]
-"""Returns the storage at an instant or a revision, and the instant. Raises ExpiredError if this state is no longer kept."""
+"""Returns the storage as of an instant or a revision, and the instant. Raises ExpiredError if this state is not kept."""
 
 FieldExtractor = Callable[[Document], Mapping[str, str]]
-"""Values of the selectable fields other than metadata.name and metadata.namespace, by field path."""
+"""Returns the values of selectable fields by path, without metadata.name and metadata.namespace."""
 
 DeletionWarnings = Callable[[Sequence[Key], bool], Awaitable[Sequence[str]]]
 """Returns the warnings for the response to a deletion: (keys of the deleted objects, whether it was a dry run)."""

@@ -1,7 +1,7 @@
 """Configuration of a client from a kubeconfig (file or mapping) or a pod's service account, and its proxy.
 
-Errors name missing parts of a kubeconfig before any connection. Inline key material is written only into the caller's
-directory, which the caller removes as soon as the TLS context has loaded the key. Messages contain no passwords of proxies.
+Missing parts of a kubeconfig are reported before any connection. Inline keys are written only into a directory of the caller,
+who removes it as soon as the TLS context has loaded the key. Error messages contain no passwords of proxies.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ _TOKEN_REREAD_SECONDS = 60.0
 
 
 async def from_kubeconfig(document: Mapping[str, Any], *, origin: str, base: Path, folder: Path) -> Configuration:
-    """The client configuration of the current context.
+    """Return the client configuration of the current context.
 
-    `origin` names the kubeconfig in errors, relative paths start at `base`, inline certificates are written to `folder`.
-    Raises InvalidError that names everything that is missing.
+    `origin`: name of the kubeconfig in errors; `base`: the folder at which relative paths start; `folder`: where inline
+    certificates are written. Raises InvalidError with all missing parts.
     """
     chosen = choose(document, origin)
     _check(chosen, origin)
@@ -59,7 +59,7 @@ async def from_kubeconfig(document: Mapping[str, Any], *, origin: str, base: Pat
 
 
 def in_cluster(*, account: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Configuration:
-    """The configuration of this pod; the token is read again every minute. Raises InvalidError outside of a pod."""
+    """Return the configuration for this pod. The client reads the token every minute. Raises InvalidError outside a pod."""
     configuration = _configuration()
     loader = InClusterConfigLoader(
         token_filename=str(account / "token"), cert_filename=str(account / "ca.crt"), environ=environment
@@ -72,9 +72,9 @@ def in_cluster(*, account: Path = SERVICE_ACCOUNT, environment: Mapping[str, str
 
 
 def _configuration() -> Configuration:
-    """An empty configuration that verifies API servers in the same way with every Python.
+    """Return an empty configuration that verifies API servers in the same way with every version of Python.
 
-    From 3.13 on Python also requires of certificates what those of managed clusters (EKS) lack: an authority key identifier.
+    By default, Python 3.13 and later refuse certificates without an authority key identifier, such as those of EKS.
     """
     configuration = Configuration()
     cast("Any", configuration).disable_strict_ssl_verification = True
@@ -133,13 +133,13 @@ class _TokenFile:
             token = self._path.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError):
             token = ""
-        if token:  # else it is being written, or gone: the one that we hold may still be good, and a 401 says when it is not
+        if token:  # otherwise the file is being written or is missing; the present token may still be valid
             configuration.api_key["BearerToken"] = f"Bearer {token}"
             self._due = now + _TOKEN_REREAD_SECONDS
 
 
 def _exec_plugin_hook(loader: Any) -> Callable[[Configuration], Awaitable[None]]:
-    """Runs a credential plugin again when its token expires soon, once for all waiting requests."""
+    """Return a hook that runs the credential plugin again when its token expires soon, once for all waiting requests."""
     lock = asyncio.Lock()
 
     async def refresh(configuration: Configuration) -> None:
@@ -154,7 +154,7 @@ def _exec_plugin_hook(loader: Any) -> Callable[[Configuration], Awaitable[None]]
 
 
 def hide_proxy_login(configuration: Configuration) -> None:
-    """Move user and password from the proxy's URL, which the library puts into every error, into a header."""
+    """Move user and password from the proxy's URL into a header, because the library puts the URL into every error."""
     parts = urlsplit(str(configuration.proxy or ""))
     if parts.username is None:
         return
@@ -170,11 +170,11 @@ def trust_proxy(api: ApiClient) -> None:
     proxy = urlsplit(str(rest.proxy or ""))
     if proxy.scheme == "https":
         place = (proxy.hostname or "", proxy.port or 443)
-        rest._create_connector = lambda: _Connector(place, rest.ssl_context, limit=rest.maxsize)  # noqa: SLF001 - made for it
+        rest._create_connector = lambda: _Connector(place, rest.ssl_context, limit=rest.maxsize)  # noqa: SLF001 - no public API
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Uses separate TLS contexts for the proxy and for the server behind the proxy. aiohttp has only one context."""
+    """Uses separate TLS contexts for the proxy and for the server behind it, because aiohttp has only one context."""
 
     def __init__(self, place: tuple[str, int], behind: ssl.SSLContext, *, limit: int) -> None:
         super().__init__(ssl=behind, limit=limit)

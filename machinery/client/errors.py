@@ -13,7 +13,7 @@ _SHOWN = 200
 
 
 def from_answer(status: int, body: bytes, *, retry_after: str | None = None) -> MusterError:
-    """Return the error of a response: by the Status document's reason, else by the HTTP code, else UnavailableError."""
+    """Return the error of a response: by the reason in its Status, else by the HTTP code, else UnavailableError."""
     try:
         document = json.loads(body)
     except ValueError:
@@ -26,7 +26,7 @@ def from_answer(status: int, body: bytes, *, retry_after: str | None = None) -> 
 
 
 def from_status(document: Mapping[str, Any], *, code: int | None = None, retry_after: str | None = None) -> MusterError:
-    """The error of a Status document, from a response body or an ERROR event."""
+    """Return the error of a Status document from a response body or an ERROR event."""
     details = document.get("details") or {}
     code = code or int(document.get("code") or 0)
     error = _BY_REASON.get(str(document.get("reason") or ""), _BY_CODE.get(code, UnavailableError))
@@ -40,7 +40,7 @@ def from_status(document: Mapping[str, Any], *, code: int | None = None, retry_a
 
 
 def from_transport(server: str, error: Exception) -> MusterError:
-    """Return the error of a request without response."""
+    """Return the error of a request without a response."""
     if isinstance(error, TimeoutError):
         return DeadlineError(f"no answer from {server} in time")
     return UnavailableError(f"cannot reach {server}: {error or type(error).__name__}")

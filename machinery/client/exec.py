@@ -1,8 +1,8 @@
 """Runs a command in a container over the WebSocket form of Kubernetes' exec channel and returns its output as bytes.
 
-Sources: Kubernetes' `v5.channel.k8s.io` and `v4.channel.k8s.io`: each binary message is a stream number and bytes of the
-stream; the last message of stream 3 is a Status with the result. Only the caller gets the output: it never appears in errors or
-logs, except for the standard error of a failed command. Nothing is written to the command.
+Sources: Kubernetes' `v5.channel.k8s.io` and `v4.channel.k8s.io`. Each binary message is the number of a stream and bytes of the
+stream; the last message of stream 3 is a Status with the result. The command gets no input. Only the caller gets its output:
+errors and logs contain at most the standard error of a failed command.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ async def execute(
 ) -> bytes:
     """Return the standard output of the command after it has succeeded.
 
-    Raises the server's refusal, UnavailableError (not reached, or the command failed), DeadlineError, InvalidError (output
-    above `limit` bytes).
+    Raises the error of a server's refusal, UnavailableError if the server is unreachable or the command failed, DeadlineError,
+    and InvalidError if the output has more than `limit` bytes.
     """
     seconds = within.total_seconds()
     received: defaultdict[int, bytearray] = defaultdict(bytearray)
@@ -63,7 +63,7 @@ async def execute(
 
 
 def _failure(received: Mapping[int, bytearray], pod: str) -> MusterError | None:
-    """Return the error from the Status on the error stream, with the standard error of a failed command; None: success."""
+    """Return the error in the Status of the error stream; None: success. It contains the standard error of a failed command."""
     try:
         status = json.loads(received[ERROR])
         ended = str(status.get("status"))

@@ -32,7 +32,7 @@ class Interactive(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExecUser:
-    """A kubeconfig's user whose credential a plugin provides."""
+    """A user of a kubeconfig whose credential comes from a plugin."""
 
     command: str
     arguments: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class ExecUser:
     api_version: str = API_VERSION
     interactive: Interactive = Interactive.IF_AVAILABLE
     cluster_config: Any = field(default=None, repr=False)
-    """The cluster's configuration for plugins; None: none."""
+    """The cluster's configuration for plugins; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ExecCluster:
 
 @dataclass(frozen=True, slots=True)
 class ExecCredential:
-    """Output of a plugin: a client certificate (PEM) with its key, a token, or both. `expires` is unparsed."""
+    """Output of a plugin: a client certificate (PEM) with its key, a token, or both. `expires`: the text that it printed."""
 
     chain: str = ""
     key: str = field(default="", repr=False)
@@ -64,7 +64,7 @@ class ExecCredential:
 
 
 def read_exec(entry: Mapping[str, Any], cluster_config: Any = None) -> ExecUser | None:
-    """Return the plugin of a kubeconfig's user; None: no plugin, or a plugin that `exec_error` rejects."""
+    """Return the plugin of a kubeconfig's user; None: there is none, or `exec_error` rejects it."""
     config = entry.get("exec")
     if not isinstance(config, Mapping) or exec_error(entry):
         return None
@@ -83,7 +83,7 @@ def read_exec(entry: Mapping[str, Any], cluster_config: Any = None) -> ExecUser 
 
 
 def exec_error(entry: Mapping[str, Any]) -> str:
-    """Return the problem of a user's `exec`, as the continuation of a sentence; empty: no problem, or no `exec`."""
+    """Return the problem of a user's `exec`, as the rest of a sentence; empty: no problem, or no `exec`."""
     config = entry.get("exec")
     if config is None:
         return ""
@@ -102,7 +102,7 @@ def exec_error(entry: Mapping[str, Any]) -> str:
 
 
 def written_exec(user: ExecUser) -> dict[str, Any]:
-    """The user's `exec`."""
+    """Return the field `exec` of a kubeconfig's user."""
     return {
         "apiVersion": user.api_version,
         "command": user.command,
@@ -117,7 +117,7 @@ def written_exec(user: ExecUser) -> dict[str, Any]:
 def exec_info(
     cluster: ExecCluster | None, *, api_version: str = API_VERSION, interactive: bool = False, config: Any = None
 ) -> str:
-    """Value of `EXEC_INFO`. `config`: the cluster's configuration for plugins."""
+    """Return the value of the variable EXEC_INFO. `config`: the cluster's configuration for plugins."""
     spec: dict[str, Any] = {"interactive": interactive}
     if cluster is not None:
         authority = base64.b64encode(cluster.certificate_authority).decode("ascii")
@@ -132,7 +132,7 @@ def exec_info(
 
 
 def read_exec_info(text: str) -> ExecCluster:
-    """Parse `EXEC_INFO`. Raises InvalidError that states what the kubeconfig lacks."""
+    """Parse the value of EXEC_INFO. Raises InvalidError with what the kubeconfig lacks."""
     document = _document(text, f"the variable {EXEC_INFO}", API_VERSION)
     cluster = (document.get("spec") or {}).get("cluster")
     if not isinstance(cluster, Mapping) or not isinstance(cluster.get("server"), str):
@@ -149,7 +149,7 @@ def read_exec_info(text: str) -> ExecCluster:
 
 
 def written_credential(credential: ExecCredential) -> dict[str, Any]:
-    """Output of a plugin. It contains a private key."""
+    """Return the output of a plugin. It contains a secret."""
     status = {
         "expirationTimestamp": credential.expires,
         "clientCertificateData": credential.chain,
@@ -159,7 +159,7 @@ def written_credential(credential: ExecCredential) -> dict[str, Any]:
 
 
 def read_credential(text: str, api_version: str = API_VERSION) -> ExecCredential:
-    """Parse the output of a plugin. Raises InvalidError without any part of the text."""
+    """Parse the output of a plugin. Raises InvalidError, which contains no part of the text."""
     document = _document(text, "the output of the plug-in", api_version)
     status = document.get("status")
     if not isinstance(status, Mapping):

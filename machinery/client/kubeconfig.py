@@ -1,8 +1,9 @@
 """Kubeconfigs for a hub: bootstrap, hub and admin kubeconfigs as values, parsed and written.
 
-All three have one form, usable by kubectl and any Kubernetes client: the current context's cluster has the HTTPS door and its
-CA, and the extension `muster` with the gRPC endpoint and the hub's id; its user has a client certificate, inline or as paths
-relative to the file. A file without the extension reaches a hub by the Kubernetes API only, where a bearer token suffices.
+All three have one form, which kubectl and any Kubernetes client can use. The cluster of the current context has the address and
+the CA of the HTTPS door, and the extension `muster` with the gRPC endpoint and the hub's id. The user has a client certificate,
+inline or as paths relative to the file. Without the extension, a client reaches the hub only over the Kubernetes API; there, a
+bearer token suffices.
 """
 
 from collections.abc import Mapping
@@ -43,16 +44,16 @@ class HubEndpoint:
     """`host:port`."""
     hub_id: HubId
     certificate_authority: bytes | None = None
-    """PEM; None: the same CA as that of the HTTPS door."""
+    """PEM; None: the CA of the HTTPS door."""
     cluster_name: str | None = None
-    """The only cluster name that the bootstrap credential admits; the agent's default name."""
+    """The cluster name to which the bootstrap credential is bound. It is the agent's default name."""
     group_suffix: str = GROUP_SUFFIX
-    """Suffix of the hub's API groups, from the API group of the extension."""
+    """Suffix of the hub's API groups. It is taken from the extension's own API group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A client certificate with its key, PEM, leaf first."""
+    """A client certificate (PEM, leaf first) with its key (PEM)."""
 
     chain: bytes
     key: bytes
@@ -63,7 +64,7 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """A user's token, inline or in a file that another program renews. The caller decides which of the two it uses."""
+    """A user's token, inline or in a file that another program renews. The caller decides which one to use."""
 
     text: str = field(default="", repr=False)
     file: Path | None = None
@@ -82,12 +83,12 @@ class ClusterEntry:
     proxy_url: str | None = field(default=None, repr=False)
     tls_server_name: str | None = None
     cluster_name: str | None = None
-    """As `HubEndpoint.cluster_name` without an endpoint, in its own extension, since the endpoint's selects gRPC."""
+    """Like `HubEndpoint.cluster_name`, for a kubeconfig without gRPC endpoint. It is in an extension of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """The current context. `source` names it in errors. None: the user has no client certificate, or no token."""
+    """The current context of a kubeconfig. `source`: name in errors. None: the user has no client certificate, or no token."""
 
     source: str
     context: str
@@ -97,10 +98,10 @@ class Kubeconfig:
     namespace: str | None = None
     token: BearerToken | None = None
     plugin: ExecUser | None = None
-    """Plugin of the user. A credential in the file itself overrides it. Reading a kubeconfig never runs the plugin."""
-    impersonation: Impersonation = Impersonation()  # noqa: RUF009 - it is frozen
+    """Credential plugin of the user. A credential in the file overrides it. Reading a kubeconfig does not run it."""
+    impersonation: Impersonation = Impersonation()  # noqa: RUF009 - the value is immutable
     unusable: str = ""
-    """Unsupported credential of the user and its replacement, for a message; empty: none."""
+    """Message about an unsupported credential of the user, with the remedy; empty: none."""
 
     def require_endpoint(self) -> HubEndpoint:
         """The gRPC endpoint. Raises InvalidError."""
@@ -120,7 +121,7 @@ class Kubeconfig:
 
 
 def read_kubeconfig(path: Path, *, context: str | None = None) -> Kubeconfig:
-    """Like `parsed`, for a file. The error names the file and the missing part."""
+    """Like `parsed`, for a file. The error contains the file's name and the missing part."""
     return parsed(read_document(path), source=str(path), folder=path.parent, context=context)
 
 
@@ -132,9 +133,9 @@ def parse_kubeconfig(text: bytes, *, source: str, folder: Path | Mapping[str, by
 def parsed(
     document: Document, *, source: str, folder: Path | Mapping[str, bytes] | None = None, context: str | None = None
 ) -> Kubeconfig:
-    """Parse the current context of a document, or the context `context`. Raises InvalidError.
+    """Parse the current context of a document, or the context with the name `context`. Raises InvalidError.
 
-    Relative paths start at `folder`, which may be a mapping of file names to contents.
+    `folder`: where relative paths start; it may be a mapping of file names to contents.
     """
     chosen = choose(document, source, context)
     reader = _Reader(source, folder)
@@ -154,7 +155,7 @@ def parsed(
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads the parts of one kubeconfig; every error names it."""
+    """Reads the parts of one kubeconfig. Each error contains the name of the kubeconfig."""
 
     source: str
     folder: Path | Mapping[str, bytes] | None
@@ -247,9 +248,9 @@ class _Reader:
 
 
 def write_kubeconfig(cluster: ClusterEntry, identity: Credential | ExecUser | str, *, user: str) -> bytes:
-    """A kubeconfig whose user has inline data: a client certificate, a credential plugin, or a bearer token (the string).
+    """Return a kubeconfig whose user has a client certificate, a credential plugin, or a bearer token (a string), all inline.
 
-    Unless it has a plugin, the kubeconfig contains a secret: write it with mode 0600.
+    It contains a secret, except with a plugin; the caller must store it with mode 0600.
     """
     if isinstance(identity, Credential):
         auth: Document = {"client-certificate-data": encoded(identity.chain), "client-key-data": encoded(identity.key)}
@@ -260,13 +261,13 @@ def write_kubeconfig(cluster: ClusterEntry, identity: Credential | ExecUser | st
 
 @lru_cache(maxsize=64)
 def write_hub_kubeconfig(cluster: ClusterEntry) -> bytes:
-    """The hub kubeconfig next to tls.crt and tls.key, as OCM's agents and add-ons expect it. It contains no key."""
+    """Return the hub kubeconfig that refers to tls.crt and tls.key next to it, as OCM's agents expect. It contains no key."""
     auth = {"client-certificate": "tls.crt", "client-key": "tls.key"}
     return _write(cluster, HUB_USER, auth, "default-context", {"namespace": "configuration"})
 
 
 def _write(cluster: ClusterEntry, user: str, auth: Document, context: str, more: Mapping[str, str] | None = None) -> bytes:
-    """`more`: further fields of the context."""
+    """Encode a kubeconfig. `more`: further fields of the context."""
     named = {"proxy-url": cluster.proxy_url, "tls-server-name": cluster.tls_server_name}
     entry: Document = {
         "server": cluster.server,

@@ -1,4 +1,4 @@
-"""Kubeconfigs as documents: reading, merging of several files as by kubectl, and the choice of a context."""
+"""Kubeconfigs as documents: reading, merging several files like kubectl, and choosing a context."""
 
 import base64
 import binascii
@@ -16,9 +16,9 @@ from machinery.meta import bounded_yaml as boundedyaml
 Document = dict[str, Any]
 
 KINDS = {"clusters": "cluster", "users": "user", "contexts": "context"}
-"""Sections, and the key of the content in their entries."""
+"""Maps each section to the key of the content in its entries."""
 FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
-"""Keys that name a file, relative to the kubeconfig's folder. Keys with the suffix `-data` contain the content instead."""
+"""Keys whose value is a file name, relative to the kubeconfig's folder. Keys with the suffix `-data` contain the content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ChosenContext:
 
 @dataclass(frozen=True, slots=True)
 class Impersonation:
-    """The identity that requests run as: `as`, `as-groups`, `as-uid` and `as-user-extra` of a user. All empty: its own."""
+    """The identity that the user impersonates: `as`, `as-groups`, `as-uid` and `as-user-extra`. All empty: none."""
 
     user: str = ""
     groups: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Impersonation:
 
 
 def read_document(path: Path) -> Document:
-    """Read a file. Raises InvalidError when it is unreadable or not a mapping."""
+    """Read a file. Raises InvalidError if it is unreadable or not a mapping."""
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -62,7 +62,7 @@ def parse_document(text: bytes, source: str) -> Document:
 
 
 def merged(documents: Mapping[Path, Document]) -> Document:
-    """Merge files: the first file counts for equal names and for the current context. Paths become absolute.
+    """Merge files. For equal names, and for the current context, the first file counts. Paths become absolute.
 
     Raises InvalidError for an entry without a name.
     """
@@ -81,7 +81,7 @@ def merged(documents: Mapping[Path, Document]) -> Document:
 
 
 def _placed(kind: str, entry: Document, folder: Path) -> Document:
-    """The entry with absolute paths."""
+    """Return the entry with absolute paths."""
     placed: Document = {name: str((folder / entry[name]).absolute()) for name in FILES.get(kind, ()) if entry.get(name)}
     plugin = entry.get("exec")
     if isinstance(plugin, dict) and os.sep in str(plugin.get("command")):
@@ -90,7 +90,7 @@ def _placed(kind: str, entry: Document, folder: Path) -> Document:
 
 
 def choose(document: Mapping[str, Any], source: str, context: str | None = None) -> ChosenContext:
-    """The context of this name, by default the current one. Raises InvalidError."""
+    """Return the context with this name, by default the current context. Raises InvalidError."""
     name = context or document.get("current-context")
     if not isinstance(name, str) or not name:
         raise InvalidError(f"kubeconfig {source} has no current-context")
@@ -117,13 +117,13 @@ def _named(document: Mapping[str, Any], kind: str, name: object) -> Document | N
 
 
 def entries_of(document: Mapping[str, Any], section: str) -> Iterator[Document]:
-    """The mappings in a list of a document, which may be missing."""
+    """Yield the mappings in a list of a document. The list may be missing."""
     listed = document.get(section)
     yield from (entry for entry in listed if isinstance(entry, dict)) if isinstance(listed, list) else ()
 
 
 def with_one_context(name: str, cluster: Document, user: Document, *, user_name: str = "") -> Document:
-    """Return a kubeconfig with one cluster, one user (of the same name unless given) and one context, the current context."""
+    """Return a kubeconfig with one cluster, one user and one context, all named `name` unless `user_name` is given."""
     user_name = user_name or name
     return {
         "apiVersion": "v1",
@@ -136,12 +136,12 @@ def with_one_context(name: str, cluster: Document, user: Document, *, user_name:
 
 
 def encoded(pem: bytes) -> str:
-    """The value of a key that ends in `-data`."""
+    """Return the value for a key that ends in `-data`."""
     return base64.b64encode(pem).decode("ascii")
 
 
 def decoded(inline: object, what: str) -> bytes:
-    """Decode the value of a key that ends in `-data`. Raises InvalidError; `what` begins its message."""
+    """Decode the value of a key that ends in `-data`. Raises InvalidError, whose message begins with `what`."""
     try:
         return base64.b64decode(str(inline), validate=True)
     except (binascii.Error, ValueError):
@@ -149,13 +149,13 @@ def decoded(inline: object, what: str) -> bytes:
 
 
 def extension_of(entry: Mapping[str, Any], name: str) -> Any:
-    """Extension of that name; None: absent."""
+    """Return the extension with this name; None: there is none."""
     found = (each for each in entries_of(entry, "extensions") if each.get("name") == name)
     return next(found, {}).get("extension")
 
 
 def credential_error(entry: Mapping[str, Any]) -> str:
-    """Unsupported credential of a user and its replacement, as the continuation of a sentence; empty: none."""
+    """Return a message about an unsupported credential of a user, as the rest of a sentence; empty: none."""
     if entry.get("username") or entry.get("password"):
         return "has a username or a password, which a hub does not accept: use a token, an exec plug-in or `hubctl login`"
     if entry.get("auth-provider"):
@@ -166,7 +166,7 @@ def credential_error(entry: Mapping[str, Any]) -> str:
 
 
 def impersonation_of(entry: Mapping[str, Any]) -> Impersonation | None:
-    """The identity that a user acts as; None: a field has another type."""
+    """Return the identity that a user impersonates; None: a field has a wrong type."""
     user, uid = entry.get("as") or "", entry.get("as-uid") or ""
     groups, extra = entry.get("as-groups") or [], entry.get("as-user-extra") or {}
     lists = [groups, *(extra.values() if isinstance(extra, dict) else [None])]
@@ -178,7 +178,7 @@ def impersonation_of(entry: Mapping[str, Any]) -> Impersonation | None:
 
 
 def is_host(address: str) -> bool:
-    """Whether the URL has a host and, if given, a valid port."""
+    """Whether the URL has a host and no invalid port."""
     try:
         parts = urlsplit(address)
         host, _port = parts.hostname, parts.port

@@ -1,4 +1,4 @@
-"""The leader's lock as a Kubernetes Lease in client-go's form, with term and incarnation as annotations."""
+"""The leader's lock as a Kubernetes Lease in client-go's format. Annotations contain the term and the incarnation."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -19,10 +19,10 @@ TERM, INCARNATION = f"hub.{GROUP_SUFFIX}/term", f"hub.{GROUP_SUFFIX}/incarnation
 LEASE = f"hub.{GROUP_SUFFIX}/lease-milliseconds"
 STATUS = f"hub.{GROUP_SUFFIX}/status"
 LONGEST_STATUS = 1024
-"""Longest status in characters; the rest is cut off."""
+"""Longest status in characters. A longer status is truncated."""
 DIGITS = 19
 ATTEMPTS = 3
-"""Attempts of a write: other programs may change the object, for example its labels, without taking the lock."""
+"""Attempts of a write. Other programs may change the object, for example its labels, without taking the lock."""
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -34,10 +34,12 @@ async def no_owner() -> None:
 
 
 class LeaseLock(Lock):
-    """One Lease. `owner`: returns the owner reference of a new Lease, so that garbage collection deletes it with its owner.
+    """One Lease.
 
-    `status`: called at each renewal, written as an annotation; a release removes it.
-    The term is lost when the object is deleted. Callers that need terms that never decrease must also store them elsewhere.
+    `owner`: returns the owner reference of a new Lease, so that garbage collection deletes the Lease with its owner.
+    `status`: returns a text, which each renewal writes as an annotation and a release removes.
+
+    If the object is deleted, its term is lost. Callers that need terms that never decrease must also store them elsewhere.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class LeaseLock(Lock):
         self._status = status
         self._clock = clock
         self._written: Object | None = None
-        """The object of this process's last write, so that most renewals need no read."""
+        """The object after this process's last write, so that most renewals need no read."""
 
     async def read(self) -> LockRecord | None:
         document = await self._client.find(self._path)
@@ -105,7 +107,7 @@ class LeaseLock(Lock):
 
     @asynccontextmanager
     async def released(self, notify: Callable[[], object]) -> AsyncIterator[None]:
-        """For the length of the block, call `notify` when the Lease is released or deleted. Reconnects automatically."""
+        """During the block, call `notify` when the Lease is released or deleted. Reconnects automatically."""
 
         def changed(_key: ObjectKey, holder: str | None) -> None:
             if not holder:
@@ -157,13 +159,13 @@ def _written(document: Object, record: LockRecord) -> Object:
 
 
 def _annotated(metadata: Object, changed: Mapping[str, str]) -> Object:
-    """Metadata with changed annotations; one that is changed to "" is removed."""
+    """Return the metadata with changed annotations. The value "" removes an annotation."""
     annotations = {**(metadata.get("annotations") or {}), **changed}
     return {**metadata, "annotations": {key: value for key, value in annotations.items() if value or key not in changed}}
 
 
 def _record(document: Object) -> LockRecord:
-    """Read a Lease, also one that another program has written."""
+    """Parse a Lease, which another program may have written."""
     metadata, spec = document["metadata"], document.get("spec") or {}
     own: Mapping[str, str] = metadata.get("annotations") or {}
     milliseconds = _number(own.get(LEASE))
@@ -182,6 +184,6 @@ def _record(document: Object) -> LockRecord:
 
 
 def _number(annotation: str | None) -> int | None:
-    """None: no annotation, or not a number of this project. Below 10^18, so it fits into an int64."""
+    """Parse a number below 10^18, which fits into an int64; None: there is no annotation, or this program did not write it."""
     is_one = annotation is not None and annotation.isascii() and annotation.isdigit() and len(annotation) < DIGITS
     return int(annotation) if is_one and annotation is not None else None

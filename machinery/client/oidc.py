@@ -11,13 +11,13 @@ from urllib.parse import quote, urlencode, urlsplit
 
 
 def scope_of(more: Iterable[str]) -> str:
-    """The parameter `scope`: openid and others."""
+    """Return the parameter `scope`: openid and `more`."""
     return " ".join(dict.fromkeys(("openid", *more)))
 
 
 @dataclass(frozen=True, slots=True)
 class CodeFlow:
-    """One sign-in. `verifier`, `state` and `nonce` are unguessable texts of 43 to 128 letters of base64url."""
+    """One sign-in. `verifier`, `state` and `nonce` are random texts of 43 to 128 base64url characters."""
 
     client_id: str
     redirect_uri: str
@@ -27,7 +27,7 @@ class CodeFlow:
     nonce: str = field(repr=False)
 
     def url(self, endpoint: str) -> str:
-        """Where the person signs in. `endpoint`: the issuer's authorization_endpoint."""
+        """Return the URL at which the user signs in. `endpoint`: the issuer's authorization_endpoint."""
         query = {
             "response_type": "code",
             "client_id": self.client_id,
@@ -41,13 +41,13 @@ class CodeFlow:
         return endpoint + ("&" if urlsplit(endpoint).query else "?") + urlencode(query)
 
     def form(self, code: str) -> dict[str, str]:
-        """The request for tokens, before `identified`."""
+        """Return the form of the token request. `identified` adds the client's identity."""
         terms = {"redirect_uri": self.redirect_uri, "code_verifier": self.verifier}
         return {"grant_type": "authorization_code", "code": code, **terms}
 
 
 def identified(form: Mapping[str, str], client_id: str, secret: str | None) -> tuple[dict[str, str], str]:
-    """The form of a client for the token endpoint, and its header Authorization; "" for a client without a secret."""
+    """Return the form with the client's identity, and the header Authorization; "" for a client without a secret."""
     if secret is None:
         return {**form, "client_id": client_id}, ""
     pair = f"{quote(client_id, safe='')}:{quote(secret, safe='')}"
@@ -55,5 +55,5 @@ def identified(form: Mapping[str, str], client_id: str, secret: str | None) -> t
 
 
 def base64url(content: bytes) -> str:
-    """Base64 for URLs, without padding."""
+    """Encode as base64url without padding."""
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Namespace:
-    """The namespace `name`, which is created at most once: a namespace that is deleted later is not created again."""
+    """The namespace `name`. It is created at most once; if it is deleted later, it is not created again."""
 
     def __init__(self, client: KubeClient, name: str) -> None:
         self._client = client
@@ -24,13 +24,13 @@ class Namespace:
         self._existed = False
 
     def seen(self) -> None:
-        """Record that the namespace exists or existed, so that it is not created."""
+        """Record that the namespace exists or has existed, so that it is not created."""
         self._existed = True
 
     async def holding(self, create: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `create`, an object in this namespace. On NotFoundError, create the namespace and retry.
+        """Return the result of `create`, which creates an object in this namespace. On NotFoundError, create the namespace.
 
-        Raises what `create` raises, and ForbiddenError with a remedy when the namespace may not be created.
+        Raises errors of `create`, and ForbiddenError with the remedy if the program may not create the namespace.
         """
         try:
             created = await create()
@@ -61,9 +61,10 @@ LONGEST_CHAIN = 3
 
 
 async def owner_of(client: KubeClient, namespace: str, pod: str) -> Object | None:
-    """Owner reference to the end of the pod's controller chain, its Deployment or StatefulSet; None: the pod has no controller.
+    """Return an owner reference to the pod's top-level controller, such as its Deployment; None: the pod has no controller.
 
-    Raises MusterError if a link cannot be read: the last known owner would be a ReplicaSet, which the next release deletes.
+    Raises MusterError if a part of the chain cannot be read. The known part may end with a ReplicaSet, which the next rollout
+    deletes, so it is not a usable owner.
     """
     resource, name, owner = RestResource("", "v1", "pods"), pod, None
     for _ in range(LONGEST_CHAIN):
@@ -78,9 +79,9 @@ async def owner_of(client: KubeClient, namespace: str, pod: str) -> Object | Non
 
 
 async def owner_if_known(client: KubeClient, namespace: str, pod: str, *, of: str) -> Object | None:
-    """Like `owner_of`, for objects that are created with or without an owner; None also if a link may not be read.
+    """Like `owner_of`, for objects that may exist without an owner. Also return None if reading the chain is forbidden.
 
-    `of`: kind of the new object, for the log. Raises MusterError when a link is temporarily unreadable; the caller retries.
+    `of`: kind of the new object, for the log. Raises MusterError if the chain is temporarily unreadable; the caller retries.
     """
     try:
         owner = await owner_of(client, namespace, pod)

@@ -1,6 +1,6 @@
-"""HTTP proxies: HTTPS_PROXY and NO_PROXY select the proxy for a server, by the rules of kubectl and client-go.
+"""HTTP proxies. HTTPS_PROXY and NO_PROXY select the proxy for a server, by the rules of kubectl and client-go.
 
-Source: golang.org/x/net/http/httpproxy. HTTP_PROXY does not apply to https, and a loopback address never has a proxy.
+HTTP_PROXY does not apply to https. A loopback address never has a proxy. Source: golang.org/x/net/http/httpproxy.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ FORM = "http://HOST:PORT, with USER:PASSWORD@ if the proxy requires it"
 
 
 def https_proxy_for(server: str, environment: Mapping[str, str]) -> str:
-    """Return the unchecked URL of the proxy for `server` (a URL or host:port); empty: none. It may contain a password."""
+    """Return the URL of the proxy for `server` (a URL or host:port), not validated; empty: none. It may contain a password."""
     parts = urlsplit(server if "://" in server else f"//{server}")
     host, port = (parts.hostname or "").lower(), parts.port or HTTPS_PORT
     address = _address(host)
@@ -30,7 +30,7 @@ def https_proxy_for(server: str, environment: Mapping[str, str]) -> str:
 
 
 def parse_proxy(url: str, schemes: tuple[str, ...]) -> SplitResult | None:
-    """Return the parts of a proxy's URL; None: it has no host, an impossible port, or another scheme."""
+    """Return the parts of a proxy's URL; None: it has no host, an invalid port, or another scheme."""
     try:
         parts = urlsplit(url)
         is_valid = parts.scheme in schemes and parts.hostname and parts.port != 0
@@ -40,13 +40,13 @@ def parse_proxy(url: str, schemes: tuple[str, ...]) -> SplitResult | None:
 
 
 def shown_proxy(url: str) -> str:
-    """A proxy's URL without user and password, for messages."""
+    """Return a proxy's URL without user and password, for messages."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def checked_proxy(url: str) -> str:
-    """Return `url`. Raises InvalidError, without the password, unless it is an http:// or https:// proxy."""
+    """Return `url`. Raises InvalidError if it is not an http:// or https:// URL; the message does not contain the password."""
     if parse_proxy(url, ("http", "https")) is None:
         raise InvalidError(f"the proxy's URL is invalid: write {FORM}, or https:// for a proxy with TLS")
     return url
@@ -57,9 +57,9 @@ def _variable(environment: Mapping[str, str], names: tuple[str, ...]) -> str:
 
 
 def _excludes(entry: str, host: str, address: IPv4Address | IPv6Address | None, port: int) -> bool:
-    """Match one entry of NO_PROXY: `*`, a network, or an address or a domain, both with an optional port.
+    """Whether an entry of NO_PROXY matches: `*`, a network, or an address or domain with an optional port.
 
-    `example.org` includes its subdomains; `.example.org` and `*.example.org` mean only the subdomains.
+    `example.org` also matches its subdomains; `.example.org` and `*.example.org` match only the subdomains.
     """
     if entry == "*":
         return True

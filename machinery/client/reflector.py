@@ -1,9 +1,10 @@
 """A reflector: mirrors objects of a collection in memory by list and watch.
 
-Modelled on client-go's: a paged list, then a watch with bookmarks from the list's revision, which the server ends after some
-minutes and the reflector resumes. A compacted revision (410) causes a new list. After every other failure, and after a watch
-that ends immediately, the reflector waits with growing delay, so it never overloads a broken server. A new list is compared
-with the held objects: each change is reported once, and an object deleted in between is reported as deleted.
+Like client-go's reflector, it reads a paged list and then watches from the revision of the list, with bookmarks. The server
+ends a watch after some minutes, and the reflector continues it. A compacted revision (410) causes a new list. After any other
+failure, and after a watch that ends immediately, the reflector waits with a growing delay, so that it does not overload a
+broken server. It compares a new list with the objects that it holds, so that each change is reported once, including deletions
+in between.
 """
 
 import asyncio
@@ -26,9 +27,9 @@ T = TypeVar("T")
 FIRST_PAUSE = timedelta(milliseconds=800)
 LONGEST_PAUSE = timedelta(seconds=30)
 WATCH_SECONDS = (240, 290)
-"""Bounds of the requested watch duration; drawn at random so that the watches of a fleet do not end together."""
+"""Bounds of the requested watch duration. It is random, so that the watches of a fleet do not end together."""
 ANSWER_MARGIN = timedelta(seconds=30)
-"""Time after the requested end of a watch at which it is aborted, because the server or the network is lost."""
+"""If a watch has not ended this long after its requested duration, it is aborted: server or network are lost."""
 STEADY = timedelta(seconds=5)
 """A watch that lasts this long resets the back-off."""
 
@@ -44,10 +45,10 @@ class ObjectKey:
 
 
 class Reflector(Generic[T]):
-    """Mirrors `path` into `items`: the result of `keep` for each object; None omits the object.
+    """Mirrors the collection at `path` into `items`. `keep` returns the value to store for an object; None: omit the object.
 
-    `on_change` is called with the key and the new value (None: deleted) when a value differs from the held one; it must not
-    block or raise. `on_failure` is called for every error that is followed by a pause.
+    `on_change` is called with the key and the new value (None: deleted) when a value differs from the stored one. It must not
+    block or raise. `on_failure` is called for each error after which the reflector pauses.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Reflector(Generic[T]):
 
     @property
     def items(self) -> Mapping[ObjectKey, T]:
-        """Live view of the held values."""
+        """Live view of the stored values."""
         return MappingProxyType(self._items)
 
     async def run(self) -> None:
@@ -92,7 +93,7 @@ class Reflector(Generic[T]):
             except ExpiredError as error:
                 self._revision = None
                 if not self._backoff.failures:
-                    self._backoff.next()  # the first list follows at once; counted, so that a second in a row waits
+                    self._backoff.next()  # the first list follows at once, but a second one in a row waits
                     continue
                 self._on_failure(error)
             except MusterError as error:
@@ -150,9 +151,10 @@ Wait = Callable[[asyncio.Event], Awaitable[None]]
 
 @asynccontextmanager
 async def mirrored(*reflectors: Reflector[Any]) -> AsyncIterator[Wait]:
-    """Run the reflectors for the length of the block, which may end in another task than it began in.
+    """Run the reflectors during the block. The block may end in another task than the one in which it began.
 
-    Yields a function that waits for an event that the reflectors set. It raises the error of a reflector that ended.
+    It yields a function that waits for an event, which callbacks of the reflectors set. If a reflector ends, it raises its
+    error.
     """
     tasks = [asyncio.create_task(reflector.run(), name=f"mirror {reflector.path}") for reflector in reflectors]
 

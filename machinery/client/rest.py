@@ -1,7 +1,7 @@
-"""A small REST client for any Kubernetes API: paths and JSON documents in, JSON documents and watch events out.
+"""A small REST client for any Kubernetes API. It takes paths and JSON documents, and returns JSON documents and watch events.
 
-Every call has a time limit and raises errors of `machinery.errors`: the server's own reason if it answered, else
-UnavailableError (not reached) or DeadlineError (no answer in time). The client does not retry.
+Every call has a time limit and raises errors of `machinery.errors`: by the reason of the server's response; without a response,
+UnavailableError (server unreachable) or DeadlineError (no response in time). The client does not retry.
 """
 
 import json
@@ -32,7 +32,7 @@ LONGEST_EVENT = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """ADDED, MODIFIED, DELETED or BOOKMARK. An ERROR event is raised instead."""
+    """An event of the type ADDED, MODIFIED, DELETED or BOOKMARK. An ERROR event raises an error instead."""
 
     type: str
     object: dict[str, Any]
@@ -51,14 +51,14 @@ _OK = range(200, 300)
 
 @dataclass(frozen=True, slots=True)
 class RestResource:
-    """A resource of an API server by group ("" is the core group), version and plural."""
+    """A resource of an API server: group ("" is the core group), version and plural name."""
 
     group: str
     version: str
     plural: str
 
     def path(self, name: str = "", *, namespace: str = "", subresource: str = "") -> str:
-        """Path of the collection, or of the object `name`. Without `namespace`: all namespaces, or cluster-scoped."""
+        """Return the path of the collection or of the object `name`. No `namespace`: all namespaces, or cluster-scoped."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = ("namespaces" if namespace else "", namespace, self.plural, name, subresource)
         return root + "".join(f"/{quote(part, safe='')}" for part in parts if part)
@@ -73,7 +73,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """A page of a list; `more` is the continue token of the next page."""
+    """A page of a list. `more`: the continue token of the next page; "": none."""
 
     items: tuple[Object, ...]
     resource_version: str
@@ -84,7 +84,7 @@ class KubeClient:
     """Client of one API server with one identity. `close` or the end of `async with` closes its connections."""
 
     def __init__(self, configuration: Configuration, *, within: timedelta = REQUEST_TIMEOUT) -> None:
-        """`configuration`: from `machinery.client.config`. Raises InvalidError for certificates that cannot be loaded."""
+        """`configuration`: from `machinery.client.config`. Raises InvalidError if a certificate or key cannot be loaded."""
         try:
             self._api = ApiClient(configuration)
         except (ssl.SSLError, OSError) as error:
@@ -96,7 +96,7 @@ class KubeClient:
 
     @classmethod
     async def from_file(cls, path: Path) -> Self:
-        """Client for the kubeconfig at `path`. Raises InvalidError that names the file and the fault."""
+        """Create a client for the kubeconfig at `path`. Raises InvalidError with the file's name and the problem."""
         document = read_document(path)
         return await cls.from_document(document, origin=str(path), base=path.parent)
 
@@ -110,9 +110,9 @@ class KubeClient:
         within: timedelta = REQUEST_TIMEOUT,
         environment_proxies: bool = True,
     ) -> Self:
-        """Client for a kubeconfig in memory; `origin` names it in errors, relative paths in it start at `base`.
+        """Create a client for a kubeconfig in memory. `origin`: its name in errors; `base`: where relative paths start.
 
-        `environment_proxies`: also use proxies of the environment, beside the kubeconfig's own.
+        `environment_proxies`: use the proxy of the environment if the kubeconfig names none.
         """
         with TemporaryDirectory(prefix=f"{product.NAME}-") as folder:
             configuration = await config.from_kubeconfig(document, origin=origin, base=base, folder=Path(folder))
@@ -125,14 +125,14 @@ class KubeClient:
 
     @classmethod
     def in_cluster(cls, *, account: Path = config.SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Self:
-        """Client with the service account of this pod. Raises InvalidError outside of a pod."""
+        """Create a client with the ServiceAccount of this pod. Raises InvalidError outside of a pod."""
         return cls(config.in_cluster(account=account, environment=environment))
 
     async def get(self, path: str, query: Query | None = None) -> Object:
         return await self._json("GET", path, query=query)
 
     async def find(self, path: str) -> Object | None:
-        """The object; None if it does not exist."""
+        """GET the object; None: it does not exist."""
         with suppress(NotFoundError):
             return await self.get(path)
         return None
@@ -142,7 +142,7 @@ class KubeClient:
         return await self._json("POST", path, query=query, body=body)
 
     async def update(self, path: str, body: Object, query: Query | None = None) -> Object:
-        """PUT `body`, guarded by its metadata.resourceVersion. Raises ConflictError, NotFoundError, ..."""
+        """PUT `body`. Its metadata.resourceVersion is a precondition. Raises ConflictError, NotFoundError, ..."""
         return await self._json("PUT", path, query=query, body=body)
 
     async def patch(self, path: str, body: Object, query: Query | None = None) -> Object:
@@ -154,11 +154,11 @@ class KubeClient:
         return await self._json("DELETE", path, body=body)
 
     async def list(self, path: str, query: Query | None = None) -> tuple[Object, ...]:
-        """All objects of a collection, read page by page."""
+        """Return all objects of a collection, read in pages."""
         return tuple([item async for page in self.pages(path, query) for item in page.items])
 
     async def pages(self, path: str, query: Query | None = None, *, limit: int = PAGE_SIZE) -> AsyncIterator[ListPage]:
-        """A list in pages of `limit`, all of one revision. Raises ExpiredError when the revision was compacted meanwhile."""
+        """Yield a list in pages of `limit`, all of one revision. Raises ExpiredError if it is compacted meanwhile."""
         more = ""
         while True:
             document = await self.get(path, {**(query or {}), "limit": limit, **({"continue": more} if more else {})})
@@ -179,7 +179,7 @@ class KubeClient:
         accept: str = _JSON,
         within: timedelta | None = None,
     ) -> Response:
-        """Send any request. Raises only when there is no response."""
+        """Send any request and return the response. Raises an error only if there is no response."""
         seconds = (within or self._within).total_seconds()
         response = await self._send(method, path, query, seconds, body=body, content_type=content_type, accept=accept)
         async with response:
@@ -191,9 +191,9 @@ class KubeClient:
 
     @asynccontextmanager
     async def watch(self, path: str, query: Query, *, within: timedelta) -> AsyncIterator[AsyncIterator[WatchEvent]]:
-        """The events of a collection until the server ends the stream; `within` bounds the whole stream.
+        """Yield the events of a collection until the server ends the stream. `within`: time limit of the whole stream.
 
-        Entering raises the server's refusal. The iterator raises an ERROR event (410 as ExpiredError).
+        Entering the block raises the error of a refusal. The iterator raises the error of an ERROR event (410: ExpiredError).
         """
         response = await self._send("GET", path, {**query, "watch": True}, within.total_seconds())
         async with response:
@@ -208,7 +208,7 @@ class KubeClient:
                 if event["type"] == "ERROR":
                     raise from_status(event["object"])
                 if not isinstance(event["object"]["metadata"], dict):
-                    raise TypeError("an object without metadata")  # noqa: TRY301 - one answer to all malformed events
+                    raise TypeError("an object without metadata")  # noqa: TRY301 - handled like other malformed events
                 yield WatchEvent(event["type"], event["object"])
         except (aiohttp.ClientError, OSError) as error:
             raise from_transport(self.server, error) from error
@@ -219,21 +219,21 @@ class KubeClient:
     async def websocket(
         self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str]
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The binary messages of a WebSocket, until the server closes it; the caller bounds its duration.
+        """Yield the binary messages of a WebSocket until the server closes it. The caller bounds the time.
 
-        Raises aiohttp's errors; entering raises WSServerHandshakeError when the server refuses.
+        Raises aiohttp's errors. Entering the block raises WSServerHandshakeError if the server refuses.
         """
         _, url, headers, _, _ = await self._api.param_serialize(
             "GET", path, query_params=list(query), auth_settings=["BearerToken"]
         )
         rest = cast("Any", self._api).rest_client
-        rest.pool_manager = rest.pool_manager or rest._create_pool_manager()  # noqa: SLF001 - as its own requests do
+        rest.pool_manager = rest.pool_manager or rest._create_pool_manager()  # noqa: SLF001 - as the library's own requests do
         proxy = {"proxy": rest.proxy, "proxy_headers": rest.proxy_headers}
         async with rest.pool_manager.ws_connect(url, headers=headers, protocols=protocols, **proxy) as socket:
             yield (message.data async for message in socket if message.type is aiohttp.WSMsgType.BINARY)
 
     async def turn_to(self, other: Self) -> None:
-        """Use the credential and server of `other`, which must not be used afterwards.
+        """Use the server and credential of `other`. The caller must not use `other` afterwards.
 
         Calls in progress fail as if the server had closed the connections.
         """
@@ -293,7 +293,7 @@ class KubeClient:
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield complete lines. An incomplete last line is no event."""
+    """Yield complete lines. An incomplete last line is ignored."""
     rest = b""
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")

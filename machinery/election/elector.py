@@ -1,8 +1,8 @@
-"""Competes for the leader lock as long as its process runs.
+"""Competes for the leader lock as long as the process runs.
 
-Modelled on client-go's leaderelection, with three differences. A loss of the lock does not end the process. The flag is set in
-the step that takes the lock, with its term, so that no late callback can set the flag after a loss. The lock is released only
-after the leader's work has ended.
+Like client-go's leaderelection, with three differences. A loss of the lock does not end the process. The flag for leadership is
+set in the same step that takes the lock, together with its term, so that a late callback cannot set it after a loss. The lock
+is released only after the leader's work has ended.
 """
 
 import asyncio
@@ -26,13 +26,14 @@ class Observation:
     """The lock as one candidate has observed it. Instants are seconds of the candidate's monotonic clock.
 
     Rules (the first two are client-go's):
+
     - A lock without a holder may be taken immediately.
-    - A held lock may be taken when its record has not changed for the duration of its lease since the candidate first saw it.
-    - A lock that this process itself holds may be taken immediately: its leadership ended without a release.
-    - At its first poll, a process may take a lock that an earlier process of its own name holds. That process has ended, since
-      two replicas never share a name; if it still ran, its term is over. The rule is limited to the first poll so that two
-      processes that share a name by mistake do not take the lock from each other for ever. With `alone`, no other process can
-      use this lock, so any holder seen at the first poll has ended.
+    - A held lock may be taken if the candidate has seen no change of its record for the duration of its lease.
+    - A lock that this process itself holds may be taken immediately. Its earlier leadership ended without a release.
+    - At its first poll, a process may take a lock whose holder has the same name. Replicas do not share names, so the holder is
+      an earlier, ended process of this replica. The rule applies only to the first poll: two processes that share a name by
+      mistake must not take the lock from each other forever.
+    - With `alone`, no other process can use this lock, so any holder at the first poll has ended.
     """
 
     def __init__(self, candidate: Candidate, *, alone: bool = False) -> None:
@@ -55,7 +56,7 @@ class Observation:
         self._seen = record
 
     def free_at(self) -> float:
-        """Instant from which the unchanged lock may be taken; 0: immediately. Call `observe` first."""
+        """Return the instant from which the lock may be taken if it does not change; 0: immediately. Call `observe` first."""
         seen, since = self._seen, self._since
         if seen is None or since is None or not seen.holder or self._inherits:
             return 0.0
@@ -83,10 +84,10 @@ SPREAD = 0.25
 
 
 class Elector:
-    """One candidate, which runs `work` in each of its terms. Raises InvalidError for a candidate without identity.
+    """One candidate. It runs `work` in each of its terms. Raises InvalidError for a candidate without identity.
 
     `alone`: no other process can use this lock. `stop_within`: time limit for the end of the work. `survives_renew_failure`:
-    called when the lock was not renewed in time; returns whether the work may continue without the flag until another holder
+    called if the lock was not renewed in time; returns whether the work may continue, without the flag, until another holder
     appears.
     """
 
@@ -120,9 +121,9 @@ class Elector:
         self._ended = asyncio.Event()
         self._ended.set()
         self.leader_known = asyncio.Event()
-        """Set when it is known which process leads."""
+        """Set when the candidate knows which process leads."""
         self.tried = asyncio.Event()
-        """Set after the first attempt to read the lock, successful or not."""
+        """Set after the first attempt to read the lock, even if it failed."""
         self.tally = ElectionCounts()
         self._leader_term = LeaderTerm(
             lock, leadership, timings, clock, self.tally, stop_within=stop_within, survives_renew_failure=survives_renew_failure
@@ -134,12 +135,12 @@ class Elector:
 
     @property
     def last_failure(self) -> str:
-        """Return why the last read of the lock failed; "": it succeeded."""
+        """Why the last read of the lock failed; "": it succeeded."""
         return self._failure.text
 
     @property
     def leader(self) -> str:
-        """Return the last seen holder of the lock; "": none, or not known."""
+        """The last seen holder of the lock; "": none, or unknown."""
         return self._seen.record.holder if self._seen.record is not None else ""
 
     async def run(self) -> None:
@@ -160,13 +161,13 @@ class Elector:
             self._ended.set()
 
     async def stop(self) -> None:
-        """End the current term, if any, in the order of LeaderTerm. Returns after the end. Idempotent."""
+        """End the present term, if there is one, as LeaderTerm describes. Wait for its end. Idempotent."""
         self._stop.set()
         self._poll_now.set()
         await self._ended.wait()
 
     async def _lead(self, held: LockRecord, since: float, because: str) -> TermEnd:
-        """Set the flag and run the work. Nothing is awaited between the acquisition of the lock and the flag."""
+        """Set the flag and run the work. There is no await between taking the lock and setting the flag."""
         self._leadership.hold(held.term, since + self._timings.renew_deadline.total_seconds())
         self.tally.gained += 1
         log.info("leadership gained", term=held.term, because=because)
@@ -177,7 +178,7 @@ class Elector:
         return loss
 
     async def _taken(self) -> tuple[LockRecord, float, str] | None:
-        """Read the lock once and take it if it is free. Otherwise wait until the next poll and return None."""
+        """Read the lock once, and take it if it is free. If it is not, wait until the next poll and return None."""
         self.tally.polls += 1
         self._poll_now.clear()
         attempt = self._timings.attempt.total_seconds()
@@ -199,10 +200,10 @@ class Elector:
         except ConflictError:
             self._unanswered = False
             return None  # another candidate was faster
-        except Exception as error:  # noqa: BLE001 - whatever the lock says, this process runs for it again
+        except Exception as error:  # noqa: BLE001 - after any error this process tries again
             self.tally.failures += 1
             if not self._failure.warning("the leader's lock cannot be reached", error_text(error), exc_info=stack_of(error)):
-                log.debug("the leader's lock cannot be reached", error=error_text(error))  # it is retried for hours
+                log.debug("the leader's lock cannot be reached", error=error_text(error))  # retries may continue for hours
             self.tried.set()
             await self._pause(self._timings.retry.total_seconds())
             return None
@@ -216,7 +217,7 @@ class Elector:
         self.leader_known.set()
 
     async def _give_back(self) -> None:
-        """Release the lock if an unanswered `take` has acquired it, so that others do not wait for the lease."""
+        """Release the lock if a `take` without an answer has acquired it, so that others need not wait for the lease's end."""
         try:
             async with asyncio.timeout(self._timings.retry.total_seconds()):
                 found = await self._lock.read()

@@ -79,7 +79,7 @@ class TermEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """The new term, which the leader's work receives."""
+    """A new term. The leader's work gets it as its argument."""
 
     number: int
     holder: str
@@ -105,12 +105,12 @@ class ElectionCounts:
 class LeaderTerm:
     """Renews the lock while the work runs, and ends work and renewals in the right order.
 
-    1. The flag is set since the lock was taken; it is cleared when the term ends, before anything is awaited.
-    2. A term that the process itself ends (a stop) lasts until the work has stopped; then the flag is cleared, then the lock is
+    1. The flag is set when the lock is taken. When the term is lost, it is cleared before anything is awaited.
+    2. When the process itself ends the term (a stop), the work stops first; then the flag is cleared, then the lock is
        released. If the work does not stop within `stop_within`, the lock is not released and expires.
-    3. A lost term ends the work, also within `stop_within`. The work can write no more in either case.
-    4. If the lock is not renewed in time, the flag is cleared and the work ends unless `survives_renew_failure`. In this case
-       renewals are retried: a success sets the flag again; the term is lost when another holder is seen, or when
+    3. When the term is lost, the work must also end within `stop_within`. It can no longer write, because the flag is cleared.
+    4. If the lock is not renewed in time, the flag is cleared and the work ends, unless `survives_renew_failure` returns true.
+       Then the renewals are retried. A success sets the flag again. The term is lost when another holder is seen, or when
        `survives_renew_failure` returns false.
     """
 
@@ -135,7 +135,7 @@ class LeaderTerm:
         self._survives_renew_failure = survives_renew_failure
 
     async def run(self, held: LockRecord, since: float, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> TermEnd:
-        """Run the term, whose flag is already set, and return why it ended. `since`: monotonic time at which `take` began."""
+        """Run the term and return why it ended. The flag is already set. `since`: monotonic time at which `take` began."""
         keeping = asyncio.create_task(self._keep(held, since), name="election/renewals")
         working = asyncio.create_task(work, name="election/work")
         stopping = asyncio.create_task(stop.wait(), name="election/stop")
@@ -143,7 +143,7 @@ class LeaderTerm:
             await asyncio.wait((keeping, working, stopping), return_when=asyncio.FIRST_COMPLETED)
             lost = keeping.result() if keeping.done() else None
             if lost is not None:
-                _log_end(held.term, lost)  # the work may take its time to end
+                _log_end(held.term, lost)  # before the wait for the work's end
         finally:
             try:
                 ended = await self._ended(working)
@@ -173,13 +173,13 @@ class LeaderTerm:
         return working.done()
 
     async def _keep(self, held: LockRecord, since: float) -> TermEnd:
-        """Renew until renewals have failed for too long. Clears the flag before it returns."""
+        """Renew the lock until renewals have failed for too long. Clear the flag before the return."""
         retry, attempt = self._timings.retry.total_seconds(), self._timings.attempt.total_seconds()
         is_overdue = False
         try:
             while True:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(min(retry, self._left(since)) or retry):  # an overdue lock is tried as often
+                    async with asyncio.timeout(min(retry, self._left(since)) or retry):  # same interval for an overdue one
                         await self._leadership.deposed.wait()
                         return TermEnd.DEPOSED
                 begun, left = self._clock.monotonic(), self._left(since)
@@ -239,7 +239,7 @@ def error_text(error: Exception) -> str:
 
 
 def stack_of(error: Exception) -> Exception | None:
-    """Return an unexpected error, for a stack trace in the log; None for errors that a lock may raise."""
+    """Return an unexpected error, for a stack trace in the log; None: it is an error that locks may raise."""
     return None if isinstance(error, MusterError | TimeoutError) else error
 
 

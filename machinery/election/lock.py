@@ -1,4 +1,4 @@
-"""The timings of an election, and the port of its lock: a record that one candidate holds. Conditional writes change it."""
+"""The timings of an election, and the port of its lock. The lock is a record, changed by conditional writes."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from machinery.durations import format_duration
 from machinery.errors import InvalidError
 
 JITTER = 1.2
-"""Upper bound of a retry's delay, as a multiple of the retry period. The value is that of Kubernetes."""
+"""Upper bound of the delay before a retry, as a multiple of the retry period. Kubernetes uses the same value."""
 MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -17,9 +17,10 @@ MILLISECOND = timedelta(milliseconds=1)
 class Timings:
     """Timings with Kubernetes' defaults. `lease`: time for which the lock is held without a renewal. Raises InvalidError.
 
-    Without a leader the fleet waits at most `poll` after a clean release, and `lease` + `poll` after the leader was killed,
-    frozen or cut off, if every read sees the current lock (docs/reference/leadership.md lists all causes). A leader survives an
-    outage of the lock of `longest_outage`, and clock rates that differ by `lease` - `renew_deadline` within one lease.
+    If each read returns the current lock, there is no leader for at most `poll` after a clean release, and for at most `lease`
+    + `poll` after the leader was killed, frozen or cut off; docs/reference/leadership.md lists all causes. A leader survives an
+    outage of the lock of `longest_outage`. Clocks may run at different rates, up to a difference of `lease` - `renew_deadline`
+    per lease.
     """
 
     lease: timedelta = timedelta(seconds=15)
@@ -52,14 +53,14 @@ class Timings:
 
     @property
     def longest_outage(self) -> timedelta:
-        """Longest outage of the lock after which the leader always still renews in time."""
+        """Longest outage of the lock after which a leader still renews in time in every case."""
         return (ceil(self.renew_deadline / self.retry) - 2) * self.retry
 
 
 KUBERNETES = Timings()
 OPENSHIFT = Timings(lease=timedelta(seconds=137), renew_deadline=timedelta(seconds=107), retry=timedelta(seconds=26))
-"""For API servers with outages of a minute: survives 78 s. After a crash another candidate leads after 137.25 s, or after
-163.25 s where the lock is a Lease."""
+"""For API servers with outages of a minute. A leader survives outages of 78 s. After a crash, another candidate leads within
+137.25 s, or 163.25 s if the lock is a Lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +78,18 @@ class LockRecord:
     holder: str
     incarnation: str
     term: int
-    """Increases with every `take` and never decreases. If two writers have different terms, the lower term is outdated."""
+    """Increases with every `take` and never decreases. A writer with a lower term is outdated."""
     transitions: int
     """Number of changes of the holder."""
     lease: timedelta
     acquired_at: datetime
-    """Time by the lock's clock, only for display. It is not compared with any clock."""
+    """Time by the lock's clock, for display only. It is not compared with any clock."""
     renewed_at: datetime
-    """Time by the lock's clock, only for display."""
+    """Time by the lock's clock, for display only."""
     version: str
     """Changes with every write."""
     status: str = ""
-    """The holder's report about its work; "": none."""
+    """The holder's message about its work; "": none."""
 
 
 class Lock(Protocol):
@@ -101,7 +102,7 @@ class Lock(Protocol):
         """Make `candidate` the holder in a new term. Raises ConflictError if the record differs from `seen`."""
 
     async def renew(self, held: LockRecord) -> LockRecord:
-        """Renew the lease. Raises ConflictError when `held` is no longer the holder in that term."""
+        """Renew the lease. Raises ConflictError if the holder of `held` no longer holds the lock in this term."""
 
     async def release(self, held: LockRecord) -> bool:
         """Release the lock. Return whether this holder still held the lock in this term."""

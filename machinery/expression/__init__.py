@@ -7,13 +7,13 @@
     name =~ "edge-[0-9]+", name !~ "test.*"             regular expressions of RE2 for the whole text
     age < 90m, version >= v1.29.3, nodes != 0           literals have the type of the other operand
 
-`parse` checks a text against declared fields; evaluating its result never fails. **A missing value is unknown**: a comparison
-with it is neither true nor false, and neither is its negation, like NULL in SQL. A condition holds only when it is true; to
-accept missing values write `!has(x) || x != "a"`.
+`parse` checks a text against declared fields. The evaluation of its result never fails. **A missing value is unknown**, like
+NULL in SQL: a comparison with it is neither true nor false, and the negation of this comparison is not true either. A condition
+holds only if it is true. To accept missing values, write `!has(x) || x != "a"`.
 
-The language has no arithmetic, no loops and no other functions, so every evaluation is short and every expression can be
-translated to SQL: the typed tree (`machinery.expression.tree`) is plain data, and each node corresponds to one SQL operator,
-except for regular expressions, for which a store first looks up the values that match.
+The language has no arithmetic, no loops and no other functions. So each evaluation is short, and each expression can be
+translated to SQL: the typed tree (`machinery.expression.tree`) is plain data, and each node corresponds to one SQL operator.
+Regular expressions are the exception; for them a store first looks up the values that match.
 """
 
 from machinery.expression.evaluation import Expression, parse

@@ -1,4 +1,4 @@
-"""Evaluation of a checked condition for one object: never raises or blocks, in time proportional to its length."""
+"""Evaluation of a parsed condition for one object. It never raises or blocks, and takes time proportional to its length."""
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from machinery.expression.patterns import glob_matches
 from machinery.expression.types import Fields, ListOf, MapOf, Scalar
 
 Values = Mapping[str, Any]
-"""Values of the document by field name. Absent values, None and values of another type are missing."""
+"""Values of the document by field name. Absent values, None and values of another type count as missing."""
 
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -34,16 +34,16 @@ class Expression:
         return frozenset(tree.names(self.tree))
 
     def evaluate(self, values: Values) -> bool | None:
-        """True, False, or None when the result depends on a missing value."""
+        """Return True, False, or None if the result depends on a missing value."""
         return _condition(self.tree, values)
 
     def holds(self, values: Values) -> bool:
-        """Whether the condition is true; unknown is not true."""
+        """Whether the condition is true. An unknown result is not true."""
         return self.evaluate(values) is True
 
 
 def parse(text: str, fields: Fields) -> Expression:
-    """Parse a condition. Raises ExpressionError with the column and what is valid there."""
+    """Parse a condition. Raises ExpressionError with the column, and with what is valid there."""
     return Expression(text, read(text, fields))
 
 
@@ -84,7 +84,7 @@ def _all(results: Sequence[bool | None]) -> bool | None:
     return None if None in results else True
 
 
-def _not(result: bool | None) -> bool | None:  # noqa: FBT001 - a truth value is what this is about
+def _not(result: bool | None) -> bool | None:  # noqa: FBT001 - negates a truth value
     return None if result is None else not result
 
 

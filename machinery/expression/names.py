@@ -12,7 +12,7 @@ from machinery.expression.types import Fields, ListOf, MapOf, Scalar, Type
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A name, then names after dots and quoted texts in brackets."""
+    """A name with further parts: names after dots, and quoted texts in brackets."""
 
     steps: tuple[Token, ...]
 
@@ -28,7 +28,7 @@ class FieldNames:
         self._fields = fields
 
     def single(self, path: Path, *, or_text: bool = False) -> tree.Field | tree.MapEntry:
-        """A field or an entry of a map, and no whole list or map."""
+        """Resolve a path to a field or an entry of a map. A whole list or map is an error."""
         found = self.found(path, or_text=or_text)
         if isinstance(found, tree.CollectionField):
             how = f'"x" in {path}' if isinstance(found.type, ListOf) else f'{path}["x"]'
@@ -38,7 +38,7 @@ class FieldNames:
     def found(self, path: Path, *, or_text: bool = False) -> tree.Field | tree.MapEntry | tree.CollectionField:
         """Resolve the longest declared name at the start of the path, with at most one key after it.
 
-        `or_text`: a text could stand here, so an unknown name may be one without quotes.
+        `or_text`: a text is also valid here, so the error for an unknown name mentions missing quotes.
         """
         names = [step.text for step in takewhile(lambda step: step.sort is Sort.NAME, path.steps)]
         for length in range(len(names), 0, -1):
@@ -64,7 +64,7 @@ class FieldNames:
 
 
 def literal_value(literal: Token, wanted: Type) -> Scalar:
-    """The value of a literal of the wanted type. Raises ExpressionError."""
+    """Return the value of a literal of the type `wanted`. Raises ExpressionError."""
     if wanted is Type.TEXT and literal.sort in (Sort.NUMERAL, Sort.NAME):
         raise ExpressionError(literal.column, f'a text is expected here: write "{literal.text}" in quotes')
     if literal.sort is Sort.NAME:
@@ -78,7 +78,7 @@ def literal_value(literal: Token, wanted: Type) -> Scalar:
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is spelled most like this one, if any is close."""
+    """Return the known word with the most similar spelling; None: none is similar."""
     spelled = {each.lower(): each for each in known}
     near = get_close_matches(word.lower(), spelled, n=1)
     return spelled[near[0]] if near else None

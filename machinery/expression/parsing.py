@@ -23,7 +23,7 @@ DEEPEST = 40
 """Deepest nesting of parentheses and negations."""
 MOST_PARTS = 500
 MOST_PATTERNS = 8
-"""Regular expressions in one condition; each may use a MiB of memory."""
+"""Largest number of regular expressions in one condition. Each may use a MiB of memory."""
 COMPARATORS: tuple[str, ...] = get_args(tree.Comparator)
 MATCHES, DIFFERS = "=~", "!~"
 FUNCTIONS: tuple[str, ...] = get_args(tree.TextFunction)
@@ -35,7 +35,7 @@ def read(text: str, fields: Fields) -> tree.Condition:
 
 
 def parse_operand(text: str, fields: Fields) -> tree.Field | tree.MapEntry:
-    """Parse a single value, as in `labels["tier"]`. Raises ExpressionError, also for a whole list or map."""
+    """Parse the name of a single value, such as `labels["tier"]`. Raises ExpressionError, also for a whole list or map."""
     return _Parser(text, fields).operand()
 
 
@@ -46,7 +46,7 @@ class _Part:
     column: int
     what: Path | Token | tuple[Token, ...] | tree.Condition
     function: str = ""
-    """Name of the called function, when the part is a call."""
+    """Name of the called function, if the part is a call."""
 
 
 class _Parser:
@@ -179,7 +179,7 @@ class _Parser:
         return _Part(function.column, self._call(function, Path(tuple(steps)), argument), function.text)
 
     def _truth(self, part: _Part) -> tree.Condition:
-        """The condition that a part stands for: a comparison or call, or a value of type BOOLEAN."""
+        """Return a part as a condition: a comparison, a call, or a value of type BOOLEAN."""
         match part.what:
             case tuple():
                 raise ExpressionError(part.column, "a list is not a condition: write FIELD in [...]")
@@ -268,7 +268,7 @@ class _Parser:
         return tree.Match(cast("tree.TextFunction", name), operand, argument.what.text)
 
     def _value(self, part: _Part, wanted: Type) -> tree.Operand:
-        """A field, or a literal of the wanted type."""
+        """Return a part as an operand: a field, or a literal of the type `wanted`."""
         if isinstance(part.what, Path):
             return self._names.single(part.what, or_text=wanted is Type.TEXT)
         if isinstance(part.what, Token):

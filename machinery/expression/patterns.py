@@ -1,4 +1,4 @@
-"""Patterns for texts: globs, and regular expressions in RE2. Both take time in proportion to the text, without backtracking."""
+"""Patterns for texts: globs, and regular expressions of RE2. Matching takes time proportional to the length of the text."""
 
 import re
 from collections.abc import Callable
@@ -7,11 +7,11 @@ from functools import lru_cache
 LONGEST = 256
 """Longest regular expression in bytes."""
 MEMORY = 1024 * 1024
-"""Bytes that one regular expression may use; a larger one is refused."""
+"""Largest memory of one regular expression in bytes."""
 
 
 def regular_expression(pattern: str) -> Callable[[str], bool]:
-    """A test whether a whole text matches an expression in the syntax of RE2. Raises ValueError."""
+    """Return a function that tests whether a whole text matches an RE2 expression. Raises ValueError."""
     size = len(pattern.encode())
     if size > LONGEST:
         raise ValueError(f"a regular expression has at most {LONGEST} bytes, not {size}")
@@ -28,7 +28,7 @@ def regular_expression(pattern: str) -> Callable[[str], bool]:
 
 
 def glob_matches(text: str, pattern: str) -> bool:
-    """Match a glob against the whole text without backtracking: each part between `*` is searched once, leftmost first."""
+    """Whether a glob matches the whole text. It searches each part between `*` once, from the left, without backtracking."""
     first, *others = _parts(pattern)
     if not others:
         return first.fullmatch(text) is not None
@@ -47,7 +47,7 @@ def glob_matches(text: str, pattern: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _parts(pattern: str) -> tuple[re.Pattern[str], ...]:
-    """The parts between stars as regular expressions: escaped characters, and dots for question marks."""
+    """Return the parts between stars as regular expressions: a question mark becomes a dot, other characters are escaped."""
     parts, escaped = [""], False
     for character in pattern:
         if escaped or character not in "*?\\":
@@ -64,5 +64,5 @@ def _parts(pattern: str) -> tuple[re.Pattern[str], ...]:
 
 @lru_cache(maxsize=4096)
 def _length(part: re.Pattern[str]) -> int:
-    """Number of characters that a part matches."""
+    """Return the number of characters that a part matches."""
     return len(re.sub(r"\\(.)", r"\1", part.pattern, flags=re.DOTALL))

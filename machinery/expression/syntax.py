@@ -12,7 +12,7 @@ LONGEST = 4096
 
 
 class ExpressionError(InvalidError):
-    """A text is not a valid condition over the fields. `column`: position from 1; the message states what is valid there."""
+    """A text is not a valid condition. `column`: the position, from 1; the message states what is valid there."""
 
     def __init__(self, column: int, what: str) -> None:
         super().__init__(f"column {column}: {what}")
@@ -30,7 +30,7 @@ class Sort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token. `text` of a quoted text is without quotes and escapes."""
+    """A token. For a quoted text, `text` has no quotes and no escapes."""
 
     sort: Sort
     text: str
@@ -59,7 +59,7 @@ _INSTEAD = {"=": "==", "~": "=~", "&": "&&", "|": "||"}
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Yield all tokens, then END without end. Raises ExpressionError."""
+    """Yield all tokens, and then END repeatedly. Raises ExpressionError."""
     if len(text) > LONGEST:
         raise ExpressionError(LONGEST + 1, f"the condition has {len(text)} characters; at most {LONGEST} are read")
     at, end = 0, len(text.rstrip())

@@ -1,7 +1,7 @@
-"""A checked condition as plain data: every name is a declared field, every literal has the type of its comparison.
+"""A parsed condition as plain data. Every name is a declared field; every literal has the type that its comparison needs.
 
-Each node has one meaning in Python (`machinery.expression.evaluation`) and one in SQL, with missing values as NULL. Only
-PatternMatch has none in SQL: a store replaces it by the values that match (`replaced`).
+Each node has one meaning in Python (`machinery.expression.evaluation`) and one in SQL, where a missing value is NULL. Only
+PatternMatch has no meaning in SQL: a store replaces it with the values that match (`replaced`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -46,14 +46,14 @@ Operand = Value | Field | MapEntry
 
 @dataclass(frozen=True, slots=True)
 class Has:
-    """Whether a value is present; never unknown."""
+    """Whether a value is present. The result is never unknown."""
 
     what: Field | MapEntry | CollectionField
 
 
 @dataclass(frozen=True, slots=True)
 class IsTrue:
-    """A field of type BOOLEAN, or a literal, as a condition."""
+    """A field of type BOOLEAN, or a literal, used as a condition."""
 
     operand: Operand
 
@@ -69,7 +69,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Whether a field equals one of some literals."""
+    """Whether a field equals one of several literals."""
 
     operand: Operand
     values: tuple[Scalar, ...]
@@ -132,7 +132,7 @@ def patterns(node: Condition) -> Iterator[PatternMatch]:
 
 
 def replaced(node: Condition, found: Mapping[PatternMatch, OneOf]) -> Condition:
-    """The condition with other nodes for its regular expressions."""
+    """Return the condition with other nodes in place of its regular expressions."""
     match node:
         case PatternMatch():
             return found[node]
@@ -146,7 +146,7 @@ def replaced(node: Condition, found: Mapping[PatternMatch, OneOf]) -> Condition:
 
 
 def names(node: Condition | Operand | CollectionField) -> Iterator[str]:
-    """Names of the fields in a condition, possibly repeated."""
+    """Yield the names of the fields in a condition. A name may occur several times."""
     if isinstance(node, Field | MapEntry | CollectionField):
         yield node.name
         return

@@ -1,6 +1,6 @@
-"""Types of fields and literals: how their values are parsed, with bounds, read from documents and ordered in a database.
+"""Types of fields and literals: bounded parsing of values, reading from documents, and sort keys for databases.
 
-A value of another type counts as missing. Two values have the same sort key exactly when they are equal.
+A value of a wrong type counts as missing. Two values have the same sort key if and only if they are equal.
 """
 
 import re
@@ -15,10 +15,10 @@ from typing import Any
 from machinery.durations import parse_duration
 
 LONGEST = 64
-"""Longest version, number or quantity in characters; longer texts are refused unparsed."""
+"""Longest version, number or quantity in characters. Longer texts are refused without being parsed."""
 LARGEST_EXPONENT = 60
 MOST_PLACES = 1_100
-"""Decimal places of any float, and a few more."""
+"""Most decimal places of a number. Every float has fewer."""
 _EARLY = ("alpha", "beta", "rc", "pre", "dev", "snapshot")
 _VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
 _QUANTITY = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d{1,3}))?", re.ASCII)
@@ -31,9 +31,9 @@ _DECIMAL = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class KubernetesVersion:
-    """A Kubernetes version. Omitted parts are zero; alpha, beta, rc and similar precede the release.
+    """A Kubernetes version. Omitted parts are zero. Pre-releases (alpha, beta, rc and similar) precede the release.
 
-    A distributor's suffix (`-gke.100`, `-eks-1a2b`, `+k3s1`) is ignored: such a version equals the release.
+    The suffix of a distributor (`-gke.100`, `-eks-1a2b`, `+k3s1`) is ignored, so such a version equals the release.
     """
 
     major: int
@@ -41,11 +41,11 @@ class KubernetesVersion:
     patch: int = 0
     final: bool = True
     early: tuple[tuple[bool, int, str], ...] = field(default=())
-    """Parts of a pre-release name: numbers precede words, as in semantic versioning."""
+    """Parts of a pre-release name. Numbers precede words, as in semantic versioning."""
 
 
 def parse_version(text: str) -> KubernetesVersion:
-    """`v1.30.2`, `1.30`, `1.31.0-rc.1`. Raises ValueError with the expected form."""
+    """Parse `v1.30.2`, `1.30`, `1.31.0-rc.1`. Raises ValueError with the expected form."""
     found = _VERSION.fullmatch(text) if len(text) <= LONGEST else None
     if found is None:
         raise ValueError(f'"{text[:LONGEST]}" is not a version: write it like 1.30 or v1.30.2')
@@ -58,7 +58,7 @@ def parse_version(text: str) -> KubernetesVersion:
 
 
 def parse_quantity(text: str) -> Fraction:
-    """Kubernetes' resource quantity: `64Gi`, `500m`, `1e3`, `1.5`. Raises ValueError with the expected form."""
+    """Parse a Kubernetes resource quantity: `64Gi`, `500m`, `1e3`, `1.5`. Raises ValueError with the expected form."""
     found = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
     exponent = int(found[4] or 0) if found else 0
     if found is None or abs(exponent) > LARGEST_EXPONENT:
@@ -69,7 +69,7 @@ def parse_quantity(text: str) -> Fraction:
 
 
 def parse_number(text: str) -> Fraction:
-    """A decimal number. Raises ValueError with the expected form."""
+    """Parse a decimal number. Raises ValueError with the expected form."""
     if len(text) > LONGEST or not re.fullmatch(r"[+-]?\d+(\.\d+)?", text, re.ASCII):
         raise ValueError(f'"{text[:LONGEST]}" is not a number: write it like 3 or 0.5')
     return Fraction(text)
@@ -79,7 +79,7 @@ Scalar = bool | str | Fraction | timedelta | KubernetesVersion
 
 
 class Type(StrEnum):
-    """Type of a single value; the strings appear in error messages."""
+    """Type of a single value. Error messages contain these strings."""
 
     BOOLEAN = "true or false"
     TEXT = "text"
@@ -90,7 +90,7 @@ class Type(StrEnum):
 
     @property
     def has_order(self) -> bool:
-        """Whether < and > apply. Not for texts, since every database orders them differently."""
+        """Whether < and > apply. They do not apply to texts, because each database orders texts differently."""
         return self not in (Type.BOOLEAN, Type.TEXT)
 
     def literal(self, text: str) -> Scalar:
@@ -98,7 +98,7 @@ class Type(StrEnum):
         return _LITERALS[self](text)
 
     def read(self, raw: Any) -> Scalar | None:
-        """Read a value of a document; None when it is missing or of another type."""
+        """Read a value of a document; None: it is missing or has a wrong type."""
         if isinstance(raw, bool | timedelta | KubernetesVersion):
             return raw if self is _OWN[type(raw)] else None
         if isinstance(raw, int | float | Fraction) and self in (Type.NUMBER, Type.QUANTITY):
@@ -144,7 +144,7 @@ class ListOf:
         return f"list of {self.of}"
 
     def read(self, raw: Any) -> tuple[Scalar, ...] | None:
-        """The entries of the right type; None when there is no list."""
+        """Read the entries that have the right type; None: there is no list."""
         if isinstance(raw, str) or not isinstance(raw, Sequence | frozenset):
             return None
         return tuple(entry for each in raw if (entry := self.of.read(each)) is not None)
@@ -160,7 +160,7 @@ class MapOf:
         return f"map of {self.of}"
 
     def read(self, raw: Any, key: str) -> Scalar | None:
-        """One entry; None when it is missing or of another type."""
+        """Read one entry; None: it is missing or has a wrong type."""
         return self.of.read(raw.get(key)) if isinstance(raw, Mapping) else None
 
 
@@ -169,7 +169,7 @@ FieldType = Type | ListOf | MapOf
 
 @dataclass(frozen=True)
 class Fields:
-    """Declared fields. Names may have dots, as in `requester.user`; the longest name at the start of a path counts."""
+    """Declared fields. Names may contain dots, as in `requester.user`; the longest name at the start of a path counts."""
 
     types: Mapping[str, FieldType]
 
@@ -180,17 +180,17 @@ class Fields:
 
 _ZERO, _BELOW, _ABOVE = "1", "0", "2"
 _MIDDLE = 500
-"""Offset of the exponent, which has three digits."""
+"""Added to the exponent, so that it is never negative. The result has three digits."""
 _LAST = "~"
-"""Greater than every digit: ends a negative number, of which the longer is the smaller."""
+"""Greater than every digit. It ends negative numbers: -1.23 is less than -1.2, although its text is longer."""
 _COMPLEMENT = str.maketrans("0123456789", "9876543210")
 _END = " "
-"""Less than every character of a version."""
+"""Less than every character in a version's sort key."""
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def sort_key(value: Scalar) -> str:
-    """Sort key of a value. Raises ValueError for a value without order or without finite decimal form."""
+    """Return the sort key of a value. Raises ValueError for a value without an order or without a finite decimal form."""
     match value:
         case Fraction():
             return _number(value)
@@ -211,7 +211,7 @@ def _number(value: Fraction) -> str:
 
 
 def _scientific(value: Fraction) -> tuple[str, int]:
-    """Digits of a positive number without trailing zeros, and the exponent of the first digit."""
+    """Return the digits of a positive number without trailing zeros, and the exponent of the first digit."""
     whole, places = value, 0
     while whole.denominator != 1:
         whole, places = whole * 10, places + 1
@@ -222,7 +222,7 @@ def _scientific(value: Fraction) -> tuple[str, int]:
 
 
 def number_of(key: str) -> Fraction | int:
-    """The number that has this sort key; an integer if it is one, with which sums are faster."""
+    """Return the number with this sort key: an int if possible, because sums of ints are faster."""
     if key == _ZERO:
         return 0
     text = key[1:] if key.startswith(_ABOVE) else key[1:].removesuffix(_LAST).translate(_COMPLEMENT)
@@ -232,7 +232,7 @@ def number_of(key: str) -> Fraction | int:
 
 
 def format_quantity(value: Fraction | int, *, binary: bool = False) -> str:
-    """The value exactly, as a quantity: with the largest of Ki to Ei (`binary`), m, u or n that needs no decimals.
+    """Return the exact value as a quantity, with the largest suffix that needs no decimals: Ki to Ei (`binary`), m, u or n.
 
     Values finer than n are rounded up, as in Kubernetes.
     """
@@ -250,5 +250,5 @@ def _version(value: KubernetesVersion) -> str:
 
 
 def _integer(value: int) -> str:
-    """Number of digits (two digits), then the digits; for up to 99 digits."""
+    """Return the number of digits (as two digits) and the digits, so that texts sort like numbers. At most 99 digits."""
     return f"{len(str(value)):02d}{value}"

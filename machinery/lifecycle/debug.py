@@ -1,7 +1,8 @@
-"""Stacks of all threads and tasks and counters of a process, for debugging a process that hangs.
+"""A report with the stacks of all threads and tasks and with counters, for debugging a process that hangs.
 
-Served on a unix socket that only its owner can open (`socat - UNIX-CONNECT:PATH`, or `nc -U PATH`), and logged on SIGUSR1. Both
-use their own thread, so they work while the event loop is blocked. Stacks contain files, lines and names, never values.
+The report is available on a unix socket that only its owner can open (`socat - UNIX-CONNECT:PATH`, or `nc -U PATH`), and in the
+log after SIGUSR1. Both use a thread of their own, so they work while the event loop is blocked. Stacks contain files, lines and
+names, but no values.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ import structlog
 from machinery.lifecycle.startup import StartError
 
 Section = Callable[[], Mapping[str, Any]]
-"""Counters of a part, such as queues and sessions. Called on another thread, so it must only read; never returns a secret."""
+"""Returns counters of a part, such as queues and sessions, and no secrets. It runs on another thread, so it must only read."""
 
 READ_TIMEOUT = 5.0
 """Seconds that a client of the socket may take to read."""
@@ -32,14 +33,14 @@ log = structlog.get_logger(__name__)
 
 
 class Inspection:
-    """The report about a process. `add` sections; call `report` from any thread."""
+    """The report about a process. `add` adds sections. Any thread may call `report`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._sections: dict[str, Section] = {}
 
     def add(self, name: str, section: Section) -> None:
-        """Raises ValueError for a duplicate name."""
+        """Add a section. Raises ValueError for a duplicate name."""
         if name in self._sections:
             raise ValueError(f'a section named "{name}" is there already')
         self._sections[name] = section
@@ -54,7 +55,7 @@ class Inspection:
             yield f"\n== {name}"
             try:
                 yield from (f"{key}: {value}" for key, value in section().items())
-            except Exception as error:  # noqa: BLE001 - the rest is still useful
+            except Exception as error:  # noqa: BLE001 - other sections are still useful
                 yield f"cannot be read: {type(error).__name__}"
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         for ident, frame in sys._current_frames().items():  # noqa: SLF001 - documented for this purpose
@@ -86,9 +87,9 @@ def _place(frame: FrameType) -> str:
 
 @contextmanager
 def debug_socket(path: Path, inspection: Inspection) -> Iterator[None]:
-    """A block in which `path` answers each connection with a report, for its owner only.
+    """A block in which the socket at `path` answers each connection with a report. Only its owner can connect.
 
-    Raises StartError when the path cannot be used.
+    Raises StartError if the path cannot be used.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
@@ -106,12 +107,12 @@ def debug_socket(path: Path, inspection: Inspection) -> Iterator[None]:
         try:
             yield
         finally:
-            listener.shutdown(socket.SHUT_RDWR)  # wakes the thread, which `close` alone would not
+            listener.shutdown(socket.SHUT_RDWR)  # wakes the thread; `close` alone does not
             path.unlink(missing_ok=True)
 
 
 def _remove_left_socket(path: Path) -> None:
-    """Remove the socket of a killed process. Raises OSError when the path is no socket, or a process listens on it."""
+    """Remove the socket of a killed process. Raises OSError if the path is not a socket, or a process listens on it."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise FileExistsError(None, "there is a file of this name")
@@ -141,8 +142,8 @@ def _serve_reports(listener: socket.socket, inspection: Inspection) -> None:
 def debug_signal(inspection: Inspection) -> Iterator[None]:
     """A block in which SIGUSR1 logs a report.
 
-    The interpreter's C signal handler writes a byte at once (`set_wakeup_fd`); a Python handler would wait for the main thread,
-    which may be blocked.
+    The interpreter's C signal handler writes a byte to a pipe at once (`set_wakeup_fd`), and a thread reads it. A Python signal
+    handler would have to wait for the main thread, which may be blocked.
     """
     reading, writing = socket.socketpair()
 
@@ -153,7 +154,7 @@ def debug_signal(inspection: Inspection) -> Iterator[None]:
                     log.warning("debug report requested", report=inspection.report())
 
     with writing:
-        writing.setblocking(False)  # noqa: FBT003 - its one argument
+        writing.setblocking(False)  # noqa: FBT003 - takes no keyword
         before = signal.signal(signal.SIGUSR1, lambda _number, _frame: None)
         descriptor = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=serve, name="debug signal", daemon=True).start()

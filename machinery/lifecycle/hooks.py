@@ -15,14 +15,14 @@ Hook = Callable[[], Awaitable[None]]
 
 
 class HookError(Exception):
-    """Hooks failed; the message names each hook with its error."""
+    """Hooks have failed. The message contains each hook's name and error."""
 
 
 class PostStartHooks:
-    """Hooks that run concurrently when the server serves. A failing hook ends the server immediately.
+    """Hooks that run concurrently as soon as the server serves. A failing hook ends the server immediately.
 
-    Each has a health check `poststarthook/<name>` that fails until the hook has returned. Hooks must tolerate concurrent
-    requests of clients and of other hooks.
+    Each hook has a health check `poststarthook/<name>`, which fails until the hook has returned. Hooks must tolerate requests
+    that clients and other hooks make at the same time.
     """
 
     def __init__(self, health: HealthChecks) -> None:
@@ -59,7 +59,7 @@ class PostStartHooks:
 
 
 class StoppingHooks:
-    """Hooks that run one after the other, the last added hook first. A failing or hanging hook does not stop the others."""
+    """Hooks that run one after the other, in reverse order of addition. A hook that fails or hangs does not stop others."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -72,7 +72,7 @@ class StoppingHooks:
         self._hooks[name] = hook
 
     async def run(self, limit: timedelta) -> list[Exception]:
-        """Run each hook once, all of them within `limit`. Failures are logged and returned."""
+        """Run each hook once; `limit` is the time for all of them. Log and return the failures."""
         loop = asyncio.get_running_loop()
         end = loop.time() + limit.total_seconds()
         failures: list[Exception] = []

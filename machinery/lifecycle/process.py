@@ -1,8 +1,9 @@
 """Signals to a process (SIGTERM, SIGINT and SIGUSR2), and a deadline for a start or stop that hangs.
 
-The first stop signal requests a graceful stop, the second ends the process at once with code 1. The log level is that of the
-settings, overridden by an order, overridden by SIGUSR2 for `debug`, which works without any other part of the process: the
-first signal sets `debug`, the second resets it.
+The first stop signal requests a graceful stop; the second ends the process at once with code 1.
+
+The log level comes from the settings. An operator can order another level, which overrides the settings. SIGUSR2 overrides
+both: the first signal sets `debug`, the second one resets it. The signal works even if other parts of the process do not.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ def _exit_at_once() -> NoReturn:
 def stop_signals(at_once: Callable[[], object] = _exit_at_once) -> Iterator[asyncio.Event]:
     """A block in which the first stop signal sets the event, and the second calls `at_once`.
 
-    Uses plain signal handlers instead of the event loop's: the second signal must work when the loop hangs.
+    It uses plain signal handlers instead of those of the event loop, because the second signal must work while the loop hangs.
     """
     requested, loop, received = asyncio.Event(), asyncio.get_running_loop(), count(1)
 
@@ -53,14 +54,14 @@ def stop_signals(at_once: Callable[[], object] = _exit_at_once) -> Iterator[asyn
 
 
 class LastResort:
-    """Ends the process with code 1 when a step takes too long. Uses its own thread, so it works while the loop hangs."""
+    """Ends the process with code 1 if a step takes too long. It uses a thread, so it works while the event loop hangs."""
 
     def __init__(self, at_once: Callable[[], object] = _exit_at_once) -> None:
         self._at_once = at_once
         self._timer: threading.Timer | None = None
 
     def arm(self, limit: timedelta, why: str) -> None:
-        """End the process after `limit` unless `disarm` or `arm` is called before; `why` is then the last log line."""
+        """End the process after `limit`, with `why` as the last log line, unless `disarm` or `arm` is called before."""
         self.disarm()
 
         def end() -> None:
@@ -77,12 +78,12 @@ class LastResort:
 
 
 class Verbosity:
-    """The log level of one process. `started`: level of its settings. `apply`: sets the level."""
+    """The log level of one process. `started`: the level of its settings; `apply`: sets the level."""
 
     def __init__(self, started: str, apply: Callable[[str], None] = logs.set_level) -> None:
         self.started = started
         self.level = started
-        """The lowest level that is logged now."""
+        """The lowest level that is logged at present."""
         self._apply = apply
         self._ordered: str | None = None
         self._debugs = False
@@ -94,7 +95,7 @@ class Verbosity:
             self._renew("ordered")
 
     def toggle(self) -> None:
-        """Switch `debug` on, regardless of an order, or off again."""
+        """Switch to `debug`, regardless of an order, or back."""
         self._debugs = not self._debugs
         self._renew("SIGUSR2")
 
@@ -110,7 +111,7 @@ class Verbosity:
 
 @contextmanager
 def verbosity_signal(verbosity: Verbosity) -> Iterator[None]:
-    """A block in which SIGUSR2 toggles `verbosity` on the event loop, as the signal may interrupt the writing of a log line."""
+    """A block in which SIGUSR2 toggles `verbosity`. This runs on the event loop, because a signal may interrupt a log call."""
     loop = asyncio.get_running_loop()
     before = signal.signal(signal.SIGUSR2, lambda _number, _frame: loop.call_soon_threadsafe(verbosity.toggle))
     try:

@@ -1,4 +1,4 @@
-"""The order in which a server starts and stops, common to all its doors.
+"""The order in which a server and its doors start and stop.
 
     start:  doors listen -> post-start hooks (systemd is notified) -> ready
     stop:   ShutdownInitiated (readiness fails, everything is still served)
@@ -9,8 +9,8 @@
                 -> HTTPServerStoppedListening -> InFlightRequestsDrained -> buffers are flushed
             -> the callers close the resources that they opened
 
-A failed post-start hook ends the server at once without a graceful stop. A failed guarded task requests the graceful stop and
-is raised at its end. A failure during the stop is logged, does not shorten the stop, and is raised at the end.
+If a post-start hook fails, the server ends at once without a graceful stop. If a guarded task fails, the server stops
+gracefully and then raises the error. A failure during the stop is logged and raised at the end; it does not shorten the stop.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class LifecycleSignal(asyncio.Event):
-    """A named event. When it is set for the first time, it is logged and the callbacks are called."""
+    """A named event. When it is set for the first time, it logs its name and calls its callbacks."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ Stop = Callable[[], Awaitable[BaseException | None]]
 
 
 class Door(Protocol):
-    """A listener. Each step is called once; after a failed start only `close` is called."""
+    """A listener. Each method is called once. After a failed start, only `close` is called."""
 
     @property
     def name(self) -> str: ...
@@ -77,32 +77,32 @@ class Door(Protocol):
         """Listen and serve. Raises StartError."""
 
     async def set_ready(self, *, ready: bool) -> None:
-        """Set the readiness in this door's own health protocol. Requests are served in either case."""
+        """Set the readiness that this door's own health protocol reports. The door serves requests in both cases."""
 
     async def refuse(self) -> None:
-        """Answer new work with "try again"; health is still answered. Only with `send_retry_after`."""
+        """Answer new work with "try again", except health checks. Called only with `send_retry_after`."""
 
     async def stop_listening(self) -> None:
-        """Stop accepting connections and close idle ones; work in flight continues, new work is not begun."""
+        """Stop accepting connections, and close idle ones. Work in flight continues; no new work begins."""
 
     async def drain(self, grace: timedelta) -> None:
-        """Wait until the work in flight is done. Streams are asked to end, and ended at a bounded rate within `grace`."""
+        """Wait until the work in flight is done. Request the end of streams, and end them within `grace` at a bounded rate."""
 
     async def close(self, grace: timedelta) -> None:
-        """Stop listening and end what is left after `grace`."""
+        """Stop listening. After `grace`, end the remaining work."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopTimes:
-    """How a server stops, with the time limits of the steps."""
+    """How a server stops, and the time limits of the steps."""
 
     delay: timedelta = timedelta()
-    """Time with failing readiness in which everything is still served, so that load balancers react."""
+    """Time between the failure of readiness and the refusal of work, so that load balancers can react."""
     send_retry_after: bool = True
-    """Answer "try again" until drained (True), or close the listeners at once (False)."""
+    """True: answer "try again" until the doors are drained. False: close the listeners at once."""
     hooks: timedelta = timedelta(seconds=20)
     requests: timedelta = timedelta(seconds=60)
-    """Longest wait for requests in flight: the longest duration of a request."""
+    """Longest wait for requests in flight. It equals the longest duration of a request."""
     streams: timedelta = timedelta(seconds=10)
     """Longest wait for watches and sessions."""
     flush: timedelta = timedelta(seconds=10)
@@ -110,7 +110,7 @@ class StopTimes:
 
     @property
     def longest(self) -> timedelta:
-        """Longest duration of a stop, without the clean-up of the process after it."""
+        """Longest duration of a stop, without the clean-up of the process afterwards."""
         background_task = max(self.delay, self.hooks)
         return background_task + max(self.requests, self.streams) + self.flush + 3 * self.close
 
@@ -125,12 +125,12 @@ class Server:
         self.post_start = PostStartHooks(self.health)
         self.pre_shutdown = StoppingHooks("pre-shutdown hook")
         self.flush = StoppingHooks("flush")
-        """Flush hooks: run when the work in flight is done, before the doors close."""
+        """Hooks that run when the work in flight is done, before the doors close."""
         self._times = times
         self._doors: list[Door] = []
 
     def add_door(self, door: Door) -> None:
-        """The doors open in this order."""
+        """Add a door. Doors open in the order of their addition."""
         self._doors.append(door)
 
     async def _not_stopping(self) -> None:
@@ -138,10 +138,10 @@ class Server:
             raise RuntimeError("process is shutting down")
 
     async def run(self, stop: Stop) -> None:
-        """Serve until `stop` returns; an error that it returns is raised after the graceful stop.
+        """Serve until `stop` returns, then stop gracefully. If `stop` returns an error, raise it at the end.
 
-        Raises StartError at once when a door cannot open, HookError when a post-start hook fails, and HookError at the end when
-        a hook failed during the stop.
+        Raises StartError at once if a door cannot open, HookError at once if a post-start hook fails, and HookError at the end
+        if a hook failed during the stop.
         """
         self.signals.mux_and_discovery_complete.set()
         await self._open()
@@ -191,7 +191,7 @@ class Server:
         return stopped.result()
 
     async def _follow_readiness(self, hooks: asyncio.Task[None]) -> None:
-        """Pass readiness to the doors. The first check runs without a probe, so that the log records when it was ready."""
+        """Pass readiness to the doors. Check once without a probe, so that the log contains the time of the first readiness."""
         await asyncio.wait({hooks})
         shown = False
         while True:

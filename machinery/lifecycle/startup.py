@@ -1,4 +1,4 @@
-"""Start of a server: errors, ports, time limits and retries of its steps, and the notification of systemd."""
+"""The start of a server: errors, ports, time limits and retries of its steps, and the notification of systemd."""
 
 import asyncio
 import errno
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class StartError(Exception):
-    """The server cannot start. The message states what is wrong and what to do."""
+    """The server cannot start. The message states the problem and the remedy."""
 
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ FIRST_PAUSE, LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=2)
 
 
 async def in_time(what: str, work: Awaitable[T], limit: timedelta, *, then: str = "") -> T:
-    """Await `work`. After `limit` raises StartError, which names `what` and the remedy `then`."""
+    """Return the result of `work`. After `limit`, raise StartError with the name `what` and the remedy `then`."""
     try:
         async with asyncio.timeout(limit.total_seconds()) as bound:
             return await work
@@ -39,20 +39,20 @@ async def in_time(what: str, work: Awaitable[T], limit: timedelta, *, then: str 
 
 @dataclass(frozen=True, slots=True)
 class StartupRetry:
-    """Retries steps of a start whose dependency may be unavailable for a moment.
+    """Retries steps of a start whose dependency may be unavailable for a short time.
 
-    A step that raises UnavailableError is repeated, so it must be safe to repeat.
+    It repeats a step that raises UnavailableError, so the step must be safe to repeat.
     """
 
     limit: timedelta
-    """For each step, all attempts together."""
+    """Time limit of each step, for all its attempts together."""
     then: str
-    """The remedy to state when the limit is exceeded."""
+    """The remedy in the error after the limit."""
     stop: asyncio.Event
-    """Set to abandon the start."""
+    """If this is set, the start ends."""
 
     async def __call__(self, what: str, step: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `step`. Raises StartError with `what` and the last failure, after the limit or on a stop."""
+        """Return the result of `step`. After the limit or a stop, raise StartError with `what` and the last failure."""
         pauses, last = Backoff(FIRST_PAUSE, LONGEST_PAUSE), ""
         try:
             async with asyncio.timeout(self.limit.total_seconds()) as bound:
@@ -78,7 +78,7 @@ def _too_long(what: str, limit: timedelta, then: str, why: str = "") -> str:
 
 
 def listening_failed(setting: str, host: str, port: int, error: OSError | None) -> StartError:
-    """StartError of a door. `setting`: option that chose the address; `error` None: the library gave no reason."""
+    """Return the error of a door that cannot listen. `setting`: option with the address; `error` None: unknown reason."""
     where = f"the address {host} port {port} ({setting})"
     choose = f"choose another with --{setting.replace('_', '-')}"
     if error is None:
@@ -94,7 +94,7 @@ def listening_failed(setting: str, host: str, port: int, error: OSError | None) 
 
 
 def bind_error(host: str, port: int) -> OSError | None:
-    """Return the OSError of a trial bind to the address; None: it succeeds. For libraries that do not report the reason."""
+    """Bind to the address for a test. Return the error; None: success. For libraries that do not report why they failed."""
     try:
         with _bound(host, port) as probe:
             probe.listen()
@@ -105,9 +105,10 @@ def bind_error(host: str, port: int) -> OSError | None:
 
 @contextmanager
 def reserved_port(host: str) -> Iterator[int]:
-    """Reserve a free port for the block; a server in this process may listen on it by its number.
+    """Reserve a free port during the block. A server in this process can listen on it.
 
-    A bound socket that does not listen holds the port, so a listener with SO_REUSEADDR can share it. Raises StartError.
+    The reservation is a bound socket that does not listen, so a listener with SO_REUSEADDR can share the port. Raises
+    StartError.
     """
     try:
         held = _bound(host, 0)
@@ -133,9 +134,9 @@ SOCKET = "NOTIFY_SOCKET"
 
 
 def notify_ready(environment: MutableMapping[str, str] | None = None) -> None:
-    """Send READY=1 once. The socket's name is removed from the environment, so that no child process can notify.
+    """Send READY=1 to systemd. Remove the socket's name from the environment, so that child processes cannot notify.
 
-    Without such a socket this does nothing; a failure is only logged.
+    Without a socket in the environment it does nothing. A failure is only logged.
     """
     address = (os.environ if environment is None else environment).pop(SOCKET, "")
     if not address:

@@ -1,4 +1,4 @@
-"""Processor time, memory and open files of this process, and its metrics with the standard Prometheus names."""
+"""Processor time, memory and open files of this process, and the metrics about them with Prometheus' standard names."""
 
 import gc
 import os
@@ -13,7 +13,7 @@ _KIBIBYTE = 1024
 _TICKS = os.sysconf("SC_CLK_TCK")
 _STAT, _STATM, _UPTIME, _FILES = Path("/proc/self/stat"), "/proc/self/statm", Path("/proc/stat"), Path("/proc/self/fd")
 _START_TICKS = 19
-"""Index of `starttime` after the program's name in /proc/self/stat."""
+"""Index of the field `starttime` in /proc/self/stat. Index 0 is the first field after the program's name."""
 
 CPU = Metric(MetricKind.COUNTER, "process_cpu_seconds_total", "Total user and system CPU time spent in seconds.")
 RESIDENT = Metric(MetricKind.GAUGE, "process_resident_memory_bytes", "Resident memory size in bytes.")
@@ -28,7 +28,7 @@ METRICS = (CPU, RESIDENT, VIRTUAL, OPEN_FILES, MOST_FILES, STARTED, COLLECTIONS)
 
 
 def raise_file_limit() -> None:
-    """Raise the soft limit of open files to the hard limit. Each connection needs one."""
+    """Raise the soft limit of open files to the hard limit, because each connection needs a file descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -38,7 +38,7 @@ def bind_usage(registry: Registry) -> None:
     registry.bind(CPU, time.process_time)
     registry.bind(RESIDENT, resident)
     registry.bind(VIRTUAL, lambda: _memory(0))
-    registry.bind(OPEN_FILES, lambda: len(os.listdir(_FILES)) - 1)  # noqa: PTH208 - without the one that lists
+    registry.bind(OPEN_FILES, lambda: len(os.listdir(_FILES)) - 1)  # noqa: PTH208 - minus the descriptor of the listing
     registry.bind(MOST_FILES, lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     started = _started()
     registry.bind(STARTED, lambda: started)
@@ -46,7 +46,7 @@ def bind_usage(registry: Registry) -> None:
 
 
 def _started() -> float:
-    """Start time in seconds since 1970: the machine's boot time plus the process's start in ticks."""
+    """Return the start time of the process in seconds since 1970: the boot time plus the start in ticks since boot."""
     booted = next(int(line.split()[1]) for line in _UPTIME.read_text().splitlines() if line.startswith("btime "))
     return booted + int(_STAT.read_text().rpartition(")")[2].split()[_START_TICKS]) / _TICKS
 
@@ -58,7 +58,7 @@ class ProcessUsage:
         self._at, self._used = time.monotonic(), time.process_time()
 
     def processor(self) -> float:
-        """Processor seconds per second since the last call; 0 right after it."""
+        """Return processor seconds per second since the last call; 0 directly after a call."""
         at, used = time.monotonic(), time.process_time()
         passed, spent = at - self._at, used - self._used
         self._at, self._used = at, used
@@ -66,7 +66,7 @@ class ProcessUsage:
 
 
 def resident() -> int:
-    """Resident bytes now; where the system does not report them, the maximum so far."""
+    """Return the resident memory in bytes; if the system does not report it, the maximum so far."""
     try:
         return _memory(1)
     except (OSError, IndexError, ValueError):
@@ -74,7 +74,7 @@ def resident() -> int:
 
 
 def _memory(place: int) -> int:
-    """Bytes in a column of statm, read without a file object: an otherwise idle process does this every two seconds."""
+    """Return a column of statm in bytes. It uses no file object, because an idle process calls this every two seconds."""
     file = os.open(_STATM, os.O_RDONLY)
     try:
         return int(os.read(file, 256).split()[place]) * _PAGE

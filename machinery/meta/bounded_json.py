@@ -14,13 +14,13 @@ _HALF_PAIR = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
-"""Half of a surrogate pair, for texts without escaped backslashes.
+"""Matches half of a surrogate pair in a text without escaped backslashes.
 
-If such a half is at the end of a string, the decoder reports that the text has ended."""
+If such a half is at the end of a string, the decoder wrongly reports that the text has ended."""
 
 
 class JsonError(ValueError):
-    """The text is not JSON, or exceeds a bound. The message never contains the text, which may hold a secret."""
+    """The text is not JSON, or exceeds a bound. The message does not contain the text, because it may contain a secret."""
 
 
 def decode(text: bytes) -> Any:
@@ -35,7 +35,7 @@ def decode(text: bytes) -> Any:
 
 
 def check_values(text: bytes, most: int = MOST_VALUES) -> None:
-    """Count the begins of values; in a large text only those outside of strings. Raises JsonError above `most`."""
+    """Count the values; in a large text, only those outside of strings. Raises JsonError for more than `most` values."""
     if _begun(text) < most:
         return
     plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -44,12 +44,12 @@ def check_values(text: bytes, most: int = MOST_VALUES) -> None:
 
 
 def count_values(text: bytes) -> int:
-    """Count the values of valid JSON. The result is at least their number, and at most one more for each string."""
+    """Return an upper bound of the number of values in valid JSON. It exceeds the number by at most one per string."""
     return _begun(_STRING.sub(b"", text)) + 1
 
 
 def check_depth(value: Any) -> None:
-    """Raises JsonError for a value deeper than DEEPEST."""
+    """Raises JsonError for a value nested deeper than DEEPEST."""
     level = [value]
     for _ in range(DEEPEST + 1):
         around = [each for each in level if isinstance(each, dict | list)]

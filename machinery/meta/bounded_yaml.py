@@ -1,7 +1,8 @@
 """YAML with JSON's data model, bounded in bytes, depth, nodes and scalar length before a document is built.
 
-The document is built from libyaml's events in one pass, because libyaml's composer recurses and crashes on deep input, and
-PyYAML's constructors read `1:2:3` as a number in base 60 in quadratic time. Here dates are text, and no tag creates an object.
+The document is built from libyaml's events in one pass, for two reasons. libyaml's composer is recursive and crashes on deep
+input. PyYAML's constructors read `1:2:3` as a number in base 60, in quadratic time. In this module dates are text, and tags
+create no objects.
 """
 
 import re
@@ -27,12 +28,12 @@ class YamlBounds:
 
 
 REQUEST = YamlBounds(size=256 * KIB, nodes=4_000, scalar=128 * KIB)
-"""Bounds for a request, which is parsed within 20 ms, see `bench/README.md`."""
+"""Bounds for a request. Within them, parsing takes at most 20 ms (see `bench/README.md`)."""
 FILE = YamlBounds(size=32 * MIB, nodes=2_000_000, scalar=16 * MIB, aliases=True)
-"""Bounds for a file that the user of the process chose."""
+"""Bounds for a file that the user of the process has chosen."""
 
 _TAG_DIRECTIVES = 16
-"""Largest number of directives. libyaml compares each directive with all earlier directives."""
+"""Largest number of %TAG directives. libyaml compares each directive with all earlier ones."""
 _LONGEST_NUMBER = 64
 _WORDS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
@@ -49,7 +50,7 @@ _TAGS = frozenset(("!", *(f"{_PREFIX}{name}" for name in ("str", "int", "float",
 
 
 class YamlError(ValueError):
-    """The text is not YAML, or exceeds a bound. The message has the line and never the text, which may hold a secret."""
+    """The text is not YAML, or exceeds a bound. The message contains the line number, but not the text (a possible secret)."""
 
     def __init__(self, why: str, mark: Any = None) -> None:
         self.why = why
@@ -58,9 +59,9 @@ class YamlError(ValueError):
 
 
 def load(text: str | bytes, bounds: YamlBounds = FILE, twice: list[str] | None = None) -> Any:
-    """Load the only document; None: there is none. `twice`: receives duplicate keys of mappings with their lines.
+    """Load the only document; None: there is none. Raises YamlError.
 
-    Raises YamlError.
+    `twice`: a list to which duplicate keys of mappings are added, with their lines.
     """
     documents = load_all(text, bounds, twice, most=1)
     return documents[0] if documents else None
@@ -107,7 +108,7 @@ def _events(text: str) -> Iterator[Any]:
 
 @dataclass(slots=True)
 class _Open:
-    """An unfinished collection. `before`: number of nodes before it; `height`: levels inside of it, with itself."""
+    """An unfinished collection. `before`: number of nodes before it; `height`: number of its levels, including itself."""
 
     value: dict[str, Any] | list[Any]
     anchor: str | None
@@ -126,7 +127,7 @@ class _Builder:
         self.begin()
 
     def begin(self) -> None:
-        """Start a document, without the anchors of the previous one."""
+        """Start a document. Discard the anchors of the previous one."""
         self.root: Any = None
         self._open: list[_Open] = []
         self._anchors: dict[str, tuple[Any, int, int]] = {}
@@ -202,7 +203,7 @@ class _Builder:
         if isinstance(around.value, list):
             around.value.append(value)
         elif around.merged:
-            for each in value if isinstance(value, list) else [value]:  # by precedence
+            for each in value if isinstance(value, list) else [value]:  # the first one takes precedence
                 if not isinstance(each, dict):
                     raise YamlError("a merge key has no mapping", event.start_mark)
                 around.value.update({name: there for name, there in each.items() if name not in around.value})
@@ -212,7 +213,7 @@ class _Builder:
 
 
 def _resolved(event: Any) -> Any:
-    """Value of a scalar by YAML 1.1, without base 60 and dates."""
+    """Return the value of a scalar by YAML 1.1, without numbers in base 60 and without dates."""
     text, tag = event.value, event.tag
     if tag not in (None, *_TAGS):
         raise YamlError("it has a tag that names no type of JSON", event.start_mark)

@@ -19,7 +19,7 @@ ADDON_AVAILABLE = "Available"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One entry of `status.conditions`. `last_transition_time` is None until `with_condition` sets it."""
+    """One entry of `status.conditions`. `last_transition_time` None: `with_condition` sets it."""
 
     type: str
     status: str
@@ -51,10 +51,10 @@ def find(conditions: Iterable[Mapping[str, Any]], kind: str) -> Condition | None
 
 
 def with_condition(conditions: Sequence[Mapping[str, Any]], new: Condition, now: datetime) -> list[dict[str, Any]]:
-    """Return the entries with `new` instead of the entry of its type, or appended.
+    """Return the entries with `new`, which replaces the entry of its type or is appended.
 
-    The transition time changes to `now` only when the status changes. Equal content gives equal entries, so that the caller can
-    skip the write.
+    The transition time changes to `now` only if the status changes. If nothing changes, the result equals `conditions`, so that
+    the caller can skip the write.
     """
     entries = [dict(entry) for entry in conditions]
     for index, entry in enumerate(entries):

@@ -1,7 +1,7 @@
 """Differences between two states of an object, field by field, with readable paths.
 
-List entries are matched by their identifying fields (`type` of a condition, `name` of a claim, `key` and `effect` of a taint),
-not by position; other lists are one value. Metadata that only the server maintains is ignored.
+List entries are matched by identifying fields (`type` of a condition, `name` of a claim, `key` and `effect` of a taint) and not
+by position. A list without identifying fields is one value. Metadata that only the server maintains is ignored.
 """
 
 import re
@@ -13,13 +13,13 @@ Document = Mapping[str, Any]
 
 BOOKKEEPING = frozenset(("metadata.managedFields", "metadata.resourceVersion", "metadata.generation"))
 NAMED_BY = (("type",), ("name",), ("key", "effect"), ("key",), ("id",))
-"""Identifying fields of list entries: the first set that all entries have, with unique values."""
+"""Possible identifying fields. A list uses the first set that all its entries have, with unique values."""
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One changed field. `before` or `after` None: absent."""
+    """One changed field. `before` or `after` None: the field is absent."""
 
     path: str
     before: Any
@@ -27,12 +27,12 @@ class Difference:
 
 
 def differences(before: Document | None, after: Document | None) -> Iterator[Difference]:
-    """Yield differences in the order of the fields. None: no object, so each top-level field is one difference."""
+    """Yield differences in the order of the fields. An argument None: no object; each top-level field is one difference."""
     yield from _of_maps("", before or {}, after or {})
 
 
 def readable(document: Document) -> dict[str, Any]:
-    """The object without bookkeeping fields."""
+    """Return the object without metadata that only the server maintains."""
     hidden = {path.rpartition(".")[2] for path in BOOKKEEPING}
     metadata = {name: value for name, value in document.get("metadata", {}).items() if name not in hidden}
     return {**document, "metadata": metadata}

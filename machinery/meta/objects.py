@@ -1,7 +1,4 @@
-"""Kubernetes objects as a storage keeps and serves them: keys, queries, pages and watch events, as values.
-
-A document is the JSON object with its `metadata`; documents are never changed in place.
-"""
+"""Kubernetes objects as a storage keeps and serves them, with keys, queries, pages and watch events, as values."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -29,33 +26,33 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object with the exact bytes that are served; their `metadata.resourceVersion` is `revision`."""
+    """An object with the exact bytes that the server sends. Their `metadata.resourceVersion` is `revision`."""
 
     key: Key
     revision: int
     encoded: bytes
     uid: str = ""
-    """`metadata.uid`; empty for an object that is computed when it is read."""
+    """`metadata.uid`; empty: the object is computed when it is read."""
     _decoded: list[Document] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def document(self) -> Document:
-        """The object, decoded at the first access."""
+        """The decoded object. It is decoded at the first access."""
         if not self._decoded:
             self._decoded.append(msgspec.json.decode(self.encoded))
         return self._decoded[0]
 
 
 SortPosition = tuple[str | int | None, ...]
-"""The values by which an object is ordered, one per sort key: a text, or microseconds since 1970; None for a missing value."""
+"""The values by which an object is sorted, one per sort key: a text, or microseconds since 1970; None: the value is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """Selects objects of a kind, ordered by key.
 
-    `namespace` None: all namespaces. `at`: as of an earlier revision. `past`: also of a revision that is kept for history only,
-    from which no watch can resume.
+    `namespace` None: all namespaces. `at`: read an earlier revision. `past`: this revision may be so old that it is kept only
+    for history and no watch can resume from it.
     """
 
     namespace: str | None = None
@@ -66,13 +63,13 @@ class Query:
     """The last key of the previous page."""
     at: int | None = None
     where: Hashable | None = None
-    """A condition from `Resource.where`, which the storage evaluates."""
+    """A condition that `Resource.where` has parsed. The storage evaluates it."""
     past: bool = False
     order: Hashable | None = None
-    """An order from `Resource.order` in place of the key order, with the position after which the page begins."""
+    """An order that `Resource.order` has parsed, instead of the order by key, with the position after which the page begins."""
 
     def matches(self, key: Key, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
-        """Whether namespace, labels and fields match. A missing field is the empty string, as in Kubernetes."""
+        """Whether namespace, labels and fields match. A missing field counts as the empty string, as in Kubernetes."""
         if self.namespace is not None and key.namespace != self.namespace:
             return False
         if not all(term.matches(labels) for term in self.labels):
@@ -88,10 +85,10 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The objects of a query and the revision of the answer.
+    """A page of the objects of a query, and its revision.
 
-    `after`: last key if there are more objects; `remaining`: how many follow (None: unknown). `place`: sort position of the
-    last object. `moves`: following pages show the current state, not that of this page's revision.
+    `after`: the last key, if there are more objects; `remaining`: their number (None: unknown). `place`: sort position of the
+    last object. `moves`: later pages show the state at their time, not that of this page's revision.
     """
 
     items: tuple[StoredObject, ...]
@@ -110,13 +107,13 @@ class ChangeType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One change as a watcher with a query sees it: entering the selection is ADDED, leaving it is DELETED.
+    """One change as a watcher with a query sees it. ADDED: the query selects the object now; DELETED: not any more.
 
-    DELETED carries the object as it last was in the selection if the storage still has that state, otherwise its new state; the
-    revision is that of the change.
+    The object of DELETED is its last state in the selection if the storage still has it, otherwise the new state. The revision
+    is that of the change.
     """
 
     type: ChangeType
     stored: StoredObject
     lines: dict[Hashable, bytes] = field(default_factory=dict, repr=False, compare=False)
-    """Encoded event by output form, cached for other watchers."""
+    """The encoded event by output form, cached for other watchers."""

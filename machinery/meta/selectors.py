@@ -21,7 +21,7 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One term with at most `MOST_VALUES` values. NOT_EQUALS and NOT_IN match objects without the key, as in Kubernetes."""
+    """One term with at most MOST_VALUES values. NOT_EQUALS and NOT_IN also match objects without the key, as in Kubernetes."""
 
     name: str
     operator: Operator
@@ -42,7 +42,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """A conjunction of requirements; without any it selects everything."""
+    """A conjunction of requirements. An empty one selects everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -55,16 +55,16 @@ _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _MAX_PREFIX, _MAX_NAME = 253, 63
 MOST_VALUES = 400
-"""Most values of a set in a selector; a watch checks them at each change."""
+"""Most values of a set in a selector, because a watch compares them at each change."""
 MOST_TOGETHER = 1_000
 """Most values of all terms of a selector."""
 MOST_TERMS = 100
-"""Most terms of a selector: databases reject conditions with a thousand terms."""
+"""Most terms of a selector, because databases reject conditions with a thousand terms."""
 LONGEST = 64 * 1024
 """Longest selector in characters."""
 END = ""
 _SHOWN = 200
-"""Characters of a selector in an error message."""
+"""Most characters of a selector that an error message contains."""
 
 
 def valid_label_key(key: str) -> bool:
@@ -80,13 +80,13 @@ def valid_label_value(value: str) -> bool:
 
 
 def parse_label_selector(text: str) -> LabelSelector:
-    """Parse `env=prod,tier in (a,b),!legacy,n!=x`. Raises BadRequestError with the found and the expected token."""
+    """Parse a selector such as `env=prod,tier in (a,b),!legacy,n!=x`. Raises BadRequestError with found and expected token."""
     _check_length(text)
     return LabelSelector(_few_terms(_LabelParser(text).requirements()))
 
 
 class _LabelParser:
-    """Kubernetes' grammar over a list of tokens. `in` and `notin` are not reserved, so a key may have these names."""
+    """Parses a list of tokens by Kubernetes' grammar. `in` and `notin` are not reserved, so keys may have these names."""
 
     def __init__(self, text: str) -> None:
         self._tokens = [operator or word for operator, word in _TOKEN.findall(text)]
@@ -171,7 +171,7 @@ _EXPRESSIONS = {"In": Operator.IN, "NotIn": Operator.NOT_IN, "Exists": Operator.
 
 
 def selector_of(document: Mapping[str, Any]) -> LabelSelector:
-    """Convert a metav1.LabelSelector; an empty one selects everything. Raises BadRequestError."""
+    """Parse a metav1.LabelSelector. An empty one selects everything. Raises BadRequestError."""
     labels = document.get("matchLabels") or {}
     requirements = [Requirement(_label_key(key), Operator.EQUALS, (_checked(value),)) for key, value in labels.items()]
     for expression in document.get("matchExpressions") or ():
@@ -223,7 +223,7 @@ def _checked(value: str) -> str:
 
 
 def parse_field_selector(text: str) -> tuple[Requirement, ...]:
-    r"""Parse `metadata.name=a,spec.x!=b`: EQUALS and NOT_EQUALS. `\,`, `\=` and `\\` are escapes. Raises BadRequestError."""
+    r"""Parse a selector such as `metadata.name=a,spec.x!=b`. `\,`, `\=` and `\\` are escapes. Raises BadRequestError."""
     _check_length(text)
     terms = (term for term in re.split(r"(?<!\\),", text) if term)
     return _few_terms(_field_requirement(text, term) for term in terms)

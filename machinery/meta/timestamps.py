@@ -8,14 +8,14 @@ from machinery.durations import human_duration
 SECONDS = len("2026-11-21T07:51:08")
 
 
-@lru_cache(maxsize=64)  # a transaction formats its one time dozens of times
+@lru_cache(maxsize=64)  # a transaction formats the same time dozens of times
 def format_time(moment: datetime) -> str:
-    """metav1.Time: `2026-11-21T07:51:08Z`."""
+    """Format as metav1.Time: `2026-11-21T07:51:08Z`."""
     return moment.astimezone(UTC).isoformat(timespec="seconds")[:SECONDS] + "Z"
 
 
 def format_micro_time(moment: datetime) -> str:
-    """metav1.MicroTime: `2026-11-21T07:51:08.123456Z`."""
+    """Format as metav1.MicroTime: `2026-11-21T07:51:08.123456Z`."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -29,7 +29,7 @@ def parse_time(text: str) -> datetime:
 
 
 def age_of(moment: str | None, now: datetime) -> str:
-    """Age of an RFC 3339 instant in kubectl's format; `<unknown>` without one."""
+    """Return the age of an RFC 3339 time in kubectl's format; `<unknown>` if there is no time."""
     if not moment:
         return "<unknown>"
     try:

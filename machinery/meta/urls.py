@@ -1,4 +1,4 @@
-"""Checks of https addresses, and lists of allowed ones."""
+"""Checks of https URLs, and lists of allowed URLs."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 
 
 def https_url_error(url: object) -> str | None:
-    """Why this is not a usable https URL; None: it is."""
+    """Return why this is not a usable https URL; None: it is one."""
     if not isinstance(url, str) or not url.isprintable():
         return "it is not text"
     try:
@@ -28,9 +28,9 @@ def https_url_error(url: object) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class AllowedUrls:
-    """Without entries, no URL is allowed.
+    """A list of allowed URLs. An empty list allows no URL.
 
-    An entry is a whole URL, or `https://HOST[:PORT]` for all URLs of that host. `*.` before a host matches its subdomains.
+    An entry is a whole URL, or `https://HOST[:PORT]` for all URLs of this host. `*.` before a host matches its subdomains.
     """
 
     entries: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class AllowedUrls:
         return bool(host) and any(entry == url or _is_at(entry, host, port) for entry in self.entries)
 
     def allow_keys(self, issuer: str, url: str) -> bool:
-        """Whether keys of an allowed issuer may be fetched from `url`: the issuer's own host and port, or an allowed URL."""
+        """Whether keys of an allowed issuer may be fetched from `url`: it has the issuer's host and port, or is allowed."""
         return _https_host(url) == _https_host(issuer) != ("", 0) or self.allow(url)
 
 
@@ -53,7 +53,7 @@ def _is_at(entry: str, host: str, port: int) -> bool:
 
 
 def _https_host(url: str) -> tuple[str, int]:
-    """Lower-case host and port of an https URL; ("", 0): not https, or invalid characters in the host."""
+    """Return host (lower case) and port of an https URL; ("", 0): it is not https, or the host has invalid characters."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or HTTPS_PORT

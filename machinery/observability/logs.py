@@ -1,8 +1,8 @@
 """Logging of a process: events with fields, as JSON lines or for a console, without secrets.
 
-`configure` is called once by each program's `__main__`; other modules only use `structlog.get_logger(__name__)`. Log lines of
-libraries that use the standard logging have the same stream, format and redaction. While a request is served, its `request_id`,
-its `cluster` and its trace are on every line (`of_request`).
+The `__main__` of each program calls `configure` once. Other modules only use `structlog.get_logger(__name__)`. Log lines of
+libraries that use the standard logging get the same stream, format and redaction. While a request is served, every line
+contains its `request_id`, its `cluster` and its trace (`of_request`).
 """
 
 import json
@@ -35,20 +35,20 @@ _SECRET_TEXT = re.compile(
     r"|(?i:(?<=bearer )[A-Za-z0-9._~+/=-]{8,})",
     re.DOTALL,
 )
-"""PEM private keys, plain or base64; bootstrap tokens; JSON web tokens; passwords in URLs; text after "Bearer"."""
+"""Matches PEM private keys, plain or base64; bootstrap tokens; JSON web tokens; passwords in URLs; text after "Bearer"."""
 _MARKS = ("://", "eyJ", "-----BEGIN ", "LS0tLS1CRUdJTi")
 _TOKEN_LENGTH = 49
-"""Length of a bootstrap token with its dot."""
+"""Length of a bootstrap token, including its dot."""
 _NOISY = {
     "apscheduler": logging.WARNING,
     "aiohttp.access": logging.WARNING,
     "alembic": logging.WARNING,
     "asyncio": logging.WARNING,
-    # At DEBUG it logs a server object that is being freed; using that record crashes the process.
+    # At DEBUG, gRPC logs a server object that is being freed; the use of this record crashes the process.
     "grpc": logging.INFO,
-    # Only warnings about the export of spans, such as an unavailable collector.
+    # OpenTelemetry: only warnings about the export of spans, such as an unavailable collector.
     "opentelemetry": logging.WARNING,
-    # It logs a warning for each failed statement, in addition to the exception.
+    # The driver logs a warning for each failed statement, in addition to the exception.
     "psycopg": logging.ERROR,
 }
 LEVELS = ("debug", "info", "warning", "error")
@@ -67,7 +67,10 @@ class LogFormat(StrEnum):
 
 
 def redacted(value: Any, deepest: int = DEEPEST) -> Any:
-    """`value` without apparent secrets and without values nested deeper than `deepest`. Bytes are decoded as text."""
+    """Return `value` without texts that look like secrets, and without values nested deeper than `deepest`.
+
+    Bytes are decoded as text.
+    """
     if isinstance(value, str):
         return _SECRET_TEXT.sub(REDACTED, value) if _may_hold_secrets(value) else value
     if isinstance(value, bytes | bytearray):
@@ -86,7 +89,7 @@ def _without_secrets(value: Mapping[Any, Any] | Iterable[Any], deepest: int) -> 
 
 
 def _may_hold_secrets(text: str) -> bool:
-    """False only if `_SECRET_TEXT` cannot match: the full search is a quarter of the cost of a line."""
+    """Return False only if _SECRET_TEXT cannot match. This saves the full search, a quarter of the cost of a line."""
     for mark in _MARKS:
         if mark in text:
             return True
@@ -99,7 +102,7 @@ def _is_secret(field: str) -> bool:
 
 
 def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Processor before rendering that redacts every field. Runs after stacks are formatted as text."""
+    """A structlog processor that redacts every field. It runs after stack traces were formatted as text, before rendering."""
     for key, value in event.items():
         event[key] = REDACTED if _is_secret(key) else redacted(value)
     return event
@@ -128,7 +131,7 @@ class _Target(logging.StreamHandler[TextIO]):
 
 
 class _Written:
-    """Last processor for lines of this project: renders and writes directly instead of through a LogRecord and a formatter.
+    """The last structlog processor. It renders and writes a line directly, without LogRecord and formatter.
 
     This halves the cost of a line.
     """
@@ -144,7 +147,7 @@ class _Written:
 
 
 def configure(level: str = "info", form: LogFormat = LogFormat.JSON, stream: TextIO | None = None) -> None:
-    """Set up structlog and the standard logging of this process; a second call replaces the first."""
+    """Set up structlog and the standard logging of this process. A later call replaces the set-up."""
     target = _Target(stream or sys.stderr, form)
     stamp = "iso" if target.form is LogFormat.JSON else "%Y-%m-%d %H:%M:%SZ"
     shared: list[Processor] = [
@@ -173,7 +176,7 @@ def configure(level: str = "info", form: LogFormat = LogFormat.JSON, stream: Tex
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *formatted, _renderer(target)],
         )
     )
-    # fields that no line shows are not looked up: the caller's file, threads, processes
+    # no line contains the caller's file, threads or processes, so logging need not determine them
     logging._srcfile = None  # noqa: SLF001 - the standard library advises it
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
@@ -183,7 +186,7 @@ def configure(level: str = "info", form: LogFormat = LogFormat.JSON, stream: Tex
 
 
 def set_level(level: str) -> None:
-    """Set the lowest logged level, one of LEVELS; noisy libraries have a higher one."""
+    """Set the lowest logged level, one of LEVELS. Noisy libraries have a higher level of their own."""
     root = logging.getLogger()
     root.setLevel(level.upper())
     for name, least in _NOISY.items():
@@ -199,23 +202,26 @@ def _traced(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Muta
 
 
 def not_of_a_peer_that_left(record: logging.LogRecord) -> bool:
-    """False for gRPC's stack trace about a peer that disconnected before the response, which is no fault of this side."""
+    """Return False for gRPC's stack trace about a peer that disconnected before the response, because it is not an error."""
     failure = record.exc_info[0] if record.exc_info else None
     return failure is None or failure.__name__ != "ExecuteBatchError"
 
 
 def of_request(request_id: str, **fields: str) -> AbstractContextManager[None]:
-    """A block whose log lines, and log lines of tasks started in it, belong to a request. Enter and leave it in one task."""
+    """A block whose log lines belong to a request, including those of tasks that start in it.
+
+    The block must begin and end in the same task.
+    """
     return bound_contextvars(request_id=request_id, **fields)
 
 
 def also(**fields: str) -> None:
-    """Add fields to the log lines of the current request, until its task or block ends."""
+    """Add fields to the log lines of the current request until its task or block ends."""
     bind_contextvars(**fields)
 
 
 def request_id() -> str:
-    """Id of the current request; empty: none."""
+    """Return the id of the current request; empty: there is none."""
     return str(get_contextvars().get("request_id") or "")
 
 
@@ -229,7 +235,7 @@ def flush() -> None:
 
 
 def show(title: str, rows: Mapping[str, str], *commands: str) -> None:
-    """Write a block with the state of the program and the next commands for a person at a console; not in a JSON log."""
+    """Write a block with the state of the program and the next commands, for a user at a terminal. A JSON log omits it."""
     width = max(map(len, rows))
     lines = [title, "", *(f"  {name:<{width}}  {value}" for name, value in rows.items()), ""]
     text = "\n".join(["", *lines, *(f"    {command}" for command in commands), ""])
@@ -241,13 +247,13 @@ def show(title: str, rows: Mapping[str, str], *commands: str) -> None:
 def _renderer(target: _Target) -> Renderer:
     if target.form is LogFormat.JSON:
         encoder = json.JSONEncoder(ensure_ascii=False)
-        return lambda _logger, _method, event: encoder.encode(event)  # `redact` has replaced what JSON cannot represent
+        return lambda _logger, _method, event: encoder.encode(event)  # `redact` has replaced values that JSON does not have
     plain = structlog.dev.plain_traceback
     return structlog.dev.ConsoleRenderer(colors=target.has_colors, exception_formatter=plain, timestamp_key="time")
 
 
 class LogOnce:
-    """Logs a failure that is retried, once until its text changes or `reset` is called after a success."""
+    """Logs a failure that is retried only once, until its text changes or `reset` is called after a success."""
 
     def __init__(self, log: Any) -> None:
         """`log`: the structlog logger of the module that fails."""
@@ -256,10 +262,7 @@ class LogOnce:
         """Text of the current failure; "" after `reset`."""
 
     def warning(self, event: str, error: object, **fields: Any) -> bool:
-        """Log `event` with the field `error` (the text of `error`), unless the last failure had the same text.
-
-        Return whether it was logged.
-        """
+        """Log `event` with the text of `error`, unless the last failure had the same text. Return whether it was logged."""
         return self._logged(self._log.warning, event, error, fields)
 
     def error(self, event: str, error: object, **fields: Any) -> bool:
@@ -267,7 +270,7 @@ class LogOnce:
         return self._logged(self._log.error, event, error, fields)
 
     def reset(self) -> bool:
-        """Record a success: the next failure is logged even with the same text. Return whether a failure preceded."""
+        """Record a success, so that the next failure is logged in any case. Return whether a failure preceded."""
         failed, self.text = bool(self.text), ""
         return failed
 

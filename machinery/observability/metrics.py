@@ -1,11 +1,11 @@
 """Metrics for Prometheus: declarations, a registry without global state, and the text format 0.0.4.
 
-Each part counts in plain attributes, a `Distribution` or a `Tally`, which costs no more than an addition. The composition root
-binds each `Metric` to a function that reads the number; it is called only at a scrape. Values that need a database query are
-fetched by a refresh (`Registry.add_refresh`) before the reading.
+Each part counts in plain attributes, a `Distribution` or a `Tally`, so that counting costs only an addition. The composition
+root binds each `Metric` to a function that reads the value; only a scrape calls this function. If values need a database query,
+a refresh (`Registry.add_refresh`) runs the query before the scrape.
 
-Labels have few values, known when the program is written or bounded by what it serves. A metric with labels that grow with the
-fleet is `detailed`, and is exported only if an operator enables that.
+The number of label values is small: they are constants, or bounded by what the program serves. A metric whose number of label
+values grows with the fleet is `detailed`, and is exported only if an operator enables this.
 """
 
 import asyncio
@@ -51,29 +51,29 @@ class Metric:
 
     @property
     def series(self) -> tuple[str, ...]:
-        """Names of its series in queries."""
+        """Names of the metric's series in queries."""
         if self.kind is MetricKind.HISTOGRAM:
             return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
         return (self.name,)
 
 
 def counter(name: str, text: str, *labels: str) -> Metric:
-    """A value that only increases during the process; its name ends in `_total`. The product's prefix is added."""
+    """Declare a value that only increases. Its name must end in `_total`. The product's prefix is added."""
     return Metric(MetricKind.COUNTER, METRIC_PREFIX + name, text, labels)
 
 
 def gauge(name: str, text: str, *labels: str, detailed: bool = False) -> Metric:
-    """A value that can increase and decrease. The product's prefix is added."""
+    """Declare a value that can increase and decrease. The product's prefix is added."""
     return Metric(MetricKind.GAUGE, METRIC_PREFIX + name, text, labels, detailed)
 
 
 def histogram(name: str, text: str, *labels: str) -> Metric:
-    """A distribution of values. The product's prefix is added."""
+    """Declare a distribution of values. The product's prefix is added."""
     return Metric(MetricKind.HISTOGRAM, METRIC_PREFIX + name, text, labels)
 
 
 class Distribution:
-    """Counts of observed values per bucket. Written by one thread, read by any."""
+    """Counts of observed values per bucket. One thread may write it; any thread may read it."""
 
     __slots__ = ("_bounds", "_counts", "total")
 
@@ -92,7 +92,7 @@ class Distribution:
         return sum(self._counts)
 
     def cumulated(self) -> Iterator[tuple[float, int]]:
-        """Each bound, infinity last, with the number of values up to it."""
+        """Yield each bound, infinity last, with the number of values up to it."""
         so_far = 0
         for bound, count in zip((*self._bounds, math.inf), tuple(self._counts), strict=True):
             so_far += count
@@ -100,18 +100,18 @@ class Distribution:
 
 
 Tally = Counter[tuple[str, ...]]
-"""A counter per combination of label values, in the order of the metric's labels."""
+"""One counter per combination of label values. The values are in the order of the metric's labels."""
 
 Value = float | Distribution | None
-"""None: no series."""
+"""The value of a series; None: there is no series."""
 Values = Value | Mapping[Any, Value]
-"""One value; or one per combination of label values, a tuple of strings, or a string for a single label."""
+"""One value, or one value per combination of label values. The key is a tuple of strings, or a string for a single label."""
 Reading = Callable[[], Values]
 Refresh = Callable[[], Awaitable[None]]
 
 
 class Registry:
-    """The metrics of one program. Add metrics with `bind` and `add_refresh` during the composition; `scrape` returns the text.
+    """The metrics of one program. The composition calls `bind` and `add_refresh`; `scrape` returns the text.
 
     `detailed`: whether metrics with a series per cluster are exported.
     """
@@ -123,23 +123,23 @@ class Registry:
         self._failing: set[str] = set()
 
     def bind(self, metric: Metric, read: Reading) -> None:
-        """Use `read` for the value of the metric. Raises ValueError for a duplicate name."""
+        """Read the value of the metric with `read`. Raises ValueError for a duplicate name."""
         if metric.name in self._readings:
             raise ValueError(f'a metric named "{metric.name}" is there already')
         if self.detailed or not metric.detailed:
             self._readings[metric.name] = (metric, read)
 
     def add_refresh(self, refresh: Refresh) -> None:
-        """Await `refresh` before each reading, concurrently with others. It must bound its own time and not raise."""
+        """Await `refresh` before each scrape, concurrently with other refreshes. It must bound its own time and not raise."""
         self._refreshes.append(refresh)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """All bound metrics by name."""
+        """All bound metrics, sorted by name."""
         return tuple(metric for _, (metric, _) in sorted(self._readings.items()))
 
     async def scrape(self) -> str:
-        """Text of all metrics, read now. Yields to the event loop after each `detailed` metric."""
+        """Read all metrics and return their text. Let other tasks run after each `detailed` metric."""
         await asyncio.gather(*(refresh() for refresh in self._refreshes))
         lines: list[str] = []
         for _, (metric, read) in sorted(self._readings.items()):
@@ -149,7 +149,7 @@ class Registry:
         return "".join(lines)
 
     def text(self) -> str:
-        """As `scrape` without refreshes. A metric that cannot be read is omitted and logged once."""
+        """Like `scrape`, without refreshes. A metric that cannot be read is omitted, and logged once."""
         return "".join(line for _, (metric, read) in sorted(self._readings.items()) for line in self._lines_of(metric, read))
 
     def _lines_of(self, metric: Metric, read: Reading) -> Sequence[str]:
@@ -165,7 +165,7 @@ class Registry:
 
 
 def _lines(metric: Metric, values: Values) -> Sequence[str]:
-    """Lines of the metric; none without series. Raises ValueError when the labels do not fit the metric."""
+    """Return the lines of the metric; none if it has no series. Raises ValueError if the labels do not fit the metric."""
     series: list[str] = []
     for key, value in tuple(values.items()) if isinstance(values, Mapping) else (((), values),):
         given = (key,) if isinstance(key, str) else key
@@ -185,7 +185,7 @@ def _lines(metric: Metric, values: Values) -> Sequence[str]:
 
 
 def _number(value: float) -> str:
-    """Format a number for Go, which Prometheus uses."""
+    """Format a number in Go's notation, as Prometheus expects."""
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return "NaN" if math.isnan(value) else repr(value)

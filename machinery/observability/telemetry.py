@@ -1,7 +1,8 @@
 """The tracer that exports spans to a collector by OTLP. Only this module uses OpenTelemetry, which is an optional extra.
 
-Spans wait in a bounded queue for a thread of OpenTelemetry; an unavailable collector causes only the loss of spans.
-OpenTelemetry also reads its own environment variables (`OTEL_*`): headers, certificates and resource attributes.
+Spans wait in a bounded queue, from which a thread of OpenTelemetry exports them. If the collector is unavailable, spans are
+lost and nothing else happens. OpenTelemetry also reads its own environment variables (`OTEL_*`): headers, certificates,
+resource attributes.
 """
 
 import socket
@@ -23,9 +24,9 @@ EXTRA = "tracing"
 QUEUED, TOGETHER = 2_048, 512
 EVERY_MS = 5_000
 ANSWERED_WITHIN = 5
-"""Seconds in which a collector must accept a batch."""
+"""A collector must accept a batch within this many seconds."""
 ENDED_WITHIN_MS = 2_000
-"""Milliseconds for which the end of a process waits for the export of the last batch."""
+"""The end of a process waits at most this many milliseconds for the export of the last batch."""
 SCHEMES = ("http", "https")
 
 
@@ -37,7 +38,7 @@ class TraceExporter:
     endpoint: str
     """`http://HOST:PORT` or `https://HOST:PORT` of a collector for OTLP over gRPC."""
     share: float = 1.0
-    """Sampled share of traces, chosen by trace id, so that hub and agents choose the same traces."""
+    """Share of traces that are sampled. The choice depends on the trace id, so hub and agents choose the same traces."""
     instance: str = ""
 
 
@@ -52,9 +53,9 @@ def endpoint(text: str) -> str:
 
 @contextmanager
 def sending(exporter_config: TraceExporter | None) -> Iterator[None]:
-    """A block in which the spans of this process are exported; None: no spans, and nothing is imported.
+    """A block in which the spans of this process are exported. None: there are no spans, and OpenTelemetry is not imported.
 
-    Raises InvalidError when the extra is not installed.
+    Raises InvalidError if the extra is not installed.
     """
     if exporter_config is None:
         yield
@@ -69,7 +70,7 @@ def sending(exporter_config: TraceExporter | None) -> Iterator[None]:
 
 
 def tracer_of(exporter_config: TraceExporter, processor: "SpanProcessor") -> tuple[Begin, Callable[[], None]]:
-    """The function that begins spans for `processor`, and the one that shuts it down."""
+    """Return the function that begins spans for `processor`, and the function that shuts it down."""
     from opentelemetry import context, trace as api  # noqa: PLC0415 - an extra
     from opentelemetry.sdk import trace  # noqa: PLC0415 - an extra
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra
@@ -77,7 +78,7 @@ def tracer_of(exporter_config: TraceExporter, processor: "SpanProcessor") -> tup
 
     keep = sampling.TraceIdRatioBased(exporter_config.share)
     provider = trace.TracerProvider(
-        # A caller can disable the recording of its trace, and cannot enable it: `share` limits the cost.
+        # A caller can disable the recording of its trace, but cannot enable it, because `share` limits the cost.
         sampler=sampling.ParentBased(root=keep, remote_parent_sampled=keep),
         resource=Resource.create(
             {
@@ -112,7 +113,7 @@ def tracer_of(exporter_config: TraceExporter, processor: "SpanProcessor") -> tup
 
 
 def _batched(exporter_config: TraceExporter) -> "SpanProcessor":
-    """Exports batches by OTLP. Raises InvalidError when the extra is not installed."""
+    """Return a processor that exports batches by OTLP. Raises InvalidError if the extra is not installed."""
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - an extra
@@ -120,7 +121,7 @@ def _batched(exporter_config: TraceExporter) -> "SpanProcessor":
         raise InvalidError(f"traces need an extra: pip install '{product.DISTRIBUTION}[{EXTRA}]'") from error
 
     class Bounded(BatchSpanProcessor):
-        """Limits the shutdown to ENDED_WITHIN_MS; OpenTelemetry's default is 30 seconds."""
+        """Limits the shutdown to ENDED_WITHIN_MS, because OpenTelemetry waits for 30 seconds by default."""
 
         def shutdown(self) -> None:
             self._batch_processor.shutdown(timeout_millis=ENDED_WITHIN_MS)

@@ -1,8 +1,8 @@
 """Spans of requests, and the W3C trace context that connects them across processes and with the log.
 
 Tracing is off until a program's `__main__` calls `use` with a tracer, such as that of `machinery.observability.telemetry`.
-Until then a span costs one variable access. Log lines contain a peer's trace in either case. Span names are few and bounded: a
-cluster's name is an attribute. No attribute contains a secret, and heartbeats have no spans.
+Until then a span costs one variable access. Log lines contain the trace of a peer even if tracing is off. There are few span
+names: the name of a cluster is an attribute. No attribute contains a secret, and heartbeats have no spans.
 """
 
 import re
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 LONGEST_STATE = 512
-"""Longest `tracestate` in characters that is passed on; W3C requires no more."""
+"""Longest `tracestate`, in characters, that is passed on. W3C does not require more."""
 SAMPLED = 0x01
 _TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _STATE = re.compile(r"[\x20-\x7e]*")
@@ -32,7 +32,7 @@ Carried = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """Ids of a trace and of a span in it, in lower-case hexadecimal as on the wire."""
+    """The ids of a trace and of a span in it, in lower-case hexadecimal as on the wire."""
 
     trace_id: str
     span_id: str
@@ -46,7 +46,7 @@ class TraceContext:
 
 
 def parsed(traceparent: str, tracestate: str = "") -> TraceContext | None:
-    """Return the context that a peer sent; None: it is malformed, which W3C requires to ignore."""
+    """Return the context that a peer sent; None: it is malformed. W3C requires that malformed contexts are ignored."""
     match = _TRACEPARENT.fullmatch(traceparent.strip())
     if match is None or (match[1] == "00" and match[5]):
         return None
@@ -64,23 +64,23 @@ _current: ContextVar[TraceContext | None] = ContextVar("trace", default=None)
 
 
 class _Process:
-    """The tracer of this process; global, as the logging configuration is."""
+    """The tracer of this process. It is global, like the logging configuration."""
 
     begin: "Begin | None" = None
 
 
 def use(begin: "Begin | None") -> None:
-    """Begin all spans of this process with `begin` from now on, which never raises and never blocks; None: no spans."""
+    """From now on, begin all spans of this process with `begin`, which must not raise or block. None: no spans."""
     _Process.begin = begin
 
 
 def current() -> TraceContext | None:
-    """The current span, or the peer's span that caused the current work."""
+    """Return the current span, or the peer's span that caused the current work; None: there is none."""
     return _current.get()
 
 
 def carried() -> Carried:
-    """Headers or metadata that continue the current trace at a peer."""
+    """Return the headers, or gRPC metadata, with which a peer continues the current trace."""
     context = _current.get()
     if context is None:
         return ()
@@ -88,9 +88,9 @@ def carried() -> Carried:
 
 
 class Traced:
-    """A `with` block with a current span: one of a peer, none, or in a subclass one that is recorded until its end.
+    """A `with` block with a current span, or without one. The span may be a peer's; a subclass records its own span.
 
-    An error that leaves the block is recorded on the span.
+    If an error leaves the block, it is recorded on the span.
     """
 
     __slots__ = ("_before", "_context", "_open")
@@ -101,7 +101,7 @@ class Traced:
         self._open = False
 
     def note(self, name: str, value: Value) -> None:
-        """Set an attribute. Ignored when no span is recorded, and after the end."""
+        """Set an attribute. It is ignored if no span is recorded, or the span has ended."""
 
     @property
     def is_recorded(self) -> bool:
@@ -109,10 +109,10 @@ class Traced:
         return False
 
     def finish(self, error: str) -> None:
-        """End the recorded span; called at each `end`. `error`: kind of the error, from a bounded set."""
+        """End the recorded span; `end` calls this. `error`: kind of the error, from a bounded set."""
 
     def end(self, error: str = "") -> None:
-        """End the span before the block ends; the rest of the block belongs to no span. Idempotent."""
+        """End the span before the end of the block. The rest of the block has no span. Idempotent."""
         if self._open:
             self._open = False
             _current.set(self._before)
@@ -143,12 +143,12 @@ NOTHING = Traced(None)
 
 
 def sort_of(error: BaseException) -> str:
-    """Kind of an error from a bounded set: Kubernetes' reason, or the class name."""
+    """Return the kind of an error, from a bounded set: Kubernetes' reason, or the class name."""
     return str(getattr(error, "reason", "")) or type(error).__name__
 
 
 def serving(name: str, sent: Callable[[str], str | None], attributes: Mapping[str, Value]) -> Traced:
-    """A block around the answer to a request. `sent`: returns the request's header or metadata of a name."""
+    """Return a block around the handling of a request. `sent` returns a header, or gRPC metadata, of the request by name."""
     parent = parsed(sent(TRACEPARENT) or "", sent(TRACESTATE) or "")
     if _Process.begin is None:
         return NOTHING if parent is None else Traced(parent)
@@ -156,20 +156,20 @@ def serving(name: str, sent: Callable[[str], str | None], attributes: Mapping[st
 
 
 def span(name: str, attributes: Mapping[str, Value] = NOTHING_MORE, *, kind: SpanKind = SpanKind.INTERNAL) -> Traced:
-    """A block with its own span, part of the current trace or the first of a new trace."""
+    """Return a block with its own span, which continues the current trace or begins a new one."""
     if _Process.begin is None:
         return NOTHING
     return _Process.begin(name, kind, _current.get(), attributes, remote=False)
 
 
 def within(name: str) -> Traced:
-    """A block with a span only inside of a sampled trace; it never begins a trace."""
+    """Return a block that has a span only if the current trace is sampled. It never begins a trace."""
     parent = None if _Process.begin is None else _current.get()
     return span(name) if parent is not None and parent.sampled else NOTHING
 
 
 def client_span(name: str) -> Callable[[Callable[P, Call[T]]], Callable[P, Call[T]]]:
-    """Decorator for a function that calls a peer: each call is a client span that the peer continues."""
+    """Decorator for a function that calls a peer. Each call is a client span, which the peer continues."""
 
     def decorate(function: Callable[P, Call[T]]) -> Callable[P, Call[T]]:
         @wraps(function)

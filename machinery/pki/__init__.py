@@ -1,4 +1,4 @@
-"""Keys, requests and certificates (X.509). Objects of the library `cryptography` do not leave this package."""
+"""Keys, requests and certificates (X.509). Only this package uses objects of the library `cryptography`."""
 
 from machinery.pki.authority import CertificateAuthority, create_authority, random_serial
 from machinery.pki.certificates import (

@@ -1,7 +1,7 @@
 """A certificate authority: its creation, and the signing of certificates, cross-signed CAs and revocation lists.
 
-`machinery.pki.lint` checks the plan before the signature and the certificate after it. A finding is a defect of this program:
-it raises RuntimeError, and the certificate is not returned.
+`machinery.pki.lint` checks the planned certificate before the signature, and the certificate after it. A finding is a defect of
+this program. It raises RuntimeError, and the certificate is discarded.
 """
 
 from datetime import datetime
@@ -22,7 +22,7 @@ from machinery.pki.lint import lint_certificate, lint_plan
 
 class CertificateAuthority:
     def __init__(self, certificate: bytes, key: bytes) -> None:
-        """Raises InvalidError if key or certificate is unreadable, they do not match, or the certificate is not a CA's."""
+        """Raises InvalidError if key or certificate is unreadable, if they do not match, or if the certificate is no CA."""
         self._certificate = certificates.load_certificate(certificate)
         self.facts = certificates.facts_of(self._certificate)
         self._key = keys.load_signing_key(key)
@@ -59,9 +59,10 @@ class CertificateAuthority:
         return signed.public_bytes(serialization.Encoding.PEM)
 
     def cross_sign(self, other: bytes, serial: SerialNumber) -> bytes:
-        """Sign another CA's subject and key (PEM), so that clients that trust only this CA accept certificates of the other CA.
+        """Return a cross-signed certificate (PEM) of another CA. With it, clients that trust only this CA trust the other CA.
 
-        Valid while both CAs are. Raises InvalidError when `other` (PEM) is no CA, is this CA, or the validities do not overlap.
+        It is valid while both CAs are valid. Raises InvalidError if `other` (PEM) is no CA, or is this CA, or if their
+        validities do not overlap.
         """
         certificate = certificates.load_certificate(other)
         facts = certificates.facts_of(certificate)
@@ -82,7 +83,7 @@ class CertificateAuthority:
         return crossed.public_bytes(serialization.Encoding.PEM)
 
     def sign_list(self, content: RevocationList) -> bytes:
-        """Sign a revocation list; return it in DER."""
+        """Sign a revocation list. Return it in DER."""
         own_id = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         if self.facts.subject_key_id is not None:
             own_id = x509.SubjectKeyIdentifier(self.facts.subject_key_id)
@@ -90,7 +91,7 @@ class CertificateAuthority:
 
 
 def _begun(issuer: x509.Name, usage: Usage, own_id: bytes | None) -> x509.CertificateBuilder:
-    """Return the common part of all certificates of one usage, built once. An old external CA may have no key identifier."""
+    """Return the common part of all certificates of one usage. It is cached. `own_id` None: the CA has no key identifier."""
     extended = ExtendedKeyUsageOID.CLIENT_AUTH if usage is Usage.CLIENT else ExtendedKeyUsageOID.SERVER_AUTH
     builder = (
         x509.CertificateBuilder()
@@ -125,7 +126,7 @@ def create_authority(
 
 
 def _for_authority(subject: x509.Name, key: CertificatePublicKeyTypes) -> x509.CertificateBuilder:
-    """Return the common part of all certificates with a CA's key, for any issuer."""
+    """Return the common part of all certificates for a CA's key, whichever CA signs them."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

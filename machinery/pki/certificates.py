@@ -1,4 +1,4 @@
-"""Parsing of certificates and revocation lists (RFC 5280, section 5) into plain values, and signing of revocation lists."""
+"""Parses certificates and revocation lists (RFC 5280) into plain values. Signs revocation lists."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -86,7 +86,7 @@ def key_matches(certificate: bytes, key: bytes) -> bool:
 
 
 def is_issued_by(certificate: bytes, authority: bytes) -> bool:
-    """Whether `certificate` names `authority` as its issuer and has its signature (the first certificate of each)."""
+    """Whether `certificate` names `authority` as its issuer and has its signature. Uses the first certificate of each."""
     issued, issuer = load_certificate(certificate), load_certificate(authority)
     try:
         names.verify_issuer(issued, issuer)
@@ -96,7 +96,7 @@ def is_issued_by(certificate: bytes, authority: bytes) -> bool:
 
 
 def load_certificate(encoded: bytes) -> x509.Certificate:
-    """For this package."""
+    """Load a certificate in DER, or the first one in PEM, for this package. Raises InvalidError."""
     try:
         if encoded.startswith(DER_SEQUENCE):
             return x509.load_der_x509_certificate(encoded)
@@ -106,7 +106,7 @@ def load_certificate(encoded: bytes) -> x509.Certificate:
 
 
 def load_chain(pem: bytes) -> list[x509.Certificate]:
-    """For this package."""
+    """Load all certificates of a PEM file, for this package. Raises InvalidError."""
     try:
         return x509.load_pem_x509_certificates(pem)
     except names.UNREADABLE:
@@ -114,7 +114,7 @@ def load_chain(pem: bytes) -> list[x509.Certificate]:
 
 
 def facts_of(certificate: x509.Certificate) -> CertificateFacts:
-    """For this package."""
+    """Return the content of a certificate, for this package. Raises InvalidError."""
     try:
         key = keys.encode_public_key(certificate.public_key())
         extensions = Extensions(certificate)
@@ -144,7 +144,7 @@ def facts_of(certificate: x509.Certificate) -> CertificateFacts:
 
 
 class Extensions:
-    """For this package: a certificate's extensions by class, because the library searches all extensions on each access."""
+    """A certificate's extensions by class, for this package. The library itself searches all extensions on each access."""
 
     def __init__(self, certificate: x509.Certificate) -> None:
         self._by_class = {type(extension.value): extension for extension in certificate.extensions}
@@ -161,7 +161,7 @@ class Extensions:
 
 _NO_WORDS = (x509.ReasonFlags.unspecified, x509.ReasonFlags.remove_from_crl)
 REASONS = tuple(flag.value for flag in x509.ReasonFlags if flag not in _NO_WORDS)
-"""Reason codes of RFC 5280: keyCompromise, privilegeWithdrawn, ... An entry without a code has no specific reason."""
+"""Reason codes of RFC 5280: keyCompromise, privilegeWithdrawn, ... An entry may also have no reason code."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -178,12 +178,12 @@ class RevocationList:
     """Content of a list. Instants have a precision of one second."""
 
     number: int
-    """Higher than the number of every earlier list of the same CA."""
+    """The CRL number. It is higher than in every earlier list of the same CA."""
     this_update: datetime
     next_update: datetime
     entries: tuple[RevokedSerial, ...] = ()
     issuer: str = ""
-    """The issuer of a parsed list, in the form of RFC 4514."""
+    """The issuer of a parsed list, in the notation of RFC 4514."""
 
 
 def sign_list(

@@ -1,7 +1,8 @@
 """Encryption of documents in the database: AES-256-GCM with a key ring.
 
-A sealed document is `version (1 byte) | key id (4) | nonce (12) | ciphertext and tag`. The encryption also authenticates its
-place (kind, namespace, name), so that it cannot be decrypted under another object's name. The first key seals, all keys open.
+A sealed document is `version (1 byte) | key id (4) | nonce (12) | ciphertext and tag`. The encryption also authenticates the
+place of the document (kind, namespace, name), so that it cannot be decrypted as another object. The first key of the ring
+encrypts; all keys decrypt.
 """
 
 import binascii
@@ -23,7 +24,7 @@ HEADER = len(VERSION) + ID_LENGTH
 
 
 class Seal:
-    """Seals documents with its first key and opens them with any key. Never display a key; a key id may be displayed."""
+    """Encrypts documents with its first key, and decrypts them with any key. Never display a key; a key id is not secret."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         """Raises InvalidError if there is no key, or a key does not have 32 bytes."""
@@ -36,7 +37,7 @@ class Seal:
 
     @classmethod
     def parse(cls, text: bytes) -> Self:
-        """Parse a file: one base64 key per line, the sealing key first; `#` begins a comment line. Raises InvalidError."""
+        """Parse a file: one base64 key per line, the encryption key first; `#` begins a comment line. Raises InvalidError."""
         lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(b"#")]
         try:
             return cls([b64decode(line, validate=True) for line in lines])
@@ -48,21 +49,21 @@ class Seal:
         return cls([os.urandom(KEY_LENGTH)])
 
     def written(self) -> bytes:
-        """Return the file content for `parse`."""
+        """Return the content of a file for `parse`."""
         comment = b"# Keys for Secrets in the database: the first seals, all open. Without them the Secrets are lost."
         return b"\n".join((comment, *map(b64encode, self._keys), b""))
 
     def has_key_for(self, header: bytes) -> bool:
-        """Whether a document with this header can be opened."""
+        """Whether a document with this header can be decrypted."""
         return header in self._ciphers
 
     def closed(self, plain: bytes, place: str) -> bytes:
-        """Seal `plain` for `place`."""
+        """Encrypt `plain` for `place`."""
         nonce = os.urandom(NONCE_LENGTH)
         return self.header + nonce + self._ciphers[self.header].encrypt(nonce, plain, place.encode())
 
     def opened(self, sealed: bytes, place: str) -> bytes:
-        """Open a document sealed for `place`. Raises UnavailableError: missing key, or the document was changed or moved."""
+        """Decrypt a document for `place`. Raises UnavailableError: its key is missing, or it was changed or moved."""
         cipher = self._ciphers.get(sealed[:HEADER])
         if cipher is None:
             raise UnavailableError(f"{place} is sealed with the key {shown(sealed[:HEADER])}, which this hub does not have")
@@ -74,7 +75,7 @@ class Seal:
 
 
 def header_of(key: bytes) -> bytes:
-    """Return the header of documents that `key` has sealed."""
+    """Return the header of documents that are encrypted with `key`."""
     return VERSION + sha256(b"key id" + key).digest()[:ID_LENGTH]
 
 

@@ -1,7 +1,7 @@
 """This program's own private keys (ECDSA P-256, PKCS#8 PEM), and the kinds of public keys that it accepts from peers.
 
-It accepts the kinds that gRPC's TLS supports for client certificates: ECDSA P-256 and P-384, RSA from 2048 bits. With other
-keys (Ed25519, P-521, ...) the handshake fails with NO_COMMON_SIGNATURE_ALGORITHMS.
+The accepted kinds are those that gRPC's TLS supports for client certificates: ECDSA P-256 and P-384, and RSA from 2048 bits.
+With other keys (Ed25519, P-521, ...) the TLS handshake fails with NO_COMMON_SIGNATURE_ALGORITHMS.
 """
 
 from functools import lru_cache
@@ -16,9 +16,9 @@ from machinery.errors import InvalidError
 
 MIN_RSA_BITS = 2048
 MAX_RSA_BITS = 8192
-"""Largest RSA key. Unauthenticated callers must not make the hub verify signatures with larger, expensive keys."""
+"""Largest RSA key. Larger keys are expensive to verify, and unauthenticated callers could send them."""
 MIN_RSA_EXPONENT = 65537
-"""Smaller exponents make errors in a signature's padding exploitable (FIPS 186-5, 5.4)."""
+"""With smaller exponents, errors in the padding of a signature are exploitable (FIPS 186-5, 5.4)."""
 MAX_RSA_EXPONENT = 2**32 - 1
 
 
@@ -30,7 +30,7 @@ def generate_key() -> bytes:
 
 
 def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
-    """Load a private key of this program. Raises InvalidError without any part of the key."""
+    """Load a private key of this program. Raises InvalidError, which contains no part of the key."""
     key = _load(pem, "PKCS#8 PEM block")
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InvalidError("the private key is of another kind than ours: expected ECDSA P-256")
@@ -38,9 +38,9 @@ def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 def load_signing_key(pem: bytes) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
-    """Load the private key of an own or external CA: ECDSA, or RSA as Kubernetes' tools create it.
+    """Load the private key of an own or external CA: ECDSA, or RSA, which Kubernetes' tools create.
 
-    Raises InvalidError without any part of the key.
+    Raises InvalidError, which contains no part of the key.
     """
     key = _load(pem, "PEM block")
     if isinstance(key, ec.EllipticCurvePrivateKey) or (isinstance(key, rsa.RSAPrivateKey) and key.key_size >= MIN_RSA_BITS):
@@ -66,7 +66,7 @@ def key_hash(public_key: bytes) -> str:
 
 
 def encode_public_key(key: PublicKeyTypes) -> bytes:
-    """DER SubjectPublicKeyInfo."""
+    """Encode a public key as DER SubjectPublicKeyInfo."""
     return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
@@ -91,7 +91,7 @@ def kind_of(key: PublicKeyTypes) -> str:
 
 
 def key_refusal(key: PublicKeyTypes) -> str | None:
-    """Return why a certificate with this key would be useless; None: the key is usable."""
+    """Return why peers could not use a certificate with this key; None: the key is usable."""
     if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1):
         return None
     if isinstance(key, rsa.RSAPublicKey):

@@ -1,10 +1,11 @@
-"""X.509 names above the length limit: OCM's CN and O may hold a UUID or a 63-character cluster name, over RFC 5280's 64.
+"""X.509 names, which may be longer than RFC 5280 allows.
 
-Kubernetes and OCM issue such names, and every TLS stack reads them. `cryptography` refuses to build such a name and warns when
-it reads one. Only this module handles names; it suppresses this warning, and only during these calls.
+OCM's CN and O can contain a UUID or a cluster name of 63 characters, and so exceed RFC 5280's limit of 64. Kubernetes and OCM
+issue such names, and every TLS stack reads them. But `cryptography` refuses to build such a name, and warns when it reads one.
+Only this module handles names. It suppresses the warning during these calls.
 
-Names have the form of Go: one relative name with every O, one with every OU, then the CN; PrintableString if the characters
-allow this, otherwise UTF8String. Names are parsed by attribute type, never by position.
+Names have the form that Go produces: one relative name with all O, one with all OU, then the CN. The type is PrintableString if
+the characters allow this, otherwise UTF8String. Names are parsed by attribute type, not by position.
 """
 
 import re
@@ -29,18 +30,18 @@ UNREADABLE = (
     x509.DuplicateExtension,
     x509.UnsupportedGeneralNameType,
 )
-"""All exceptions of the library for undecodable input."""
+"""All exceptions that the library raises for undecodable input."""
 _KNOWN = (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME)
 LONGEST_CN = 64
-"""Longest CN in bytes that the library accepts without a warning. It limits no other attribute."""
+"""Longest CN in bytes that the library accepts without a warning. Other attributes have no limit."""
 _PRINTABLE = re.compile(r"[A-Za-z0-9 '()+,\-./:=?]*")
 _filters = Lock()
-"""`warnings.catch_warnings` is not thread-safe: two concurrent uses may leave filters behind."""
+"""`warnings.catch_warnings` is not thread-safe: after two concurrent uses, filters may remain."""
 
 
 @lru_cache(maxsize=64)
 def build(subject: CertificateSubject) -> x509.Name:
-    """Return the X.509 name of `subject`. Cached, because the check after the signature needs the name again."""
+    """Return the X.509 name of `subject`. It is cached, because the check after the signature needs it again."""
     with _long_names() if len(subject.common_name.encode()) > LONGEST_CN else nullcontext():
         parts = [
             x509.RelativeDistinguishedName([_attribute(kind, value) for value in sorted(values)])
@@ -55,14 +56,14 @@ def build(subject: CertificateSubject) -> x509.Name:
 
 
 def names_of(certificate: x509.Certificate) -> tuple[CertificateSubject, CertificateSubject]:
-    """Return CN, O and OU of subject and issuer. Raises ValueError if they are undecodable or have more than one CN."""
+    """Return CN, O and OU of subject and issuer. Raises ValueError if one of them is undecodable or has more than one CN."""
     with _long_names():
         subject, issuer = certificate.subject, certificate.issuer
     return _read(subject), _read(issuer)
 
 
 def requested_subject(request: x509.CertificateSigningRequest) -> tuple[CertificateSubject, tuple[str, ...]]:
-    """Return the subject's CN, O and OU, and the dotted types of other attributes. Raises ValueError like `names_of`."""
+    """Return the subject's CN, O and OU, and the OIDs of its other attributes. Raises ValueError like `names_of`."""
     subject = raw_subject_of(request)
     return _read(subject), tuple(sorted({part.oid.dotted_string for part in subject if part.oid not in _KNOWN}))
 
@@ -73,13 +74,13 @@ def is_exactly(certificate: x509.Certificate, subject: CertificateSubject) -> bo
 
 
 def raw_subject_of(encoded: x509.Certificate | x509.CertificateSigningRequest) -> x509.Name:
-    """Return the encoded subject. A certificate's issuer must equal the encoded subject of its CA."""
+    """Return the subject as encoded. The issuer of a certificate must equal the encoded subject of its CA."""
     with _long_names():
         return encoded.subject
 
 
 def verify_issuer(certificate: x509.Certificate, authority: x509.Certificate) -> None:
-    """`verify_directly_issued_by`, which compares names. Raises ValueError, TypeError, InvalidSignature."""
+    """Verify name and signature of the issuer. Raises ValueError, TypeError, InvalidSignature."""
     with _long_names():
         certificate.verify_directly_issued_by(authority)
 

@@ -23,13 +23,13 @@ _ONE_BLOCK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CSRFacts:
-    """Content of a certificate signing request. The signature proves only the key; all other fields are claims."""
+    """Content of a certificate signing request. The signature proves only possession of the key; other fields are claims."""
 
     subject: CertificateSubject
     public_key: bytes
     """DER SubjectPublicKeyInfo."""
     key_refusal: str | None
-    """Why a certificate with this key would be useless; None: the key is usable."""
+    """Why peers could not use a certificate with this key; None: the key is usable."""
     signature_valid: bool
     """Whether the signature proves that the requester holds the private key."""
     dns_names: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class CSRFacts:
     other_names: int = 0
     """Number of requested alternative names of other kinds (e-mail, URI, ...)."""
     other_attributes: tuple[str, ...] = ()
-    """Dotted types of subject attributes other than CN, O and OU."""
+    """OIDs of subject attributes other than CN, O and OU."""
 
     @property
     def key_hash(self) -> str:
@@ -67,7 +67,7 @@ def parse_request(pem: bytes) -> CSRFacts:
     except binascii.Error:
         raise _invalid("its PEM block is not base64") from None
     except names.UNREADABLE as error:
-        # The decoder's own words may quote the input, so they are not repeated beyond their first line.
+        # The decoder's message may quote the input, so only its first line is used.
         raise _invalid(f"it cannot be decoded ({str(error).splitlines()[0][:120] if str(error) else 'no detail'})") from None
 
 
@@ -93,7 +93,7 @@ def _facts(request: x509.CertificateSigningRequest) -> CSRFacts:
         subject=subject,
         public_key=keys.encode_public_key(key),
         key_refusal=refusal,
-        # The check is expensive for a huge RSA key, and unnecessary for a refused one.
+        # The check is expensive for a huge RSA key, and unnecessary if the key is refused.
         signature_valid=refusal is None and _is_signature_valid(request),
         dns_names=dns_names,
         ip_addresses=ip_addresses,

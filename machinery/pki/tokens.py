@@ -3,9 +3,9 @@
 As in Kubernetes, the key id is the hash of the public key. Several keys may be valid at the same time, so that a key can be
 replaced while tokens of older keys are in use.
 
-Verification (RFC 7517) supports only RS, PS and ES, each with SHA-256, -384 and -512. It does not support `none` and the HMAC
-family, with which a public key would become a secret, and ignores keys inside a token. A key is used only for the algorithm
-that it names, or for algorithms of its own family.
+Verification (RFC 7517) supports only RS, PS and ES, each with SHA-256, -384 and -512. It does not support `none`, and not the
+HMAC family, because an attacker could then use a public key as an HMAC secret. It ignores keys inside a token. A key is used
+only for the algorithm that it names; if it names none, for all algorithms of its family.
 """
 
 import binascii
@@ -28,16 +28,16 @@ ALGORITHM = "ES256"
 """The algorithm of this program's own tokens."""
 MAX_TOKEN = 16 * 1024
 _HALF = 32
-"""Bytes of each half of a P-256 signature."""
+"""Size in bytes of each half of a P-256 signature."""
 MAX_KEYS = 100
-"""Largest number of keys of an issuer. A larger document is not a key set."""
+"""Largest number of keys of an issuer. A document with more keys is refused."""
 MAX_EXPONENT_BITS = 32
-"""Largest exponent. With a larger exponent, verification is as expensive as signing."""
+"""Largest size of an exponent. With a larger exponent, verification is as expensive as signing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """Parameters of a signature. `curve`: the curve of an ECDSA key; None means RSA. `pss`: RSA with the padding PSS."""
+    """Parameters of a signature algorithm. `curve`: the curve of an ECDSA key; None: RSA. `pss`: RSA with PSS padding."""
 
     digest: hashes.HashAlgorithm
     curve: type[ec.EllipticCurve] | None = None
@@ -56,7 +56,7 @@ ALGORITHMS: Mapping[str, Algorithm] = {
 
 @dataclass(frozen=True, slots=True)
 class TokenHeader:
-    """Signature fields of a token's header."""
+    """The fields of a token's header that concern the signature."""
 
     algorithm: str
     key_id: str | None
@@ -101,7 +101,7 @@ class KeySet:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
-        """Parse a JWKS, ignoring keys of other kinds and uses. Raises InvalidError if no key remains."""
+        """Parse a JWKS. Ignore keys of other kinds and for other uses. Raises InvalidError if no key remains."""
         listed = document.get("keys")
         if not isinstance(listed, Sequence) or isinstance(listed, str) or len(listed) > MAX_KEYS:
             raise InvalidError(f"the key set has no list `keys` of at most {MAX_KEYS} keys")
@@ -120,7 +120,7 @@ class KeySet:
         return any(key.fits(header) for key in self._keys)
 
     def verified(self, token: str) -> dict[str, Any] | None:
-        """Return the claims; None: none of these keys has signed the token, or it is not supported."""
+        """Return the claims; None: no key has signed the token, or its algorithm is not supported."""
         header, claims = read_header(token), unverified_claims(token)
         if header is None or claims is None:
             return None
@@ -134,7 +134,7 @@ class KeySet:
 
 
 def read_header(token: str) -> TokenHeader | None:
-    """Parse a token's header; None: not a JSON web token, an unsupported algorithm, or critical extensions."""
+    """Parse a token's header; None: it is no JSON web token, or has an unsupported algorithm or critical extensions."""
     header = _decoded(token, 0)
     if header is None or "crit" in header or header.get("b64") is False:
         return None
@@ -181,7 +181,7 @@ def _number(text: object) -> int | None:
 
 
 class TokenKeys:
-    """Keys of an issuer: the first key signs, all keys verify. Contains private keys, which must never be displayed."""
+    """The keys of an issuer. The first key signs; all keys verify. It contains private keys, which must never be displayed."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         """`keys`: private keys (PEM) of this program, at least one. Raises InvalidError."""
@@ -212,7 +212,7 @@ class TokenKeys:
         return f"{signed}.{_text(first.to_bytes(_HALF, 'big') + second.to_bytes(_HALF, 'big'))}"
 
     def verified(self, token: str) -> dict[str, Any] | None:
-        """Return the claims; None: it is no token, or the key that it names has not signed it."""
+        """Return the claims; None: it is no token, or was not signed by the key that it names."""
         header = read_header(token)
         return None if header is None or header.key_id is None else self._public.verified(token)
 
@@ -248,7 +248,7 @@ def _text(raw: bytes) -> str:
 
 
 def _decoded_bytes(text: str) -> bytes | None:
-    """Decode base64url. None unless `text` is its canonical encoding, so each token has one spelling."""
+    """Decode base64url; None: `text` is not the canonical encoding. So each token has exactly one spelling."""
     try:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError):

@@ -4,11 +4,11 @@ from datetime import timedelta
 from random import Random
 
 RANDOM = Random()  # noqa: S311 - spreads load, guards nothing
-"""Shared, because the system seeds each new generator, and most back-offs are made for a call that succeeds."""
+"""Shared, because seeding a generator costs a system call, and most back-offs are created for calls that succeed."""
 
 
 class Backoff:
-    """Delays that double from `first` to `cap`, each drawn from [delay * (1 - jitter), delay]. Call `reset` after a success."""
+    """Delays that double from `first` to `cap`. Each is drawn from [delay * (1 - jitter), delay]. A success calls `reset`."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Backoff:
         self.failures = 0
 
     def next(self) -> timedelta:
-        """Count one more failure and return the delay after it."""
+        """Count a failure, and return the delay after it."""
         delay: timedelta = min(self._first * 2 ** min(self.failures, 32), self._cap)
         self.failures += 1
         return delay * (1 - self._jitter * self._random.random())

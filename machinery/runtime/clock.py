@@ -1,4 +1,4 @@
-"""Clocks. Only this module reads the time of day; rules take time as an argument, edges take a `Clock`."""
+"""Clocks. Only this module reads the wall clock. Rules take the time as an argument; other code takes a `Clock`."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -8,16 +8,16 @@ _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """Wall time for stored or displayed instants, monotonic time for durations."""
+    """Wall time, for instants that are stored or displayed, and monotonic time, for durations."""
 
     def now(self) -> datetime:
-        """Wall clock time, aware, in UTC."""
+        """Return the wall time, aware, in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start; never goes backwards."""
+        """Return seconds since an arbitrary start. The value never decreases."""
 
     def boottime(self) -> float:
-        """Like `monotonic`, but also counts the time in which the machine is suspended, if the system supports this."""
+        """Like `monotonic`, but it also counts the time in which the machine is suspended, if the system supports this."""
         return self.monotonic()
 
 
@@ -55,7 +55,7 @@ class ManualClock(Clock):
 
 
 class OffsetClock(Clock):
-    """Wall time of another clock, computed from `clock`: the hub's time, which an agent reads in its session.
+    """The wall time of another machine. An agent uses it for the hub's time, which its session reports.
 
     After `set_time` it advances with `clock.boottime()`, so later changes of this machine's wall clock do not affect it.
     """
@@ -63,11 +63,11 @@ class OffsetClock(Clock):
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began: datetime | None = None
-        """The other clock's time at which `boottime()` was 0."""
+        """The time of the other clock when `boottime()` was 0."""
 
     @property
     def offset(self) -> timedelta | None:
-        """How far the other clock is ahead of this machine's wall clock; None before the first `set_time`."""
+        """How far the other clock is ahead of this machine's wall clock; None: `set_time` was not called yet."""
         return None if self._began is None else self.now() - self._clock.now()
 
     def set_time(self, theirs: datetime) -> None:
@@ -75,7 +75,7 @@ class OffsetClock(Clock):
         self._began = theirs - timedelta(seconds=self._clock.boottime())
 
     def forget(self) -> None:
-        """Discard the learned time, for example because the next session is with another hub."""
+        """Discard the time of `set_time`, for example because the next session is with another hub."""
         self._began = None
 
     def now(self) -> datetime:

@@ -1,4 +1,4 @@
-"""Standard output and error of a command that continues after their reader has closed the pipe."""
+"""Standard output and error of a command that continues after the reader has closed the pipe."""
 
 import errno
 import io
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class _Output(io.RawIOBase):
-    """A file whose writes succeed after its reader has closed the pipe, unless `ends` is set."""
+    """A file whose writes succeed even after the reader has closed the pipe, unless `ends` is set."""
 
     def __init__(self, file: io.FileIO) -> None:
         self._file = file
@@ -43,7 +43,7 @@ def ignore_closed_pipe() -> None:
     for name, number in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
         buffer = getattr(stream, "buffer", None)
-        file = getattr(buffer, "raw", buffer)  # there is no buffer where Python runs unbuffered
+        file = getattr(buffer, "raw", buffer)  # without buffering (python -u) there is no buffer
         if not isinstance(file, io.FileIO) or file.fileno() != number:
             continue
         by_line = stream.line_buffering or file is buffer
@@ -52,7 +52,10 @@ def ignore_closed_pipe() -> None:
 
 
 def end_with_reader() -> None:
-    """Make writes to a closed standard output raise BrokenPipeError, for endless output. Raises it if the pipe is closed."""
+    """Make later writes to a closed standard output raise BrokenPipeError, for endless output.
+
+    Raises BrokenPipeError if the pipe is already closed.
+    """
     output = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     if isinstance(output, _Output):
         sys.stdout.flush()

@@ -1,8 +1,8 @@
-"""Measures whether a process keeps up, so that work that can wait does not delay urgent work.
+"""Measures whether a process is overloaded, so that deferrable work does not delay urgent work.
 
-A turn of the event loop runs every callback that is ready, so its length is the time for which the next message waits. Work
-that can wait begins only after a short turn, only a few pieces per turn, and not while `delay` shows that earlier work still
-waits, for example for the database. Nothing is measured while no such work begins.
+A turn of the event loop runs every callback that is ready. So the length of a turn is the time for which the next message
+waits. Deferrable work begins only after a short turn, and only a few pieces of it per turn. It does not begin while `delay`
+returns that earlier work still waits, for example for the database. Nothing is measured while there is no deferrable work.
 """
 
 import asyncio
@@ -10,17 +10,17 @@ from collections.abc import Callable
 from datetime import timedelta
 
 LONG_TURN = 0.05
-"""Seconds. After a longer turn nothing begins that can wait. A beat needs about five turns until it is acknowledged."""
+"""Seconds. After a longer turn no deferrable work begins. A beat needs about five turns until it is acknowledged."""
 EACH_TURN = 10
-"""Pieces of work that may begin in one turn, because their cost shows only at the end of the turn."""
+"""Pieces of work that may begin in one turn. The limit is needed because the turn's length is known only at its end."""
 LONG_DELAY = 0.1
-"""Seconds. While earlier work waits longer than this, nothing begins that can wait."""
+"""Seconds. While earlier work waits longer than this, no deferrable work begins."""
 RETRY = 0.02
-"""Seconds until `delay` is called again."""
+"""Seconds until `delay` is checked again."""
 
 
 class Congestion:
-    """Admits work that can wait. While work waits to begin, `callbacks` are called once per turn, so that it can try again."""
+    """Admits deferrable work. After `admit` has returned False, it calls `callbacks` in the next turn, to retry."""
 
     def __init__(self, delay: Callable[[], float] = lambda: 0.0) -> None:
         self._delay = delay
@@ -32,13 +32,14 @@ class Congestion:
         self._admitted = 0
 
     def __len__(self) -> int:
-        """Number of callers of `turn` that wait."""
+        """Number of waiting callers of `turn`."""
         return len(self._waiting)
 
     async def turn(self, within: timedelta) -> None:
-        """Return when work may begin. Raises TimeoutError.
+        """Wait until work may begin. Raises TimeoutError.
 
-        The newest caller is the first: the others may have given up, and work for them would leave no time for anybody.
+        The newest caller comes first. Older requests may already have timed out at the client, so work for them could be
+        useless.
         """
         if self.admit():
             return
@@ -62,12 +63,12 @@ class Congestion:
         return True
 
     def _measured(self) -> None:
-        """Judge the turn that has passed since the last `admit`."""
+        """Check the length of the turn in which `admit` was called."""
         loop = asyncio.get_running_loop()
         self._late = loop.time() - self._began > LONG_TURN
         if self._delay() > LONG_DELAY:
             self._late = True
-            loop.call_later(RETRY, self._measured)  # not at once, because an idle loop would do nothing else
+            loop.call_later(RETRY, self._measured)  # later, so that an idle loop does not spin
             self._began = loop.time() + RETRY
             return
         self._is_measuring, self._admitted = False, 0

@@ -1,7 +1,7 @@
-"""Controller: takes keys from a work queue and reconciles them. Used by hub and agent.
+"""Controller: takes keys from a work queue and reconciles them. Hub and agent use it.
 
-A failing key is retried with growing delay and does not delay other keys. A reconciler that handles many keys in one
-transaction gets up to `at_most` keys; if the transaction fails, each key is tried alone.
+A failing key is retried with a growing delay, and does not delay other keys. A BatchReconciler gets up to `at_most` keys, which
+it handles in one transaction. If the transaction fails, each key is tried alone.
 """
 
 import asyncio
@@ -26,34 +26,34 @@ KeyT_contra = TypeVar("KeyT_contra", bound=Hashable, contravariant=True)
 FIRST_BACKOFF, MAX_BACKOFF = timedelta(milliseconds=20), timedelta(seconds=30)
 """Bounds of the retry delay of a failing key."""
 LONGEST_PAUSE = timedelta(seconds=1)
-"""Upper bound of the pause of a controller while the store of its batches is unavailable."""
+"""Upper bound of a controller's pause while the database is unavailable to its BatchReconciler."""
 STORE_ERRORS = (UnavailableError, DeadlineError)
 GIVE_UP_AFTER = 3
-"""Number of consecutive keys of a batch that fail alone with such an error until the store counts as unavailable."""
+"""If this many keys of a batch in a row fail with one of STORE_ERRORS when tried alone, the database counts as unavailable."""
 
 log = structlog.get_logger(__name__)
 
 
 class Reconciler(Protocol[KeyT_contra]):
-    """Brings one condition or one object into its desired state."""
+    """Brings one condition or one object to its desired state."""
 
     async def reconcile(self, key: KeyT_contra) -> timedelta | None:
-        """Make one step for `key`, which must be safe to repeat. Return the delay until the next step; None: no next step.
+        """Make one step for `key`. Return the delay until the next step; None: no next step.
 
-        After an error the controller retries with growing delay.
+        The step must be safe to repeat. After an error the controller retries it with a growing delay.
         """
 
 
 class Batch(Generic[K]):
-    """Results of many keys, in which a failing key does not block other keys."""
+    """Results for many keys. A failing key does not prevent the results of other keys."""
 
     def __init__(self) -> None:
         self.done: dict[K, timedelta | None] = {}
-        """Delay until the next step of each key; None: no next step. Further keys may be added."""
+        """Delay until the next step of each key; None: no next step. It may contain additional keys."""
         self.failed: dict[K, Exception] = {}
         self.tried: set[K] = set()
         self.untried: list[K] = []
-        """Keys that were not tried because the store is unavailable."""
+        """Keys that were not tried, because the database is unavailable."""
         self._store_errors = 0
 
     async def run(
@@ -63,7 +63,7 @@ class Batch(Generic[K]):
         *,
         at_once: int | None = None,
     ) -> None:
-        """Run `work` for `at_once` keys together; if it fails, for each of them alone. `work` returns the keys' delays."""
+        """Run `work` for up to `at_once` keys together. If it fails, run it for each of them alone. `work` returns delays."""
         size = at_once or len(keys) or 1
         for start in range(0, len(keys), size):
             portion = keys[start : start + size]
@@ -91,23 +91,23 @@ class Batch(Generic[K]):
 
 
 class BatchReconciler(Generic[K]):
-    """A reconciler of many keys at once, because a commit costs more than a step."""
+    """Reconciles many keys in one transaction, because a commit costs more than a step."""
 
     at_most = 50
     """Keys per step."""
     ahead = timedelta()
-    """Keys due within this time are handled with those that are due now."""
+    """Keys that are due within this time are handled together with those that are due now."""
 
     async def reconcile_all(self, keys: Sequence[K]) -> Batch[K]:
-        """Make one step for each key, which must be safe to repeat. Put errors into the Batch."""
+        """Make one step for each key. The step must be safe to repeat. Put errors into the Batch."""
         raise NotImplementedError
 
 
 class Controller(Generic[K]):
     """Runs a reconciler on a queue until it is cancelled. A cancellation waits for the step in progress.
 
-    `grace`: a step that runs longer than this after the cancellation is cancelled too, for steps that wait for a server.
-    `clock`: see WorkQueue.
+    `grace`: if the step takes longer than this after the cancellation, it is cancelled too; for steps that wait for a server.
+    `clock`: as in WorkQueue.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Controller(Generic[K]):
         self._grace = grace
         self._failures: dict[K, Backoff] = {}
         self._logged: dict[K, str] = {}
-        """Logged failures by key. A failure is logged as a warning again only when it changes."""
+        """Logged failures by key. A failure is logged as a warning again only if it changes."""
         self._store_failure = ""
         self._pauses = Backoff(FIRST_BACKOFF, LONGEST_PAUSE)
         self._observe = observe or (lambda _name, _outcome: None)
@@ -153,7 +153,7 @@ class Controller(Generic[K]):
                 await asyncio.sleep(pause.total_seconds())
 
     async def step(self) -> timedelta | None:
-        """Take keys that are due and reconcile them. Return the time to pause while the store is unavailable, else None."""
+        """Take due keys and reconcile them. Return how long to pause, because the database is unavailable; None: no pause."""
         many = self._reconciler if isinstance(self._reconciler, BatchReconciler) else None
         keys = self.queue.take(many.at_most, ahead=many.ahead) if many else self.queue.take()
         if not keys:
@@ -188,7 +188,7 @@ class Controller(Generic[K]):
         return None
 
     def _pause(self, batch: Batch[K]) -> timedelta:
-        """Requeue all keys of the batch and log the store's failure once. Return how long to pause."""
+        """Requeue all keys of the batch, and log the failure of the database once. Return how long to pause."""
         error = next(reversed(batch.failed.values()))
         for key in (*batch.untried, *batch.failed):
             self.queue.add(key)
@@ -198,7 +198,7 @@ class Controller(Generic[K]):
         return self._pauses.next()
 
     def _retry(self, batch: Batch[K]) -> None:
-        """Requeue failed keys with growing delays. Log a warning if the failure of one of them has changed."""
+        """Requeue failed keys with growing delays. Log a warning if one of the failures is new."""
         for key in batch.failed:
             backoff = self._failures.setdefault(key, Backoff(FIRST_BACKOFF, MAX_BACKOFF, random=self._random))
             self.queue.add_after(key, backoff.next())
@@ -219,12 +219,12 @@ def _text(error: Exception) -> str:
 
 
 def _stack(error: Exception) -> Exception | None:
-    """Return the error for a stack trace in the log; None for an expected error."""
+    """Return the error, so that the log contains a stack trace; None: it is an expected error."""
     return None if isinstance(error, MusterError) else error
 
 
 async def _finish(step: "asyncio.Task[timedelta | None]", grace: timedelta | None) -> timedelta | None:
-    """Wait for `step` even when the caller is cancelled meanwhile, then raise the cancellation."""
+    """Wait for `step`, even if the caller is cancelled meanwhile; then raise the cancellation."""
     try:
         return await asyncio.shield(step)
     except asyncio.CancelledError:

@@ -17,14 +17,14 @@ PRIVATE_FILE = 0o600
 
 
 def default_data_dir() -> Path:
-    """Default data directory of the hub, in which hubctl also looks for the admin kubeconfig."""
+    """Return the default data directory of the hub. hubctl also looks there for the admin kubeconfig."""
     home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(home).expanduser() / NAME
 
 
 @contextmanager
 def _refused(what: str) -> Iterator[None]:
-    """Raises UnavailableError in place of OSError; `what` begins its message."""
+    """A block that raises UnavailableError instead of OSError. The message begins with `what`."""
     try:
         yield
     except OSError as error:
@@ -32,14 +32,14 @@ def _refused(what: str) -> Iterator[None]:
 
 
 def read_file(path: Path) -> bytes | None:
-    """Return the content; None: no such file. Raises UnavailableError when the file exists and cannot be read."""
+    """Return the content; None: there is no such file. Raises UnavailableError if the file exists but cannot be read."""
     with _refused(f"{path} cannot be read"), suppress(FileNotFoundError):
         return path.read_bytes()
     return None
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replace `path` by a new file with mode 0600 and sync it to disk. Raises OSError."""
+    """Replace `path` with a new file with mode 0600, and sync it to disk. Raises OSError."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE_FILE)
     with os.fdopen(descriptor, "wb") as file:
@@ -58,9 +58,9 @@ def sync(path: Path) -> None:
 
 
 def lock_file(descriptor: int) -> str | None:
-    """Lock an open file until it is closed, and write the number of this process into it. Raises OSError.
+    """Lock an open file until it is closed, and write the pid of this process into it. Raises OSError.
 
-    Returns the number of the process that holds the lock; None: this one does.
+    Return the pid of another process that holds the lock; None: this process has locked it.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,7 +72,7 @@ def lock_file(descriptor: int) -> str | None:
 
 
 class DataDirectory:
-    """A `with` block that locks the directory at `path`. `owner` is the program's name in messages and in the lock file's."""
+    """A `with` block that locks the directory at `path`. `owner`: the program, for messages and the name of the lock file."""
 
     def __init__(self, path: Path, owner: str) -> None:
         self.path = path
@@ -80,7 +80,7 @@ class DataDirectory:
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
-        """Raises UnavailableError when the directory cannot be created or written, or another process has locked it."""
+        """Raises UnavailableError if the directory cannot be created or written, or if another process has locked it."""
         try:
             self.path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         except FileExistsError:
@@ -125,7 +125,7 @@ class DataDirectory:
             self._lock = None
 
     def read(self, name: str) -> bytes | None:
-        """Return the content; None: no such file. Raises UnavailableError."""
+        """Return the content; None: there is no such file. Raises UnavailableError."""
         return read_file(self.path / name)
 
     def write(self, name: str, content: bytes) -> Path:
@@ -139,11 +139,11 @@ class DataDirectory:
         return path
 
     def rename(self, name: str, new: str) -> None:
-        """Replaces an existing file of the new name. Raises UnavailableError."""
+        """Rename a file. Replace an existing file with the new name. Raises UnavailableError."""
         with _refused(f"{self.path / name} cannot be renamed"):
             (self.path / name).replace(self.path / new)
 
     def remove(self, name: str) -> None:
-        """Does nothing when the file does not exist. Raises UnavailableError."""
+        """Remove a file, if it exists. Raises UnavailableError."""
         with _refused(f"{self.path / name} cannot be removed"):
             (self.path / name).unlink(missing_ok=True)

@@ -1,18 +1,19 @@
-"""An event loop for servers of many small messages, which reads gRPC's completions in batches; common ticks; work at a rate.
+"""An event loop for servers of many small messages, common ticks for periodic work, and work at a bounded rate.
 
-A wake-up costs more than the handling of a heartbeat: a system call to wait, one to read and a round of the loop, for each of
-thousands per second. When gRPC finishes at least `BUSY` operations per window, the loop therefore does not poll gRPC's file for
-PAUSE after each read, as network cards coalesce interrupts. An idle loop polls at once. Pauses delay only gRPC: HTTPS requests,
-timers and threads are served meanwhile. gRPC accepts one new call per poll, so the handler of new calls calls `skip_pauses`
-during a storm of calls.
+Event loop: a wake-up (a system call to wait, one to read, one round of the loop) costs more than the handling of a heartbeat.
+So a busy loop reads gRPC's completions in batches, like a network card that coalesces interrupts: if gRPC finishes at least
+BUSY operations per window, the loop does not poll gRPC's socket for PAUSE after each read. An idle loop polls without pauses.
+Pauses delay only gRPC; HTTPS requests, timers and threads are served meanwhile. gRPC accepts one new call per poll, so the
+handler of new calls calls `skip_pauses`, for the case that many calls arrive.
 
-gRPC announces each finished operation with one byte on a socket and reads only one byte per wake-up, so bytes would accumulate
-during pauses. The loop recognises gRPC's reader and consumes all bytes but one before it calls the reader. Without that reader,
-or without epoll, the loop does not pause.
+gRPC writes one byte to a socket for each finished operation, and reads only one byte per wake-up. During pauses bytes would
+accumulate, so the loop recognises gRPC's reader and consumes all bytes but one before it calls the reader. If it does not
+recognise the reader, or if the system has no epoll, the loop does not pause.
 
-Periodic checks at different instants would wake an idle machine once each, and most of their cost is the wake-up. They share
-ticks, which on a server's loop are just after even seconds of the wall clock, at which agents beat. Clients are disconnected at
-a bounded rate, because those that are disconnected all at once reconnect elsewhere all at once.
+Ticks: most of the cost of a periodic check is the wake-up, so periodic checks share common ticks. On a server's loop these are
+just after even seconds of the wall clock, at which agents send beats.
+
+Rate: a server disconnects its clients at a bounded rate, because otherwise they would all reconnect elsewhere at the same time.
 """
 
 import asyncio
@@ -31,20 +32,20 @@ T = TypeVar("T")
 PAUSE = 0.100
 WINDOW = 0.1
 PAUSES_SKIPPED = 0.25
-"""Seconds without pauses after a new call, long enough that a storm continues when a busy machine is late for a moment."""
+"""Seconds without pauses after a new call. This is long enough for a busy machine, which accepts further calls late."""
 BUSY, CALM = 6, 3
-"""Operations that gRPC finishes per window: pauses begin at BUSY and end below CALM. A beat is two operations."""
+"""Finished operations of gRPC per window. Pauses begin at BUSY and end below CALM. A beat is two operations."""
 GRPC_READER = "_handle_events"
 PEEK_SIZE = 4096
 TICK_OFFSET = 0.06
-"""Seconds by which ticks follow even seconds of the wall clock, so that beats in step have arrived by then."""
+"""Seconds from an even second of the wall clock to the tick. Beats in step have arrived by then."""
 NO_EVENTS = 0
-"""No event: the file stays registered and causes no wake-up."""
+"""Event mask of a file that stays registered but causes no wake-up."""
 READ_EVENTS = getattr(select, "EPOLLIN", 1)
 
 
 class PausingSelector(selectors.DefaultSelector):
-    """Polls the file given to `pace` at most once per PAUSE while it is busy, and all other files always."""
+    """Polls the file given to `pace` at most once per PAUSE while it is busy. It polls other files without pauses."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -62,7 +63,7 @@ class PausingSelector(selectors.DefaultSelector):
         return self._busy and self._monotonic() < self._window_ends + WINDOW
 
     def pace(self, file: socket.socket) -> None:
-        """Poll `file` with pauses from now on. A loop has one such file."""
+        """From now on, poll `file` with pauses. A loop has one such file."""
         if hasattr(selectors, "EpollSelector"):
             self._paced, self._is_polled = file.fileno(), True
 
@@ -100,7 +101,7 @@ class PausingSelector(selectors.DefaultSelector):
     def _set_polled(self, paced: int, *, polled: bool) -> None:
         if polled is not self._is_polled:
             self._is_polled = polled
-            # the epoll object directly: `modify` takes twice as long, to record what only this class reads
+            # calls the epoll object directly, because `modify` takes twice as long
             self._selector.modify(paced, READ_EVENTS if polled else NO_EVENTS)  # type: ignore[attr-defined]
 
     def announced(self, count: int) -> None:
@@ -120,11 +121,11 @@ class PausingLoop(asyncio.SelectorEventLoop):
         super().__init__(self._pausing)
 
     def skip_pauses(self) -> None:
-        """Suspend pauses: a new call has arrived, and others may be waiting behind it."""
+        """Suspend pauses, because a new call has arrived and more calls may be waiting."""
         self._pausing.skip_pauses()
 
     def tick_time(self) -> float:
-        """Time in seconds at whose multiples periodic work is done, just after the beats in step have woken the processor."""
+        """Return the time in seconds at whose multiples periodic work runs, just after the arrival of beats in step."""
         return time.time() - TICK_OFFSET
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
@@ -147,14 +148,14 @@ def _read_but_one(selector: PausingSelector, file: socket.socket, callback: Call
 
 
 def skip_pauses() -> None:
-    """Call `PausingLoop.skip_pauses` if the running loop is a PausingLoop."""
+    """Call `skip_pauses` of the running loop, if it is a PausingLoop."""
     running = asyncio.get_running_loop()
     if isinstance(running, PausingLoop):
         running.skip_pauses()
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` on a PausingLoop."""
+    """Like `asyncio.run`, on a PausingLoop."""
     with asyncio.Runner(loop_factory=PausingLoop) as runner:
         return runner.run(main)
 
@@ -162,17 +163,17 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 LEAST_RATE = 200
 LEAST_REST = 0.25
 SLACK = 0.005
-"""Backlog in seconds that `paced` may work off without sleeping: a wake-up per item would cost more than the item."""
+"""`paced` does not sleep for less than this many seconds, because a wake-up per item would cost more than the item."""
 
 
 def drain_rate(count: int, grace: timedelta) -> float:
-    """Items per second that finish `count` items within `grace`; at least the rate at which Kubernetes ends watches."""
+    """Return the rate per second that finishes `count` items within `grace`; at least Kubernetes' rate for ending watches."""
     seconds = grace.total_seconds()
     return max(LEAST_RATE, count / seconds) if seconds > 0 else float("inf")
 
 
 async def paced(things: Sequence[T], rate: float) -> AsyncIterator[T]:
-    """Yield `things` in order at `rate` per second, never faster, also after a pause of the consumer."""
+    """Yield `things` in order at `rate` per second. It is never faster, not even after a pause of the consumer."""
     loop = asyncio.get_running_loop()
     due = loop.time()
     for thing in things:
@@ -185,7 +186,10 @@ async def paced(things: Sequence[T], rate: float) -> AsyncIterator[T]:
 
 
 def until_tick(period: timedelta) -> float:
-    """Seconds until the next tick of this period, common to all users of this event loop; at least a quarter of the period."""
+    """Return the seconds until the next tick of this period, at least a quarter of the period.
+
+    All users of this event loop have the same ticks.
+    """
     seconds = period.total_seconds()
     if not seconds:
         return 0.0
@@ -195,7 +199,7 @@ def until_tick(period: timedelta) -> float:
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event, at most for this time. Returns whether it is set."""
+    """Wait for an event, at most for this time. Return whether it is set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(max(seconds, 0)):
             await event.wait()

@@ -1,4 +1,4 @@
-"""Registry of named health checks for /livez, /readyz and /healthz. Each door formats its own response."""
+"""Registry of named health checks for /livez, /readyz and /healthz. Each door formats the results itself."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ class Endpoint(StrEnum):
 
 ALL = frozenset(Endpoint)
 ANSWERS_WITHIN, SHARED_ANSWERS_WITHIN = timedelta(seconds=2), timedelta(seconds=1.5)
-"""Time limits of a check, and of a probe that waits for a shared check."""
+"""Time limit of a check, and time limit of a probe that waits for a shared check."""
 READINESS = frozenset({Endpoint.READYZ})
 LIVENESS = frozenset({Endpoint.HEALTHZ, Endpoint.LIVEZ})
 
@@ -38,7 +38,7 @@ class HealthCheck:
 
 
 async def _ping() -> None:
-    """Always passes: the process answers."""
+    """A check that always passes, because the process answers."""
 
 
 PING = HealthCheck("ping", _ping)
@@ -47,7 +47,7 @@ PING = HealthCheck("ping", _ping)
 class HealthChecks:
     """The registry. `ping` is always registered and always passes.
 
-    `livez_grace`: time after its registration in which a check of the boot sequence passes on livez, and only there.
+    `livez_grace`: for this time after its registration, a check of the boot sequence passes on livez (not on other endpoints).
     """
 
     def __init__(self, clock: Clock, *, livez_grace: timedelta = timedelta()) -> None:
@@ -59,7 +59,7 @@ class HealthChecks:
         self._checks.append(PING)
 
     def add(self, name: str, check: Check, *, endpoints: frozenset[Endpoint] = ALL, boots: bool = False) -> None:
-        """`boots`: the check is part of the boot sequence. Raises ValueError for a duplicate name."""
+        """Register a check. `boots`: it is part of the boot sequence. Raises ValueError for a duplicate name."""
         if any(each.name == name for each in self._checks):
             raise ValueError(f'a health check named "{name}" is registered already')
         limit, lenient_until = ANSWERS_WITHIN.total_seconds(), self._clock.monotonic() + self._grace.total_seconds()
@@ -84,7 +84,7 @@ class HealthChecks:
             self._checks.append(HealthCheck(name, lenient_check, lenient))
 
     def checks(self) -> tuple[HealthCheck, ...]:
-        """All checks in order. A lenient check occurs twice, for livez and for the other endpoints."""
+        """All checks in order. A check of the boot sequence occurs twice: for livez, and for the other endpoints."""
         return tuple(self._checks)
 
     def known(self, endpoint: Endpoint) -> dict[str, bool]:
@@ -94,13 +94,13 @@ class HealthChecks:
         return {} if found is None else {name: name not in found for name in sorted(names)}
 
     async def failing(self, endpoint: Endpoint) -> dict[str, str]:
-        """The checks of the endpoint that fail now, with reasons. Changes are logged."""
+        """Run the endpoint's checks. Return those that fail, with reasons. Log changes."""
         failing: dict[str, str] = {}
         for check in self._checks:
             if endpoint in check.endpoints:
                 try:
                     await check.probe()
-                except Exception as error:  # noqa: BLE001 - whatever a check raises is its answer
+                except Exception as error:  # noqa: BLE001 - every exception means that the check fails
                     failing[check.name] = str(error) or type(error).__name__
         if failing != self._found.get(endpoint, {}):
             log.warning("health has changed", endpoint=endpoint.value, failing=failing)
@@ -109,9 +109,9 @@ class HealthChecks:
 
 
 class SharedCheck:
-    """An expensive check that runs at most once per `every`; concurrent probes share its result.
+    """An expensive check that runs at most once per `every`. Concurrent probes share its result.
 
-    A probe waits for a running check up to SHARED_ANSWERS_WITHIN and never starts a second one, so probes do not add load to a
+    A probe waits up to SHARED_ANSWERS_WITHIN for a running check and never starts a second one. So probes do not add load to a
     dependency that hangs.
     """
 
@@ -140,7 +140,7 @@ def _retrieve_exception(check: asyncio.Future[None]) -> None:
 
 
 class LoopProgress:
-    """A check of the progress of the event loop: fails unless `beat` was called within `within`."""
+    """A check of the event loop's progress. It fails if `beat` was not called for `within`."""
 
     def __init__(self, clock: Clock, within: timedelta) -> None:
         self._clock = clock

@@ -25,11 +25,11 @@ C = TypeVar("C", bound=LogEntry)
 
 
 class Informer(Generic[C]):
-    """Calls `on_sync` at the start and after a compaction of the log, and `on_changes` with all changes after that, in order.
+    """Calls `on_sync` at the start and after a compaction of the log, then `on_changes` with all later changes, in order.
 
-    `on_sync`: reads the state and returns the revision from which changes follow. `follow`: yields the changes after a
-    revision. `name`: names the informer in the log. After an error the informer resumes at its position, or calls `on_sync`
-    again if `resyncs_after_errors`.
+    `on_sync` reads the state and returns its revision. `follow` yields the changes after a revision. `name`: the informer's
+    name in the log. After an error the informer continues at its position; with `resyncs_after_errors`, it calls `on_sync`
+    again.
     """
 
     def __init__(
@@ -50,7 +50,10 @@ class Informer(Generic[C]):
         self._failure = LogOnce(log)
 
     async def run(self, position: int | None = None) -> None:
-        """Run until cancelled, from `position` if the state up to it is known. Errors are retried and logged once."""
+        """Run until cancelled. Retry after errors, and log them once.
+
+        `position`: the caller already knows the state at this revision, so `on_sync` is not called at the start.
+        """
         while True:
             try:
                 if position is None:

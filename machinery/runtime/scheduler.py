@@ -1,11 +1,11 @@
-"""Periodic and timed wake-ups, on APScheduler 3. A job only enqueues a key; a controller does the work.
+"""Periodic and timed wake-ups, with APScheduler 3. A job only enqueues a key; a controller does the work.
 
-The wrapper exists because the library cancels running coroutine jobs at shutdown, skips jobs that are a second late, lengthens
-the period by its jitter, and pickles jobs for its stores. Here jobs are plain calls that return at once, are never skipped, are
-early and never late by jitter, and live in memory; what must survive the process is in the database.
+This module wraps the library, because the library cancels running coroutine jobs at shutdown, skips jobs that are a second
+late, lengthens periods by its jitter, and pickles jobs. Here, jobs are plain calls that return at once. They are never skipped,
+jitter makes them early but never late, and they exist only in memory. State that must survive the process is in the database.
 
-The library uses the wall clock. When the wall clock is set back, all jobs move with it and keep their remaining time. The
-library wakes up at least once a minute, so a job is at most that late when the clock is set forward or the machine slept.
+The library uses the wall clock. When the wall clock is set back, all jobs keep their remaining time. When it is set forward, or
+the machine was suspended, a job is at most one minute late, because the library wakes up at least once a minute.
 """
 
 import asyncio
@@ -24,22 +24,25 @@ from machinery.runtime.clock import SystemClock
 
 WAKE_INTERVAL = timedelta(minutes=1)
 SET_BACK = timedelta(seconds=1)
-"""Smaller changes of the clock are summed up before jobs are moved."""
+"""Jobs are moved only when the clock has been set back by this much. Smaller changes are added up."""
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 Enqueue = Callable[[], object]
 
 
 class Scheduler(Protocol):
-    """The interface of the scheduler for other parts."""
+    """The interface of the scheduler."""
 
     def every(self, period: timedelta, enqueue: Enqueue, *, name: str, jitter: float = 0.0, at_once: bool = False) -> None:
-        """Call `enqueue` each period, shortened each time by up to `jitter` (0…1) of it. Replaces a job of the same name."""
+        """Call `enqueue` every `period`, each time reduced by a random share of up to `jitter` (0…1).
+
+        Replaces a job with the same name. `at_once`: make the first call now.
+        """
 
     def at(self, instant: datetime, enqueue: Enqueue, *, name: str) -> None:
-        """Call `enqueue` once, at `instant` or at once if that is past. Replaces a job of the same name.
+        """Call `enqueue` once, at `instant`, or now if this is in the past. Replaces a job with the same name.
 
-        When the wall clock is set back meanwhile, the remaining time does not change.
+        If the wall clock is set back meanwhile, the remaining time does not change.
         """
 
     def drop(self, name: str) -> None:
@@ -78,16 +81,16 @@ class SystemScheduler(Scheduler):
             self._scheduler.remove_job(name)
 
     def _add(self, trigger: BaseTrigger, enqueue: Enqueue, name: str) -> None:
-        self._follow_clock()  # existing jobs only: the new job already uses the changed clock
-        # call_soon because `enqueue` may change the scheduler, which the library's own loop does not allow
+        self._follow_clock()  # before the addition, because the new job already uses the changed clock
+        # call_soon, because `enqueue` may change the scheduler, and the library's own loop does not allow this
         self._scheduler.add_job(lambda: self._loop.call_soon(enqueue), trigger, id=name, replace_existing=True)
 
 
 class _Following(AsyncIOScheduler):
-    """Moves jobs when the wall clock is set back, so that they keep their remaining time."""
+    """Moves jobs if the wall clock is set back, so that they keep their remaining time."""
 
     _behind: timedelta | None = None
-    """Largest difference of wall clock and loop time since the jobs were moved."""
+    """Largest difference between wall clock and loop time since jobs were last moved."""
 
     def __init__(self) -> None:
         super().__init__(  # type: ignore[no-untyped-call]
@@ -113,7 +116,7 @@ class _Following(AsyncIOScheduler):
 
 
 class _Every(BaseTrigger):
-    """Intervals drawn from [period * (1 - jitter), period]; the library's own jitter lengthens periods."""
+    """A trigger with intervals drawn from [period * (1 - jitter), period]. The library's own jitter would lengthen periods."""
 
     def __init__(self, period: timedelta, jitter: float, random: Random, *, at_once: bool) -> None:
         self._period = period
@@ -126,5 +129,5 @@ class _Every(BaseTrigger):
             return now
         drawn = self._period * (1 - self._jitter * self._random.random())
         due = (previous or now) + drawn
-        # after a pause or a jump of the clock: once, then in step again
+        # after a pause or a jump of the clock, the job runs once and then again at its regular times
         return min(due, now + drawn) if due > now - self._period else now

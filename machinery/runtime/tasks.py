@@ -1,7 +1,7 @@
-"""Tasks that live as long as their service, and retries of changes.
+"""Tasks that run as long as their service, and retries of changes.
 
-A task of a service that ends before the service has failed, even when it returns: the whole group ends and the error names the
-task. Short-lived tasks belong into an `asyncio.TaskGroup`.
+If a guarded task ends before its service, this is a failure, even if the task has just returned: the whole group ends, and the
+error contains the name of the task. Short-lived tasks belong into an `asyncio.TaskGroup`.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class TaskEndedError(Exception):
-    """A guarded task ended before its service. `__cause__` is the task's exception, if any."""
+    """A guarded task has ended before its service. `__cause__` is the exception of the task, if it raised one."""
 
     def __init__(self, name: str, error: BaseException | None) -> None:
         super().__init__(f'task "{name}" ended unexpectedly: {error!r}' if error else f'task "{name}" ended unexpectedly')
@@ -27,12 +27,12 @@ class TaskEndedError(Exception):
 
 
 def first_error(error: BaseException) -> BaseException:
-    """Return the first error of an exception group, or the error itself if it is no group."""
+    """Return the first error of an exception group; if it is no group, the error itself."""
     return first_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel the tasks and wait for their end, even when the caller is cancelled meanwhile. Their errors are not raised."""
+    """Cancel the tasks and wait for their end, even if the caller is cancelled meanwhile. Do not raise their errors."""
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()
@@ -51,8 +51,9 @@ async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
 class GuardedTasks:
     """An `async with` block around the tasks of a service.
 
-    Leaving the block, or `stop()`, cancels the tasks and waits for them. When a task ends by itself, the body of the block is
-    cancelled and the block raises TaskEndedError. With `on_end`, that is called instead and the service stops in its own order.
+    The end of the block, or `stop()`, cancels the tasks and waits for them. If a task ends by itself, the body of the block is
+    cancelled, and the block raises TaskEndedError. If `on_end` is given, it is called instead, so that the service stops in
+    order.
     """
 
     def __init__(self, service: str, *, on_end: Callable[[TaskEndedError], object] | None = None) -> None:
@@ -117,7 +118,7 @@ class GuardedTasks:
 async def retried(
     change: Callable[[], Awaitable[T]], on: tuple[type[Exception], ...], attempts: int, pauses: Backoff | None = None
 ) -> T:
-    """Call `change`, which reads and writes, again after the errors `on`. Raises the last error."""
+    """Return the result of `change`. After the errors `on`, call it again, up to `attempts` times. Raises the last error."""
     for _ in range(attempts - 1):
         try:
             return await change()

@@ -1,7 +1,7 @@
-"""TLS from bytes in memory: contexts for servers and clients, replaceable serving material, and explanation of clock errors.
+"""TLS with certificates and keys in memory: contexts for servers and clients, and replaceable material of servers.
 
-Python's `ssl` loads keys only from files. A key in memory goes through an anonymous memory file, or, where the system has none,
-through a temporary file encrypted with a password that exists only in memory.
+Python's `ssl` loads keys only from files. So a key is written to an anonymous memory file. If the system does not support
+these, it is written to a temporary file, encrypted with a password that exists only in memory.
 """
 
 import os
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 CLIENT_CIPHERS_FROM = ssl.TLSVersion.TLSv1_2
 TLS_1_2_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Ciphers with forward secrecy and authenticated encryption (RFC 9325, 4.2). All ciphers of TLS 1.3 have both."""
+"""Ciphers of TLS 1.2 with forward secrecy and authenticated encryption (RFC 9325, 4.2). All ciphers of TLS 1.3 have both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """Certificate chain (leaf first), key and trusted CAs of a server, all PEM."""
+    """Certificate chain (leaf first), key and trusted CAs of a server, all in PEM."""
 
     chain: bytes
     key: bytes
@@ -37,9 +37,10 @@ class Material:
 
 
 class Serving:
-    """The serving material of both doors. A change takes effect with the next handshake; open connections stay.
+    """The TLS material of both doors. A change takes effect at the next handshake; open connections stay.
 
-    An SSLContext can add trusted CAs and cannot remove them, so each handshake switches to the newest context.
+    Trusted CAs cannot be removed from an SSLContext. Therefore a change creates a new context, to which each handshake
+    switches.
     """
 
     def __init__(self, material: Material) -> None:
@@ -47,18 +48,18 @@ class Serving:
         self._clients: dict[str, bytes] = {}
         self._newest = server_context(material)
         self.context = server_context(material)
-        """Context of an HTTPS listener: TLS 1.2 or later, client certificate optional."""
+        """Context for an HTTPS listener: TLS 1.2 or later; the client certificate is optional."""
         self.context.sni_callback = self._hand_on
 
     def replace(self, material: Material) -> None:
-        """Raises InvalidError if certificate or key are unreadable or do not match; then nothing changes."""
+        """Replace the material. Raises InvalidError, and changes nothing, if certificate and key do not match."""
         self._newest = server_context(material, *self._clients.values())
         self.material = material
 
     def trust_clients(self, source: str, authorities: bytes) -> None:
-        """Accept client certificates of these CAs (PEM) too, in place of the earlier CAs of `source`; b"" removes them.
+        """Also accept client certificates of these CAs (PEM). They replace the earlier CAs of `source`; b"" removes those.
 
-        Permissions of such certificates are not decided here. Raises InvalidError; then nothing changes.
+        This decides nothing about the rights of such certificates. Raises InvalidError, and then changes nothing.
         """
         clients = {name: bundle for name, bundle in self._clients.items() if name != source}
         clients |= {source: authorities} if authorities else {}
@@ -70,9 +71,9 @@ class Serving:
 
 
 def server_context(material: Material, *clients: bytes) -> ssl.SSLContext:
-    """TLS 1.2 or later, client certificate optional. `clients`: more PEM bundles of CAs for client certificates.
+    """Return a context for TLS 1.2 or later with an optional client certificate. Raises InvalidError.
 
-    A trusted CA may be an intermediate. Raises InvalidError.
+    `clients`: further bundles (PEM) of CAs for client certificates. A trusted CA may be an intermediate CA.
     """
     context = anonymous_server_context(material.chain, material.key)
     context.verify_mode = ssl.CERT_OPTIONAL
@@ -83,7 +84,7 @@ def server_context(material: Material, *clients: bytes) -> ssl.SSLContext:
 
 
 def anonymous_server_context(chain: bytes, key: bytes) -> ssl.SSLContext:
-    """TLS 1.2 or later, without a request for a client certificate. `chain` and `key`: PEM. Raises InvalidError."""
+    """Return a context for TLS 1.2 or later that requests no client certificate. `chain`, `key`: PEM. Raises InvalidError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = CLIENT_CIPHERS_FROM
     context.set_ciphers(TLS_1_2_CIPHERS)
@@ -92,7 +93,7 @@ def anonymous_server_context(chain: bytes, key: bytes) -> ssl.SSLContext:
 
 
 def client_context(trust: bytes, chain: bytes | None = None, key: bytes | None = None) -> ssl.SSLContext:
-    """Verify the server by `trust` (PEM) and present `chain` with `key` if both are given. Raises InvalidError."""
+    """Return a context that verifies the server by `trust` (PEM) and presents `chain` with `key`. Raises InvalidError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = CLIENT_CIPHERS_FROM
     _trust(context, trust)
@@ -102,16 +103,16 @@ def client_context(trust: bytes, chain: bytes | None = None, key: bytes | None =
 
 
 def peer_certificate(transport: "asyncio.BaseTransport | None") -> bytes | None:
-    """DER of the verified client certificate (of an aiohttp request: `request.transport`); None: the client sent none."""
+    """Return the DER of the verified client certificate; None: the client sent none. aiohttp: pass `request.transport`."""
     connection = None if transport is None else transport.get_extra_info("ssl_object")
     der: bytes | None = None if connection is None else connection.getpeercert(binary_form=True)
     return der
 
 
 async def shown_certificate(host: str, port: int) -> bytes:
-    """DER of the certificate that a server presents, not verified. Use it only to explain why a verified connection failed.
+    """Return the DER of a server's certificate without verifying it, only to explain why a verified connection failed.
 
-    Raises OSError when the connection fails. It has no timeout of its own.
+    Raises OSError if the connection fails. It has no timeout of its own.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -135,7 +136,7 @@ def _trust(context: ssl.SSLContext, trust: bytes) -> None:
 
 
 def load_pair(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
-    """Present this certificate from the next handshake on. Raises InvalidError."""
+    """Make the context present this certificate from the next handshake on. Raises InvalidError."""
     try:
         with _pair_file(chain, key) as (path, password):
             context.load_cert_chain(path, password=password)
@@ -161,7 +162,7 @@ def _pair_file(chain: bytes, key: bytes) -> Iterator[tuple[str, str | None]]:
 
 
 def _encrypted(key: bytes, password: str) -> bytes:
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - only where memory files are missing; slow to import
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - slow to import, and rarely needed
 
     private = serialization.load_pem_private_key(key, password=None)
     encryption = serialization.BestAvailableEncryption(password.encode())

@@ -1,6 +1,6 @@
 """Work queue of unique keys with delays.
 
-As in client-go, only one worker at a time handles a key. A key that is added meanwhile is handled again.
+As in client-go, only one worker at a time handles a key. If a key is added while it is being handled, it is handled again.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from machinery.runtime.clock import Clock
 K = TypeVar("K", bound=Hashable)
 
 RESOLUTION = 1e-6
-"""Seconds. `pause` rounds to this, so a key is due this much earlier: otherwise `wait` could return without a key."""
+"""Seconds. A key counts as due this much earlier, because `pause` rounds; otherwise `wait` could return without a key."""
 MAX_REPLACED = 64
-"""Replaced times that may remain in the heap, in addition to one time per key."""
+"""Number of obsolete times that may remain in the heap, in addition to one time per key."""
 
 
 class WorkQueue(Generic[K]):
-    """`clock`: the time of delays; None: the event loop's."""
+    """A queue of unique keys. `clock`: the clock for delays; None: that of the event loop."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock
@@ -31,12 +31,12 @@ class WorkQueue(Generic[K]):
         self._again: set[K] = set()
         self._due: dict[K, float] = {}
         self._order: list[tuple[float, int, K]] = []
-        """A heap of times, some of them replaced. Because of the number, the heap never compares keys."""
+        """A heap of times; some are obsolete. The number in each entry is unique, so that the heap never compares keys."""
         self._numbers = count()
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
-        """The number of keys that can be taken now."""
+        """Number of keys that can be taken now."""
         return len(self._ready)
 
     def add(self, key: K) -> None:
@@ -65,9 +65,9 @@ class WorkQueue(Generic[K]):
             self._wake.set()
 
     def take(self, at_most: int = 1, *, ahead: timedelta = timedelta()) -> Sequence[K]:
-        """Take due keys, at most this number. If a delay is over, keys that are due within `ahead` count as due.
+        """Take at most this number of due keys. If a delay is over, keys that are due within `ahead` also count as due.
 
-        The caller must call `done` after its work on them.
+        The caller must call `done` after its work on the keys.
         """
         self._drop_replaced()
         now = self._now() + RESOLUTION
@@ -82,7 +82,7 @@ class WorkQueue(Generic[K]):
         return keys
 
     async def wait(self) -> None:
-        """Return when there is a key to take."""
+        """Wait until there is a key to take."""
         while (pause := self.pause()) != timedelta():
             self._wake.clear()
             with suppress(TimeoutError):
@@ -97,7 +97,7 @@ class WorkQueue(Generic[K]):
                 self.add(key)
 
     def pause(self) -> timedelta | None:
-        """Time until a key is due; None: no key waits."""
+        """Return the time until a key is due; None: no key waits."""
         if self._ready:
             return timedelta()
         self._drop_replaced()

@@ -1,8 +1,9 @@
 """Users and rights of another kube-apiserver, by its aggregation layer, its TokenReviews and its SubjectAccessReviews.
 
-As a front proxy, that server names the user in headers and identifies itself by its client certificate. Sources: the ConfigMap
-`kube-system/extension-apiserver-authentication`, k8s.io/apiserver's request header authenticator. Results of reviews are
-cached for 10 s, as in Kubernetes' delegating servers; tokens are cached as hashes. Failures deny.
+As a front proxy, that server identifies itself by a client certificate and names the user in headers. The results of reviews
+are cached for 10 s, as in Kubernetes' delegating servers; tokens are cached as hashes. If a check fails with an error, the
+request is denied. Sources: the ConfigMap `kube-system/extension-apiserver-authentication`, k8s.io/apiserver's request header
+authenticator.
 """
 
 import json
@@ -36,7 +37,7 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Trusted proxies and their headers. Without `names`, every certificate of these CAs is a proxy's certificate."""
+    """Trusted proxies and their headers. `names`: allowed CNs of proxies; empty: any CN that these CAs have signed."""
 
     authorities: bytes = b""
     names: frozenset[str] = frozenset()
@@ -44,11 +45,11 @@ class Trust:
     groups: tuple[str, ...] = ()
     uids: tuple[str, ...] = ()
     extras: tuple[str, ...] = field(default=())
-    """Prefixes of headers. The key is the rest of a header's name."""
+    """Prefixes of headers with further attributes. The rest of a header's name is the key of the attribute."""
 
     @classmethod
     def of_config_map(cls, config_map: Mapping[str, Any]) -> "Trust":
-        """Raises InvalidError that names the missing entries."""
+        """Parse the ConfigMap. Raises InvalidError with the names of missing entries."""
         entries = config_map.get("data") or {}
         authorities = str(entries.get("requestheader-client-ca-file", ""))
         users = _names(entries, "requestheader-username-headers")
@@ -75,7 +76,7 @@ def _names(entries: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def extra_headers(headers: CIMultiDictProxy[str], prefixes: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return further attributes of a user: values by the rest of the header's name after a prefix."""
+    """Return further attributes of a user. The key is the header's name without the prefix."""
     extra: dict[str, tuple[str, ...]] = {}
     for name, value in headers.items():
         for prefix in (each for each in prefixes if name.lower().startswith(each.lower())):
@@ -97,7 +98,7 @@ class FrontProxy(RequestAuthenticator):
         return self._trust
 
     def set_trust(self, trust: Trust) -> frozenset[str]:
-        """Set the trusted proxies. Return the fingerprints of removed CAs. Raises InvalidError; then nothing changes."""
+        """Set the trusted proxies. Return the fingerprints of removed CAs. Raises InvalidError and then changes nothing."""
         gone = self._authorities.replace(trust.authorities)
         self._trust = trust
         return gone
@@ -163,7 +164,7 @@ class _Kept(Generic[V]):
 
 
 class DelegatedTokens(TokenAuthenticator):
-    """Authenticates tokens of another API server. While that server is unavailable, requests get an UnavailableError."""
+    """Authenticates tokens by TokenReviews of another API server. Raises UnavailableError while that server is unavailable."""
 
     def __init__(self, review: Review, clock: Clock) -> None:
         self._review = review
@@ -195,7 +196,7 @@ def _identity(status: Mapping[str, Any]) -> Identity | UnauthorizedError:
 
 
 class DelegatedAuthorizer(Authorizer):
-    """Authorizes users of another API server by reviews of that server, and all other users by `own`."""
+    """Authorizes users of another API server by SubjectAccessReviews of that server, and all other users by `own`."""
 
     def __init__(self, own: Authorizer, review: Review, clock: Clock) -> None:
         self._own = own
@@ -222,7 +223,7 @@ class DelegatedAuthorizer(Authorizer):
 
 
 def access_spec(actor: Actor, asked: Attributes) -> dict[str, Any]:
-    """Spec of the SubjectAccessReview."""
+    """Return the spec of the SubjectAccessReview."""
     spec: dict[str, Any] = {"user": actor.user, "groups": list(actor.groups)}
     if actor.uid:
         spec["uid"] = actor.uid

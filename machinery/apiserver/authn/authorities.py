@@ -1,7 +1,7 @@
 """Client certificates of external CAs: which CA signed a certificate, and which names the certificate may contain.
 
-Such a CA names users and groups for people and tools. Names that begin with `system:` are refused, because only the server
-assigns such names. Only groups that the operator has allowed count.
+Such a CA issues certificates for people and tools. The server refuses names that begin with `system:`, because only the server
+itself assigns such names. It ignores groups that the operator has not allowed.
 """
 
 from collections.abc import Iterable
@@ -30,15 +30,15 @@ class Signed:
 
     @property
     def mark(self) -> str:
-        """Key by which open requests with this certificate can be ended."""
+        """Key with which `Presence` ends open requests of this certificate."""
         return f"{mark_of_authority(self.authority)}{self.facts.fingerprint}"
 
 
 class TrustedAuthorities:
-    """A replaceable set of CAs. TLS has verified the certificates, possibly with other CAs."""
+    """A replaceable set of CAs. TLS has already verified the client certificates, but possibly with other CAs."""
 
     def __init__(self, bundle: bytes = b"") -> None:
-        """Raises InvalidError. b"": no CA."""
+        """`bundle`: PEM; b"": no CA. Raises InvalidError."""
         self._bundle = b""
         self._known: dict[str, bytes] = {}
         self._seen: dict[bytes, Signed | None] = {}
@@ -49,7 +49,7 @@ class TrustedAuthorities:
         return self._bundle
 
     def replace(self, bundle: bytes) -> frozenset[str]:
-        """Replace the CAs. Return the fingerprints of removed CAs. Raises InvalidError; then nothing changes."""
+        """Replace the CAs. Return the fingerprints of removed CAs. Raises InvalidError and then changes nothing."""
         certificates = pki.split_bundle(bundle) if bundle else ()
         known = {pki.parse_certificate(each).fingerprint: each for each in certificates}
         for facts in map(pki.parse_certificate, certificates):
@@ -60,12 +60,12 @@ class TrustedAuthorities:
         return gone
 
     def presented(self, request: web.Request) -> Signed | None:
-        """Return the client's certificate with its CA; None: no certificate, or none of these CAs has signed it."""
+        """Return the client certificate with its CA; None: there is none, or another CA has signed it."""
         certificate = peer_certificate(request)
         return None if certificate is None else self.signed(certificate)
 
     def signed(self, certificate: bytes) -> Signed | None:
-        """Return the certificate with its CA; None: none of these CAs has signed it."""
+        """Return the certificate with its CA; None: another CA has signed it."""
         if certificate not in self._seen:
             if len(self._seen) >= MAX_KEPT:
                 self._seen.clear()

@@ -1,8 +1,8 @@
 """The chain of a server's authenticators, as in Kubernetes' union authenticator, and the ports of its members.
 
-The first authenticator that recognises a credential of the request decides: a token is ignored after a valid client
-certificate. A request with an invalid credential is refused unless a later credential is valid; without a credential the user
-is anonymous. If a dependency is unavailable, its error ends the request.
+The first authenticator that accepts a credential decides. For example, a token is ignored if the client certificate is valid.
+If no credential is valid and at least one is invalid, the request is refused. Without any credential the user is anonymous. If
+a dependency of an authenticator is unavailable, the request fails with that error.
 """
 
 import secrets
@@ -34,7 +34,7 @@ class Identity:
 
     actor: Actor
     mark: str = ""
-    """Key by which all open requests of this credential can be ended; "": these requests cannot be ended."""
+    """Key with which `Presence` ends open requests of this credential; "": they cannot be ended."""
     until: datetime | None = None
     """Expiry of the credential; None: no expiry, or another part enforces it."""
     audiences: tuple[str, ...] = ()
@@ -49,34 +49,37 @@ class RequestAuthenticator(Protocol):
     """Authenticates requests by one kind of credential."""
 
     async def identify(self, request: web.Request) -> Identity | None:
-        """None: the request has no such credential. Raises UnauthorizedError (invalid credential), UnavailableError."""
+        """Return the identity; None: the request has no such credential.
+
+        Raises UnauthorizedError for an invalid credential, UnavailableError.
+        """
 
 
 class TokenAuthenticator(Protocol):
     """Authenticates one kind of token."""
 
     async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
-        """Return None for another kind of token. Raises UnauthorizedError with the reason, UnavailableError.
+        """Return the identity; None: it is another kind of token. Raises UnauthorizedError with the reason, UnavailableError.
 
-        `audiences`: a token for none of these audiences is invalid. Empty: this server's own audiences.
+        `audiences`: the token must be for one of these; empty: for one of this server's own audiences.
         """
 
 
 BEARER = "bearer"
-INVALID_TOKEN = "invalid bearer token"  # noqa: S105 - what is said of one
+INVALID_TOKEN = "invalid bearer token"  # noqa: S105 - a message
 REFUSED = "Unauthorized"
 LONGEST_TOKEN = 64 * 1024
-"""Longest Authorization header in characters. A longer header is refused unread."""
+"""Longest Authorization header in characters. A longer header is refused without being parsed."""
 
 REFUSED_FOR = timedelta(seconds=10)
-"""Time for which a refused token is remembered. At a busy address it is refused until then, even if it becomes valid."""
+"""Time for which a refused token is cached. From an address with many refusals, it stays refused for this time."""
 MAX_REMEMBERED = 10_000
 
 log = structlog.get_logger(__name__)
 
 
 class Chain(Authenticator):
-    """Calls the authenticators in order. Stores the identity on the request under `IDENTITY`."""
+    """Calls the authenticators in order. Stores the identity on the request with the key IDENTITY."""
 
     def __init__(self, *authenticators: RequestAuthenticator) -> None:
         self._authenticators = authenticators
@@ -105,11 +108,11 @@ def authenticated(actor: Actor) -> Actor:
 
 
 class TokenChecks:
-    """Decides whether and when a token is checked, by its address and by earlier results.
+    """Decides whether and when a token is checked. This bounds the cost of invalid tokens.
 
-    Below the rate of refusals every token is checked immediately. Above the rate, a token that was valid before is checked
-    immediately, a recently refused token is refused without a check, and any other token waits in a queue with turns per
-    address. So the rate never refuses a valid token. Tokens are remembered only as keyed hashes.
+    While an address has few refusals, each of its tokens is checked immediately. If it has many, a token that was valid before
+    is still checked immediately, a recently refused token is refused without a check, and any other token waits in a queue that
+    serves the addresses in turn. So a valid token is never refused because of the rate. Tokens are cached only as keyed hashes.
     """
 
     def __init__(self, refusals: Rates, clock: Clock) -> None:
@@ -122,7 +125,7 @@ class TokenChecks:
 
     @asynccontextmanager
     async def one(self, address: str, token: str) -> AsyncIterator[None]:
-        """A block around one check. An UnauthorizedError in the block marks the token as bad. Raises TooManyRequestsError."""
+        """A block around one check. An UnauthorizedError in it marks the token as refused. Raises TooManyRequestsError."""
         host = origin(address)
         known = blake2b(token.encode(), key=self._key, digest_size=16).digest()
         if known in self._good or self._refusals.has_room(host):
@@ -158,13 +161,14 @@ class TokenChecks:
 
 
 class BearerTokens(RequestAuthenticator):
-    """Authenticates `Authorization: Bearer`. The log and reviews contain the reason of a refusal, the response does not.
+    """Authenticates `Authorization: Bearer`.
 
-    Except after EndedCredentialError, because this caller has proved that it held the credential.
+    The log and reviews contain the reason of a refusal. The response contains it only for EndedCredentialError, because this
+    caller has proved that it held the credential.
     """
 
     def __init__(self, tokens: TokenAuthenticator, checks: TokenChecks | None = None) -> None:
-        """`checks`: bounds the cost of refused tokens; None: unbounded."""
+        """`checks`: bounds the cost of invalid tokens; None: unbounded."""
         self._tokens = tokens
         self._checks = checks
 
@@ -193,7 +197,7 @@ class BearerTokens(RequestAuthenticator):
 
 
 class TokenUnion(TokenAuthenticator):
-    """Combines several token authenticators: the first that recognises a token decides."""
+    """Combines several token authenticators. The first that recognises the kind of token decides."""
 
     def __init__(self, *authenticators: TokenAuthenticator) -> None:
         self._authenticators = authenticators

@@ -1,7 +1,7 @@
 """Ends the watches of a credential that is revoked, deleted or expired.
 
-A filter after authentication. It aborts the connection, so that a client does not mistake this for a regular end of the watch.
-The next request with this credential gets the reason.
+A filter after authentication. It aborts the connection; otherwise the client would take this for the regular end of a watch.
+The client's next request gets the reason.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Presence:
             return await inner(incoming)
 
     def end(self, mark: str) -> None:
-        """Abort open requests with this mark, and refuse admitted requests that have not begun. The mark stays refused."""
+        """Abort open requests with this mark. Refuse later requests with it, and those that are authenticated but not begun."""
         self._ended[mark] = None
         self._ended.move_to_end(mark)
         if len(self._ended) > MAX_ENDED:
@@ -50,7 +50,7 @@ class Presence:
             self._abort(mark)
 
     def end_all(self) -> None:
-        """Abort all requests, because no identity can be verified any more. New requests are authenticated again."""
+        """Abort all open requests, because their identities can no longer be verified. New requests are authenticated again."""
         for mark in tuple(self._open):
             self._abort(mark)
 

@@ -1,11 +1,11 @@
 """Impersonation by the `Impersonate-*` headers, authorized as in Kubernetes.
 
-The caller needs the verb `impersonate` on each claimed attribute: `users` or `serviceaccounts`, `groups`, and in
-`authentication.k8s.io` `uids` and `userextras/KEY`. The request then runs only as the claimed identity; the audit record
-contains the real identity.
+The caller needs the verb `impersonate` on each claimed attribute: on `users` or `serviceaccounts`, on `groups`, and in the
+group `authentication.k8s.io` on `uids` and `userextras/KEY`. The request then has the rights of the claimed identity alone. The
+audit record also contains the real identity.
 
-Source: the impersonation filter of k8s.io/apiserver. For malformed headers this filter returns 400 with the reason, where
-Kubernetes returns 500. It refuses an empty `Impersonate-User`, which Kubernetes ignores.
+Source: the impersonation filter of k8s.io/apiserver, with two differences. Malformed headers get 400 with the reason instead of
+500. An empty `Impersonate-User` is refused instead of ignored.
 """
 
 import re
@@ -33,7 +33,7 @@ _SERVICE_ACCOUNT = re.compile(
 )
 
 Never = Callable[[Actor], bool]
-"""Whether an identity may neither impersonate nor be impersonated, regardless of the authorizer."""
+"""Whether an identity is excluded from impersonation, as caller and as claimed identity, regardless of the authorizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ImpersonatedUser:
 
     @property
     def service_account(self) -> tuple[str, str] | None:
-        """Namespace and name if the user is a service account."""
+        """Namespace and name if the user is a service account; else None."""
         found = _SERVICE_ACCOUNT.fullmatch(self.user)
         return None if found is None else (found[1], found[2])
 

@@ -1,12 +1,12 @@
 """JSON documents of external servers over HTTPS, and the keys of OpenID Connect issuers: discovered, cached and refreshed.
 
-Each request has a time limit; the size of a response is limited and it is not decompressed. Redirects are not followed and the
-environment (proxies, netrc) is ignored. Each request opens a new connection, so a replaced CA or address takes effect at once.
+Requests have a time limit. Responses have a size limit and are not decompressed. The client follows no redirects and ignores
+proxies and netrc of the environment. Each request opens a new connection, so that a new CA or address takes effect at once.
 
-Keys are fetched when they are `CACHE_TTL` old, and when a token names an unknown key, because issuers rotate. Two fetches are
-always at least `APART` apart, so that invented tokens cannot make a hub overload its issuer; concurrent callers share one
-fetch. If a refresh fails, the cached keys are used until `STALE` after the last successful fetch: a short outage of the issuer
-locks nobody out, and a withdrawn key does not stay valid during a long one.
+Keys are fetched when they are CACHE_TTL old, and when a token names an unknown key, because issuers rotate keys. Two fetches
+are at least APART apart, so that tokens with invented key ids cannot make a hub overload its issuer. Concurrent callers share
+one fetch. If a refresh fails, the cached keys stay in use until STALE after the last successful fetch. So a short outage of the
+issuer prevents no sign-in, and in a long outage a withdrawn key does not stay valid.
 
 Source: OpenID Connect Discovery 1.0.
 """
@@ -39,7 +39,7 @@ class JsonDocuments(Protocol):
     """Port for JSON documents of external servers."""
 
     async def get(self, url: str) -> Mapping[str, Any]:
-        """Raises UnavailableError about the server, the connection or the response, without the response's text."""
+        """Return the document at `url`. Raises UnavailableError without text from the response."""
 
     async def post(self, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Like `get`. The error contains no part of `body`."""
@@ -50,7 +50,7 @@ class JsonDocuments(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HttpsDocuments(JsonDocuments):
-    """`authorities`: PEM of the CAs that verify servers; b"": the CAs that this machine trusts."""
+    """Documents over HTTPS. `authorities`: PEM of the CAs that verify servers; b"": the CAs that this machine trusts."""
 
     context: ssl.SSLContext
     timeout: timedelta = REQUEST_TIMEOUT
@@ -81,7 +81,7 @@ class HttpsDocuments(JsonDocuments):
 
     @asynccontextmanager
     async def _asking(self, host: str) -> AsyncIterator[None]:
-        """A block with the time limit. It converts every failure to UnavailableError."""
+        """A block with the time limit. It raises UnavailableError for every failure in it."""
         try:
             async with asyncio.timeout(self.timeout.total_seconds()):
                 yield
@@ -123,7 +123,7 @@ class HttpsDocuments(JsonDocuments):
 
 
 def check_https(what: str, url: object) -> str:
-    """Return the URL. Raises InvalidError that states what is wrong with it."""
+    """Return the URL. Raises InvalidError with the reason if it is not a usable https URL."""
     error = https_url_error(url)
     if error is not None:
         raise InvalidError(f"{what} is not an https:// address: {error}")
@@ -159,7 +159,7 @@ class IssuerKeys:
     def __init__(
         self, issuer: str, documents: JsonDocuments, clock: Clock, allow_keys: Callable[[str], bool] = lambda _url: True
     ) -> None:
-        """`allow_keys`: whether keys may be fetched from the URL in the issuer's configuration."""
+        """`allow_keys` returns whether keys may be fetched from a URL, which comes from the issuer's configuration."""
         self._allow_keys = allow_keys
         self._issuer = issuer
         self._documents = documents
@@ -189,7 +189,7 @@ class IssuerKeys:
         return claims
 
     async def endpoint(self, name: str) -> str:
-        """The https URL under this name in the issuer's configuration. Raises UnavailableError, InvalidError."""
+        """Return the https URL with this name in the issuer's configuration. Raises UnavailableError, InvalidError."""
         await self._current()
         return check_https(f"the {name} of the issuer", self._configuration.get(name))
 
@@ -205,7 +205,7 @@ class IssuerKeys:
         return self._clock.monotonic() - self._fetched_at
 
     async def _fetch(self) -> None:
-        """Fetch, unless a fetch began less than `APART` ago. Callers share a fetch, and a cancelled caller does not end it."""
+        """Fetch, unless a fetch began less than APART ago. Callers share a fetch; a cancelled caller does not end it."""
         if self._fetching is None:
             now = self._clock.monotonic()
             if self._tried_at is not None and now - self._tried_at < APART.total_seconds():

@@ -1,7 +1,7 @@
 """Escalation checks of RBAC: a user cannot grant permissions that the user does not hold.
 
-A writer of a role must hold all its rules, or the verb `escalate` on the role. A writer of a binding must hold all rules of the
-role, or the verb `bind` on the role. Source: Kubernetes' policy based storages of RBAC, for behaviour and messages.
+The writer of a role must hold all its rules, or the verb `escalate` on the role. The writer of a binding must hold all rules of
+the role, or the verb `bind` on the role. Source of behaviour and messages: Kubernetes' policy based storages of RBAC.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from machinery.meta.objects import Document, Key
 
 RESOURCES = {kind: resource for resource, kind in ROLES.items()}
 MOST_PARTS = 10_000
-"""Largest number of permissions (a verb on a resource) in the rules of one write; few rules can contain billions."""
+"""Largest number of permissions (one verb on one resource) in the rules of one write. A few rules can combine to billions."""
 MOST_LISTED = 100
 RELEASED_FIELDS = ("finalizers", "ownerReferences", "resourceVersion", "managedFields")
 """Metadata fields that a garbage collector may change without these permissions."""
@@ -56,7 +56,7 @@ class EscalationCheck:
         self._authorizer = authorizer
 
     def __call__(self, write: Admission) -> Document:
-        """Raises ForbiddenError; NotFoundError for a binding to a missing role."""
+        """Return the object to store. Raises ForbiddenError; NotFoundError for a binding to a missing role."""
         releases = write.old is not None and _kept(write.new) == _kept(write.old)
         if releases or OPERATOR_GROUP in write.actor.groups:
             return write.new

@@ -1,8 +1,8 @@
 """RBAC: rules as pure functions, and an authorizer over an in-memory index of roles and bindings by subject.
 
-A decision reads only the bindings of one user and its groups. The index is written on the event loop, one object at a time, and
-read from any thread: entries are replaced, never changed. Source of behaviour and messages: k8s.io/component-helpers and
-k8s.io/kubernetes (`RuleAllows`, `Covers`, `CompactRules`).
+A decision reads only the bindings of one user and its groups. Only the event loop writes the index. Any thread may read it,
+because entries are replaced and never changed. Source of behaviour and messages: k8s.io/component-helpers and k8s.io/kubernetes
+(`RuleAllows`, `Covers`, `CompactRules`).
 """
 
 import json
@@ -64,7 +64,7 @@ EVERYTHING = (PolicyRule((ALL,), (ALL,), (ALL,)), PolicyRule((ALL,), paths=(ALL,
 
 
 def named(asked: Attributes) -> str:
-    """Return the name of the requested object: from the path, or the only name that a list or watch selects."""
+    """Return the name of the requested object: the name in the path, or the only name that a list or watch selects."""
     return asked.name or (asked.selected_name if asked.verb in ("list", "watch") else "")
 
 
@@ -85,7 +85,7 @@ def _path_covers(pattern: str, path: str) -> bool:
 def missing(held: Sequence[PolicyRule], wanted: Iterable[PolicyRule], most: int | None = None) -> list[PolicyRule]:
     """Return the single permissions of `wanted` that `held` lacks, at most `most`.
 
-    One rule must cover each permission. `wanted` is expanded, so check its `permission_count` first.
+    A single rule of `held` must cover a permission. The function expands `wanted`, so check its `permission_count` first.
     """
     parts = (part for rule in wanted for part in _parts(rule) if not any(_covers(owned, part) for owned in held))
     return list(islice(parts, most))
@@ -148,7 +148,7 @@ class RoleGrant:
 
     @property
     def missing(self) -> str:
-        """The error when there is no such role."""
+        """The error text for a binding whose role does not exist."""
         kind, key = self.role
         return f'{kind.lower()}.{GROUP} "{key.name}" not found'
 
@@ -173,7 +173,7 @@ class RoleIndex:
         return len(self._subjects)
 
     def put(self, resource: str, key: Key, document: Mapping[str, Any] | None) -> None:
-        """Set an object, or delete it if `document` is None. `resource` is one of `clusterroles`, `rolebindings`, ..."""
+        """Set an object; `document` None: delete it. `resource` is one of `clusterroles`, `rolebindings`, ..."""
         if resource in BINDINGS:
             self._put_binding(BINDINGS[resource], key, document)
         elif document is None:
@@ -196,7 +196,7 @@ class RoleIndex:
             self._subjects[binding] = tuple(added)
 
     def decide(self, actor: Actor, asked: Attributes) -> Decision:
-        """Whether any rule of the actor's roles allows the request, with Kubernetes' reason."""
+        """Decide whether a rule of the actor's roles allows the request. The reason is Kubernetes' message."""
         errors: dict[str, None] = {}
         for grant, rules in self._of(actor, asked.namespace):
             if rules is None:
@@ -247,7 +247,7 @@ def _granted(binding: tuple[str, Key], document: Mapping[str, Any]) -> Iterator[
 
 ALLOWED = Decision(allowed=True)
 SEEN_WITHIN = timedelta(seconds=2)
-"""How long the response to a write of a role waits until the authorizer uses it."""
+"""The response to a write of a role waits at most this long for the authorizer to use the role."""
 
 
 class Roles(Protocol):
@@ -257,7 +257,7 @@ class Roles(Protocol):
     def index(self) -> RoleIndex: ...
 
     def check(self) -> None:
-        """Raises UnavailableError when the index may be too old for decisions."""
+        """Raises UnavailableError if the index may be too old for decisions."""
 
     async def seen(self, resource: GroupResource, revision: int) -> None:
         """Wait until the index has all changes of the resource up to `revision`. The caller bounds the wait."""
@@ -276,7 +276,7 @@ class RbacAuthorizer(Authorizer):
         return self.held(actor, namespace)
 
     def decide(self, actor: Actor, asked: Attributes) -> Decision:
-        """Raises UnavailableError if the roles may be too old."""
+        """Decide by RBAC. Raises UnavailableError if the known roles may be outdated."""
         if OPERATOR_GROUP in actor.groups:
             return ALLOWED
         self._roles.check()

@@ -1,4 +1,4 @@
-"""A connection from its acceptance to the end of its TLS handshake, counted by address before any byte is parsed.
+"""A connection from accept to the end of its TLS handshake. It is counted by address before any byte is parsed.
 
 Behind a load balancer the client's address comes from a PROXY protocol header, version 1 or 2 (source:
 https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt). Type-length-values of version 2 are skipped.
@@ -39,8 +39,8 @@ def is_within(address: str, networks: Iterable[IPv4Network | IPv6Network]) -> bo
 def read_header(data: bytes) -> tuple[str, int] | None:
     """Return client address and length in bytes of the header at the start of `data`; None: more bytes are needed.
 
-    The address is "" if it is unknown or the connection is the balancer's own; the length is 0 without a header. Raises
-    ValueError if the header is malformed or too long.
+    The address is "" if it is unknown, or if the connection is a health check of the load balancer. The length is 0 if there is
+    no header. Raises ValueError if the header is malformed or too long.
     """
     for begin, read in ((LINE, _line), (SIGNATURE, _binary)):
         if data[: len(begin)] == begin[: len(data)]:
@@ -100,11 +100,11 @@ class Forwarded:
 
 
 ProtocolFactory = Callable[[Seat, asyncio.Transport], asyncio.Protocol]
-"""Makes the protocol of a connection from its seat and a transport that has the client's address."""
+"""Creates the protocol of a connection from its seat and a transport that has the client's address."""
 
 
 class Arrival(asyncio.Protocol):
-    """Reads the PROXY header of a trusted peer, does the TLS handshake, and hands the connection over to a new protocol."""
+    """Reads the PROXY header of a trusted peer, performs the TLS handshake, and passes the connection to a new protocol."""
 
     def __init__(self, connections: Connections, factory: ProtocolFactory, context: ssl.SSLContext | None) -> None:
         self._connections = connections

@@ -1,7 +1,7 @@
 """Bounds of a listener's connections: deadlines and sizes of headers, number of connections.
 
-aiohttp closes a connection that is idle after a response, but has no deadline for headers and no bound for their total size
-(measured in 3.14). A Guard wraps each protocol of aiohttp and reads the same bytes. The deadline of the request bounds bodies.
+aiohttp closes idle connections, but has no deadline for headers and no bound for their total size (measured in 3.14). Therefore
+a Guard wraps each protocol of aiohttp and reads the same bytes. The deadline of the request limits the time for its body.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class ConnectionBounds:
     handshake: timedelta = timedelta(seconds=10)
     """Time limit of the TLS handshake, and of a PROXY header."""
     header: timedelta = timedelta(seconds=32)
-    """Time limit for headers, from the connection or the first byte of a later request."""
+    """Time limit for headers. It begins with the connection; for a later request, with its first byte."""
     idle: timedelta = timedelta(seconds=90)
     """Time limit between a response and the next request."""
     header_bytes: int = 1024 * 1024
@@ -50,11 +50,11 @@ class ConnectionBounds:
     each: int = 0
     """Largest number of connections of one address; an IPv6 /64 counts as one address. 0: unlimited."""
     proxies: Networks = ()
-    """Networks whose PROXY header is trusted. From other addresses, a PROXY header makes the TLS handshake fail."""
+    """Networks whose PROXY headers are trusted. For other addresses, a PROXY header makes the TLS handshake fail."""
 
 
 def most_connections() -> int:
-    """Default per listener: four fifths of the process's file descriptors, which leaves the rest for other uses."""
+    """Default limit per listener: four fifths of the process's file descriptors. The rest is for other uses."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 4 // 5
 
 
@@ -71,7 +71,7 @@ class Connections:
     def __init__(self, bounds: ConnectionBounds) -> None:
         self.bounds = bounds
         self.arriving: set[asyncio.Transport] = set()
-        """Connections before the end of their TLS handshake."""
+        """Connections whose TLS handshake has not ended."""
         self._open: set[Connection] = set()
         self._addresses: Counter[str] = Counter()
         self._changed = asyncio.Event()
@@ -81,9 +81,9 @@ class Connections:
         self._logged_at = -LOG_PERIOD
 
     def admit(self, address: str) -> Seat | None:
-        """Count a connection from `address`; None: the connection must be closed.
+        """Count a connection from `address`. None: a limit is reached, and the caller must close the connection.
 
-        Refusals are logged with their number, at most every LOG_PERIOD seconds.
+        It logs the number of refusals at most every LOG_PERIOD seconds.
         """
         host, each = origin(address), self.bounds.each
         is_full = bool(each and host and self._addresses[host] >= each)
@@ -107,7 +107,7 @@ class Connections:
         return len(self._open)
 
     def leave(self) -> None:
-        """Close idle connections now, busy connections after the response, and later connections after the TLS handshake."""
+        """Close idle connections now, busy connections after the response, new connections after the TLS handshake."""
         self._left = True
         for connection in tuple(self._open):
             connection.leave()
@@ -156,8 +156,8 @@ class Guard(asyncio.Protocol):
 
     @property
     def awaits_headers(self) -> bool:
-        """Whether no request is being answered and none is complete."""
-        waiter = self._inner._waiter  # noqa: SLF001 - a test fails when aiohttp calls it otherwise
+        """Whether the connection waits for headers: no request is complete or being answered."""
+        waiter = self._inner._waiter  # noqa: SLF001 - a test fails if aiohttp renames it
         return waiter is not None and not waiter.done()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -216,7 +216,7 @@ class Guard(asyncio.Protocol):
         return self.awaits_headers or (first and self._inner._waiter is None and not self._inner._request_in_progress)  # noqa: SLF001
 
     def _refuse(self) -> None:
-        """Send 431 and read for LINGER seconds: closing a socket with unread bytes would discard the response."""
+        """Send 431, then read for LINGER seconds, because closing a socket with unread bytes would discard the response."""
         log.info("refused by the HTTP server", status=431)
         self._refused = True
         self._disarm()

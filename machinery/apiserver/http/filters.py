@@ -1,12 +1,13 @@
-"""A request and the filters that it passes; each filter has one task.
+"""A request and the filters that it passes. Each filter has one task.
 
-In Kubernetes' order, outermost first. The composition root fills the slots of `Filters`; the other filters are fixed:
+The order is that of Kubernetes, outermost first. Names in backticks are slots of `Filters`, which the composition root fills;
+the other filters are fixed:
 
     audit id -> counting -> errors as Status -> `log_context` -> `gate` -> `in_flight` -> `audit` -> readable -> deadline
     -> authentication -> `impersonation` -> `limits` -> authorization -> the answer
 
-Requests that end before `audit` leave no audit record and cost no look-up. `audit` sees every outcome, including refused
-credentials and expired deadlines: it reads the actor when the response is complete.
+Requests that end before `audit` leave no audit record. `audit` records every other outcome, including refused credentials and
+expired deadlines, because it reads the actor after the response is complete.
 """
 
 import asyncio
@@ -36,9 +37,9 @@ class Incoming:
     audit_id: str
     attributes: Attributes
     received: float
-    """Monotonic time of the receipt, before any filter."""
+    """Monotonic time at which the request arrived."""
     actor: Actor = ANONYMOUS
-    """User for whom the request runs: the authenticated user, or the user whom it impersonates."""
+    """The user with whose rights the request runs: the authenticated user, or the user that it impersonates."""
     authenticated: Actor = ANONYMOUS
     """The authenticated user."""
     decision: Decision | None = None
@@ -46,13 +47,13 @@ class Incoming:
     annotations: dict[str, str] = field(default_factory=dict)
     """Additional fields of the audit record; never a secret."""
     shows_session: bool = False
-    """Whether a filter has found a credential of its own kind, which authentication will check, such as a cookie."""
+    """Whether a filter has found another kind of credential, such as a cookie, that authentication will check."""
     on_headers: list[Callable[[web.StreamResponse], None]] = field(default_factory=list)
-    """Called with the response just before its headers are sent. For a stream this is long before its filters return."""
+    """Called with the response just before its headers are sent. For a stream this is long before the filters return."""
 
     @property
     def long_running(self) -> bool:
-        """Whether the request lasts until one side ends it. Such a request has no deadline and is not counted in flight."""
+        """Whether the request is a stream, which has no deadline and does not count as in flight."""
         return self.attributes.verb == "watch"
 
 
@@ -92,12 +93,12 @@ def _around(outer: Filter, inner: Inner) -> Inner:
 
 OTHER = "other"
 CUT_OFF = "0"
-"""Code of a request whose client disconnected before the response."""
+"""Code in metrics of a request whose client disconnected before the response."""
 VERBS = frozenset(("create", "delete", "deletecollection", "get", "list", "patch", "post", "put", "update", "watch"))
 
 
 class RequestCounts:
-    """Counts since the start. `resources`: names of the served resources."""
+    """Counts of requests since the start. `resources`: names of the served resources."""
 
     def __init__(self, clock: Clock, resources: Iterable[str]) -> None:
         self._clock = clock
@@ -127,7 +128,7 @@ STATUS = "http.response.status_code"
 
 
 async def traced(incoming: Incoming, answer: Inner, known: AbstractSet[str]) -> web.StreamResponse:
-    """Answer the request within a span. `known`: resource names that a span's name may contain."""
+    """Answer the request within a trace span. `known`: resource names that the name of a span may contain."""
     request, asked, span = incoming.request, incoming.attributes, tracing.NOTHING
     if asked.resource:
         part = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
@@ -150,14 +151,14 @@ async def traced(incoming: Incoming, answer: Inner, known: AbstractSet[str]) -> 
 LEVEL_HEADER = "X-Kubernetes-PF-PriorityLevel-UID"
 
 NOT_OF_THE_CALLER = (UnavailableError, DeadlineError, TooManyRequestsError)
-"""Errors that do not count against the caller: faults of the server, and limits themselves."""
+"""Errors that do not count as refusals, because the caller has not caused them: faults of the server, and limits."""
 
 Placing = Callable[[Actor, Attributes], tuple[Pool, str]]
-"""The pool of a request, and its identity for limits; "" has no rate limit."""
+"""Returns the pool of a request, and its identity for limits; an empty identity has no rate limit."""
 
 
 class Limiting:
-    """The filter for the slot `limits`. `longest`: upper bound of a request's deadline; `watches`: None for no limit."""
+    """The filter for the slot `limits`. `longest`: upper bound of a request's deadline; `watches` None: no limit of watches."""
 
     def __init__(self, place: Placing, rates: Rates, clock: Clock, longest: timedelta, watches: Openings | None = None) -> None:
         self._place = place
@@ -192,9 +193,9 @@ class Limiting:
 class RefusalLimit:
     """Bounds the rate of refused anonymous requests per address. The filter runs before authentication.
 
-    Every error caused by the caller counts. Above the rate a refusal becomes a 429 and waits in a queue; a request without a
-    credential waits in this queue before any part of it is read. Requests with a valid credential, and requests that anybody
-    may make, are never refused or delayed here, because a whole fleet may have one address.
+    Every error that the caller has caused counts as a refusal. Above the rate, a refusal becomes a 429 and waits in a queue; a
+    request without a credential waits in this queue before any part of it is read. Requests with a valid credential, and
+    requests that need none, are never refused or delayed here, because a whole fleet may have one address.
     """
 
     def __init__(self, rates: Rates, clock: Clock) -> None:
@@ -234,13 +235,12 @@ RETRY_AFTER = 5
 class Draining:
     """The two filters of a stopping server, `gate` and `counted`, and the steps of a stop: `refuse`, then `drained`.
 
-    `gate` refuses new requests, and `counted` counts admitted requests until they are done. Health, metrics and the server's
-    own loopback requests are always answered, because hooks may need the API to the end. Both filters use one predicate for
-    this: if only one filter exempted a request, a drain could wait for ever.
+    `gate` refuses new requests; `counted` counts admitted requests until they are done. Both exempt the same requests: health,
+    metrics, and the server's own loopback requests, because hooks may need the API until the end.
     """
 
     def __init__(self, loopback: Loopback | None = None) -> None:
-        """`loopback`: identifies the server's own requests; None: there are no such requests."""
+        """`loopback`: identifies the server's own requests; None: the server makes none."""
         self._loopback = loopback
         self._refusing = False
         self._waiting = False
@@ -250,15 +250,15 @@ class Draining:
 
     @property
     def in_flight(self) -> int:
-        """Requests in progress, without watches and exempt ones."""
+        """Number of requests in progress, without watches and exempt requests."""
         return self._count
 
     def refuse(self) -> None:
-        """Answer every new request with 429 and Retry-After, and close its connection."""
+        """From now on, answer every new request with 429 and Retry-After, and close its connection."""
         self._refusing = True
 
     async def drained(self) -> None:
-        """Wait until all admitted requests are done. Later requests are refused with UnavailableError."""
+        """Wait until all admitted requests are done. Then refuse later requests with UnavailableError."""
         self._waiting = True
         await self._none.wait()
 

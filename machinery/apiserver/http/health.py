@@ -1,7 +1,7 @@
 """`/healthz`, `/livez` and `/readyz` with named checks, in kube-apiserver's format.
 
-Responses for all checks omit the reason of a failure, which is in the log. The path of a single check includes the reason,
-because this path needs permission.
+Responses for all checks omit the reasons of failures; the log contains them. The response for a single check contains the
+reason, because its path needs a permission.
 """
 
 import json
@@ -23,7 +23,7 @@ def _plain(text: str, status: int = 200) -> web.Response:
 
 
 class HealthEndpoints:
-    """Serves the three endpoints for a fixed list of checks; `ping` is first, also when it is not among them."""
+    """Serves the three endpoints for a fixed list of checks. `ping` comes first, even if the list does not contain it."""
 
     def __init__(self, checks: Iterable[HealthCheck] = ()) -> None:
         everything = (PING, *checks)
@@ -71,11 +71,11 @@ class HealthEndpoints:
         return web.Response(text="ok", content_type="text/plain", charset="utf-8")
 
     async def _failure(self, check: HealthCheck, endpoint: str) -> str | None:
-        """Return why a check fails; None: it passes. Logs the first failure and the recovery."""
+        """Return why a check fails; None: it passes. Log the first failure and the recovery."""
         place = (endpoint, check.name)
         try:
             await check.probe()
-        except Exception as error:  # noqa: BLE001 - whatever a probe raises is its failure
+        except Exception as error:  # noqa: BLE001 - every exception of a probe means that it fails
             if place not in self._failing:
                 log.warning("health check failed", check=check.name, endpoint=endpoint, error=str(error))
             self._failing.add(place)

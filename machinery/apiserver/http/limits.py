@@ -1,10 +1,11 @@
 """Limits: seats per priority level, queues per identity, request rates.
 
-A level has seats. A request without a seat waits in the queue of its identity for a bounded time. Free seats go to the
-identities in turn, and no identity has more than half of the seats, so an identity with too many requests delays only itself. A
-request that finds the queue full, or waits too long, is refused with a Retry-After that grows with the number of refusals.
+A priority level has seats. A request needs a seat; while none is free, it waits in the queue of its identity for a bounded
+time. Free seats go to the identities in turn, and no identity gets more than half of the seats. So an identity with too many
+requests delays only itself. If the queue is full, or the wait is too long, the request is refused with a Retry-After that grows
+with the number of refusals.
 
-After Kubernetes' priority and fairness, with one queue per identity instead of shuffle sharding.
+The model is Kubernetes' API priority and fairness, with one queue per identity instead of shuffle sharding.
 """
 
 import asyncio
@@ -23,11 +24,11 @@ from machinery.runtime.clock import Clock
 from machinery.runtime.congestion import Congestion
 
 BODY_LIMIT = 3 * 1024 * 1024
-"""Largest body of a request in bytes, and most bytes that a patch may copy, at every door."""
+"""Largest body of a request in bytes, at both doors. Also the most bytes that a patch may copy."""
 OBJECT_LIMIT = 3 * 1024 * 1024 // 2
 """Largest JSON of an object in bytes, as in Kubernetes with etcd's limit of 1.5 MiB."""
 OBJECT_CEILING = OBJECT_LIMIT + 256 * 1024
-"""Size to which an object above OBJECT_LIMIT may grow, by a few bytes per write."""
+"""An object above OBJECT_LIMIT may grow to this size, by a few bytes per write."""
 REQUEST_LIMIT = timedelta(seconds=60)
 """Longest time of a request."""
 WAIT_DIVISOR = 4
@@ -42,14 +43,14 @@ MAX_IDENTITIES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PriorityLevel:
-    """A part of a server's capacity. `seats` 0: unlimited. At most `queue` requests wait, at most `each` of one identity."""
+    """A part of a server's capacity. `seats` 0: unlimited. `queue`: most waiting requests; `each`: most of one identity."""
 
     name: str
     seats: int = 0
     queue: int = 1_000
     each: int = 50
     yields: bool = False
-    """No seat is given while the event loop is late."""
+    """Whether the level gives no seats while the event loop is late."""
 
     @property
     def uid(self) -> str:
@@ -58,7 +59,7 @@ class PriorityLevel:
 
 
 def origin(address: str) -> str:
-    """Key under which an address counts: an IPv4 address or an IPv6 /64; "" for anything else."""
+    """Return the key by which limits count an address: an IPv4 address or an IPv6 /64; "" for anything else."""
     try:
         there = ip_address(address)
     except ValueError:
@@ -69,7 +70,7 @@ def origin(address: str) -> str:
 
 
 class Pushback:
-    """Retry-After of refusals in seconds: doubles while many requests are refused, and decreases slowly when few are."""
+    """Retry-After of refusals. It doubles while many requests are refused, and decreases slowly while few are."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -91,7 +92,7 @@ class Pushback:
 
 
 class Pool:
-    """The seats of one level. Each `take` needs one `give`. All yielding levels of a process share one `congestion`."""
+    """The seats of one level. Each `take` needs one `give`. All levels with `yields` in a process share one `congestion`."""
 
     def __init__(self, level: PriorityLevel, clock: Clock, congestion: Congestion | None = None) -> None:
         self.level = level
@@ -106,7 +107,7 @@ class Pool:
             self._congestion.callbacks.append(self._invite)
 
     async def take(self, identity: str, within: timedelta) -> None:
-        """Take a seat. Raises TooManyRequestsError if no seat is free in time (`within`), or the queue is full."""
+        """Take a seat. Raises TooManyRequestsError if no seat becomes free `within` this time, or the queue is full."""
         if not self.level.seats or (identity not in self._queues and self._has_room(identity) and self._may_begin()):
             self._seat(identity)
             return
@@ -171,7 +172,7 @@ class Pool:
                 del self._queues[identity]
 
     def _leave(self, identity: str, turn: asyncio.Future[None]) -> None:
-        """Stop waiting. Give back a seat that was given at the same time."""
+        """Stop waiting. Give the seat back if the request has just received one."""
         if turn.done() and not turn.cancelled():
             self.give(identity)
             return
@@ -198,7 +199,7 @@ class Pool:
 
 
 class Seat:
-    """A seat or connection that counts until `leave`, which is idempotent."""
+    """A counted seat or connection. `leave` ends the count and is idempotent."""
 
     def __init__(self, give: Callable[[], None]) -> None:
         self._give: Callable[[], None] | None = give
@@ -210,9 +211,9 @@ class Seat:
 
 
 class RefusalQueue:
-    """Queue of refused requests: two at a time, one per address, with a pause after each.
+    """Queue of refused requests. It handles two at a time, of different addresses, and pauses after each.
 
-    The queue bounds the processor time of refusals for any number of addresses and connections.
+    So it bounds the processor time of refusals for any number of addresses and connections.
     """
 
     PAUSE = timedelta(milliseconds=20)
@@ -223,7 +224,7 @@ class RefusalQueue:
 
     @asynccontextmanager
     async def one(self, host: str) -> AsyncIterator[None]:
-        """Wait for a turn for the block. Raises TooManyRequestsError if there is no turn in time."""
+        """Wait for a turn, and keep it during the block. Raises TooManyRequestsError if there is none in time."""
         await self._pool.take(host, REQUEST_LIMIT / WAIT_DIVISOR)
         try:
             yield
@@ -232,7 +233,7 @@ class RefusalQueue:
 
 
 class Openings:
-    """Bounds open requests, by default watches, per identity and in total. 0: unlimited. `refusal`: message at the bound."""
+    """Bounds open watches, or other requests, per identity and in total. 0: unlimited. `refusal`: the error message."""
 
     def __init__(self, each: int, together: int, refusal: str = "too many watches are open") -> None:
         self._each = each
@@ -243,7 +244,7 @@ class Openings:
 
     @contextmanager
     def one(self, identity: str) -> Iterator[None]:
-        """Count one request for the block. The identity "" is neither counted nor limited. Raises TooManyRequestsError."""
+        """Count one request during the block, unless `identity` is empty. Raises TooManyRequestsError."""
         if not identity:
             yield
             return
@@ -275,7 +276,7 @@ class Rates:
         self._refused = 0
 
     def check(self, identity: str) -> None:
-        """Take a token. Raises TooManyRequestsError with the time until the next token."""
+        """Take a token of the bucket. Raises TooManyRequestsError with the time until the next token."""
         if not self._rate:
             return
         now = self._clock.monotonic()
@@ -290,7 +291,7 @@ class Rates:
             raise TooManyRequestsError(TOO_MANY, retry_after=timedelta(seconds=(1 - tokens) / self._rate))
 
     def has_room(self, identity: str) -> bool:
-        """Whether `check` would succeed now. Takes no token."""
+        """Whether `check` would succeed now. It takes no token."""
         if not self._rate or identity not in self._buckets:
             return True
         tokens, at = self._buckets[identity]

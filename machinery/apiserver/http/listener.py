@@ -1,4 +1,4 @@
-"""An HTTP server that can stop listening before its cleanup, so that a drain can run in between."""
+"""An HTTP server whose stop has two steps, so that a drain can run in between: stop listening, then close."""
 
 import asyncio
 import json
@@ -20,11 +20,11 @@ from machinery.errors import MethodNotAllowedError
 from machinery.runtime.clock import SystemClock
 
 LINE_LIMIT = 1024 * 1024
-"""Largest request line, which may contain long selectors, and largest header, in bytes. ConnectionBounds limits their sum."""
+"""Largest request line and largest header, in bytes. Selectors may be long. ConnectionBounds limits the sum."""
 TCP_BACKLOG = 1024
 DEFAULT_BOUNDS = ConnectionBounds()
 _UNKNOWN_METHOD = re.compile(r"b['\"][!#$%&*+.^_|~0-9A-Za-z-]+ \S+ HTTP/1\.[01]['\"]")
-"""The request line in aiohttp's message when only the method is unknown."""
+"""Matches aiohttp's message about a request that is valid except for an unknown method."""
 NO_DESCRIPTOR = "socket.accept() out of system resource"
 """Start of asyncio's log message."""
 
@@ -32,8 +32,8 @@ NO_DESCRIPTOR = "socket.accept() out of system resource"
 class Unreadable(logging.Filter):
     """Logs malformed HTTP requests at DEBUG only, without their content.
 
-    aiohttp logs each such request as an error with a stack and the malformed line: any client could fill the log, and a
-    garbled header may contain a credential.
+    aiohttp logs each such request as an error with a stack and the malformed line. So any client could fill the log, and the
+    line may contain a credential.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -48,9 +48,9 @@ class Unreadable(logging.Filter):
 
 
 class OutOfDescriptors(logging.Filter):
-    """Passes on the message that no connection can be accepted, at most once per LOG_PERIOD seconds.
+    """Limits asyncio's message that it cannot accept connections to one per LOG_PERIOD seconds.
 
-    asyncio logs this message with a stack for each connection in the backlog, and retries every second.
+    asyncio retries every second and logs this message, with a stack, for each connection in the backlog.
     """
 
     def __init__(self) -> None:
@@ -84,9 +84,9 @@ class Refusal(web.Response):
 
 
 class Handler(web.RequestHandler):
-    """Responds to malformed requests like a Go server, without content of the request and without details of Python.
+    """Responds to malformed requests like a Go server. The response contains nothing of the request and no details of Python.
 
-    An unknown method gets a Status, as from kube-apiserver.
+    For an unknown method it is a Status, as from kube-apiserver.
     """
 
     __slots__ = ()
@@ -128,7 +128,7 @@ class Listening:
         self._server.close()
 
     async def close(self, grace: timedelta | None = None) -> None:
-        """End watches, wait for other requests up to `grace` (default: that of `serve`), close all connections."""
+        """End watches, wait for other requests up to `grace`, and close all connections. Default: the grace of `serve`."""
         await self.stop_listening()
         await self._runner.shutdown()
         self.connections.leave()
@@ -146,7 +146,7 @@ async def serve(
     shutdown_timeout: timedelta = timedelta(seconds=10),
     bounds: ConnectionBounds = DEFAULT_BOUNDS,
 ) -> Listening:
-    """Listen on `host`:`port` (0: any free port). Raises OSError when the port is in use, even by another such server."""
+    """Listen on `host`:`port` (0: any free port). Raises OSError if the port is in use."""
     loop = asyncio.get_running_loop()
     options: dict[str, Any] = {
         "access_log": None,

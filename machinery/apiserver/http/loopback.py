@@ -1,7 +1,7 @@
-"""The server as a client of itself, for its own hooks, with a token and a certificate that exist only in memory.
+"""The client with which the server's hooks call its own API, and its credential: a token and a certificate in memory only.
 
-The token identifies `system:apiserver` in `system:masters`. The certificate is presented to clients that request its unique
-server name (SNI), so the loopback client does not depend on the public certificate and its names.
+The token identifies the user `system:apiserver` in the group `system:masters`. The server presents the certificate to clients
+that request its unique server name (SNI). So the loopback client does not depend on the public certificate and its names.
 """
 
 import hmac
@@ -62,7 +62,7 @@ class Loopback:
         return cls(secrets.token_urlsafe(32), Material(authority.sign(plan), key, authority.certificate), end)
 
     def shown_by(self, context: ssl.SSLContext) -> None:
-        """Make a listener's context present this certificate for SERVER_NAME and its own certificate for other names."""
+        """Make the TLS context of a listener present this certificate for SERVER_NAME, and its own for other names."""
         mine, others = server_context(self.material), context.sni_callback
 
         def choose(connection: ssl.SSLObject, name: str, context: ssl.SSLContext) -> None:
@@ -74,12 +74,12 @@ class Loopback:
         context.sni_callback = choose
 
     def is_shown_by(self, request: web.Request) -> bool:
-        """Whether a request carries the token, so it is the server's own."""
+        """Whether a request contains the token and is therefore the server's own."""
         shown = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
         return hmac.compare_digest(shown, f"Bearer {self.token}".encode())
 
     def check(self, clock: Clock) -> Callable[[], Awaitable[None]]:
-        """A health check that fails after the certificate has expired. Then the process must be restarted."""
+        """Return a health check that fails when the certificate has expired, so that the process is restarted."""
 
         async def valid() -> None:
             if clock.now() > self.not_after:
@@ -102,11 +102,11 @@ class LoopbackAuthenticator(Authenticator):
 
 
 class LoopbackClient:
-    """Client for the server's own API, an `async with` block. Each call raises the error of the response."""
+    """Client for the server's own API, used in an `async with` block. Raises the errors of responses."""
 
     def __init__(self, loopback: Loopback, host: str, port: int) -> None:
         """`host`: the listen address; for a wildcard address the client uses the loopback address."""
-        reached = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - reads it, binds nothing
+        reached = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - compared, not bound
         self._url = f"https://[{reached}]:{port}" if ":" in reached else f"https://{reached}:{port}"
         self._loopback = loopback
 

@@ -19,7 +19,7 @@ Parameters = Mapping[str, str]
 """The query parameters of a URL."""
 METADATA_FIELDS = ("metadata.name", "metadata.namespace")
 LATEST = -1
-"""Revision in a continue token for an inconsistent continuation at the current state, after the original revision expired."""
+"""Revision in a continue token that continues an expired list at the current state, which makes the list inconsistent."""
 EXACT, NOT_OLDER = "Exact", "NotOlderThan"
 LONGEST_MANAGER = 128
 """Longest name of a field manager in bytes."""
@@ -36,7 +36,7 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1
 class ListOptions:
     """Options of a list. `query.at` comes from resourceVersionMatch=Exact or a continue token.
 
-    `revision`: wait until this revision is visible; None: unset. `place`: sort position of the previous page's last object.
+    `revision`: wait until this revision is visible; None: no wait. `place`: sort position of the previous page's last object.
     """
 
     query: Query
@@ -46,7 +46,7 @@ class ListOptions:
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """Options of a watch. `initial`: send existing objects first. `mark_initial`: then send a bookmark that marks their end."""
+    """Options of a watch. `initial`: send existing objects first. `mark_initial`: send a bookmark after them."""
 
     query: Query
     revision: int | None
@@ -70,7 +70,7 @@ def duration(text: str) -> timedelta:
 
 
 def request_timeout(query: Parameters, most: timedelta) -> timedelta:
-    """Time limit of a request: `timeout` can only lower `most`; zero and negative values mean `most`."""
+    """Return the time limit of a request: its parameter `timeout`, at most `most`. Zero and negative values mean `most`."""
     asked = duration(query["timeout"]) if query.get("timeout") else timedelta()
     return asked if timedelta() < asked < most else most
 
@@ -83,7 +83,7 @@ def _number(text: str) -> int:
 
 
 def revision(text: str) -> int | None:
-    """Parse a resourceVersion parameter; None when absent. Raises BadRequestError."""
+    """Parse a parameter resourceVersion; None: absent. Raises BadRequestError."""
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < MAX_DIGITS):
@@ -96,13 +96,13 @@ def revision(text: str) -> int | None:
 
 
 def selection(resource: Resource, namespace: str, query: Parameters, name: str = "") -> Query:
-    """The selectors of a URL, within a namespace ("": all), or only the object `name`."""
+    """Return the query for the selectors of a URL in a namespace ("": all), or for the object `name` alone."""
     labels, fields = list(parse_label_selector(query.get("labelSelector", "")).requirements), []
     for term in parse_field_selector(query.get("fieldSelector", "")):
         field = term.name if term.name in METADATA_FIELDS else resource.selectable_name(term.name)
         if label := resource.selectable_label(term.name):
             of_label = replace(term, name=label)
-            if term.values == ("",):  # an empty field is an absent label
+            if term.values == ("",):  # an empty value of a field means that the label is absent
                 operator = Operator.NOT_EXISTS if term.operator is Operator.EQUALS else Operator.EXISTS
                 of_label = Requirement(label, operator, ())
             labels.append(of_label)
@@ -168,7 +168,7 @@ def list_options(resource: Resource, namespace: str, query: Parameters, now: dat
         order = None if chosen.order is None else _ordered(resource, query, started.place)
         return ListOptions(replace(chosen, after=started.after, at=started.at, order=order), place=started.place)
     match = query.get("resourceVersionMatch")
-    exact = match == EXACT or (not match and limited is not None)  # pages of one list have one revision
+    exact = match == EXACT or (not match and limited is not None)  # all pages of a list have one revision
     return ListOptions(replace(chosen, at=known if exact and known else None), revision=known)
 
 
@@ -194,7 +194,7 @@ def watch_options(resource: Resource, namespace: str, name: str, query: Paramete
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Start of a page: after a key, and after a position if ordered; `at`: revision, None: the current state."""
+    """Start of a page: after a key, in an ordered list also after a position. `at`: revision; None: the current state."""
 
     after: Key
     at: int | None
@@ -231,7 +231,7 @@ class WriteOptions:
     manager: str = ""
     """Field manager; "" if the request does not name one."""
     force: bool | None = None
-    """For an apply: whether conflicts are overridden; None if not given."""
+    """For an apply: whether it overrides conflicts; None: not given."""
 
 
 def write_options(kind: str, query: Mapping[str, str], dry_runs: list[str]) -> WriteOptions:
@@ -254,7 +254,7 @@ def write_options(kind: str, query: Mapping[str, str], dry_runs: list[str]) -> W
 
 
 def check_patch_options(options: WriteOptions, *, applies: bool) -> None:
-    """An apply patch needs a field manager; only an apply patch may be forced. Raises InvalidError."""
+    """Check that an apply patch has a field manager, and that no other patch is forced. Raises InvalidError."""
     if applies and not options.manager:
         raise invalid_options_error("PatchOptions", required("fieldManager", "is required for apply patch"))
     if not applies and options.force is not None:
@@ -277,7 +277,7 @@ _OPTION_TYPES: Mapping[str, type] = {
 
 
 def delete_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """DeleteOptions without nulls and unknown fields. Raises BadRequestError for a wrong type."""
+    """Return the DeleteOptions without nulls and unknown fields. Raises BadRequestError for a wrong type."""
     options = {name: given[name] for name in _OPTION_TYPES if given.get(name) is not None}
     wrong = [name for name, value in options.items() if type(value) is not _OPTION_TYPES[name]]
     if not wrong:

@@ -1,8 +1,8 @@
-"""Responses in the negotiated form: a media type, with objects, only their metadata, or a table.
+"""Responses in the negotiated form: a media type, and in it whole objects, only their metadata, or a table.
 
-Stored bytes are spliced if possible and decoded only if necessary. Long lists are sent in pieces, so that the event loop is not
-blocked and the whole body is never copied. A piece is sent when the client has read the previous piece. A thread compresses
-pieces for clients that accept gzip.
+Stored bytes are inserted unchanged where possible and decoded only if necessary. Long lists are sent in pieces, so that they do
+not block the event loop and the whole body is never copied. A piece is sent after the client has read the previous piece. For
+clients that accept gzip, a thread compresses the pieces.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Clause:
 
 
 def clauses(accept: str) -> Iterator[Clause]:
-    """Entries of the header by descending quality; an empty header accepts everything."""
+    """Yield the entries of the header by descending quality. An empty header accepts everything."""
     found = [*_entries(accept)] or [Clause("*/*")]
     yield from sorted((clause for clause in found if clause.quality > 0), key=lambda clause: -clause.quality)
 
@@ -78,9 +78,9 @@ _SERVED = {
 
 
 def negotiate(accept: str, *, pretty: bool = False, shapes: bool = True) -> ResponseForm:
-    """The first form of the header that can be served. Raises NotAcceptableError.
+    """Return the first form of the header that can be served. Raises NotAcceptableError.
 
-    `shapes`: whether tables and partial metadata are available; otherwise clauses that request them are skipped.
+    `shapes`: whether tables and partial metadata are available. If not, clauses that request them are ignored.
     """
     for clause in clauses(accept):
         media, wanted, version = _SERVED.get(clause.media), clause.parameters.get("as", ""), clause.parameters.get("v", "")
@@ -99,7 +99,7 @@ _FALSE = ("0", "f", "F", "false", "False", "FALSE")
 
 
 def is_pretty(asked: str | None, user_agent: str) -> bool:
-    """Whether to indent: by `?pretty=`, and without it for browsers, curl and wget."""
+    """Whether to indent: as `?pretty=` requests; without this parameter, for browsers, curl and wget."""
     if asked:
         return asked not in _FALSE
     return asked == "" or user_agent.startswith(_FOR_PEOPLE)
@@ -123,9 +123,9 @@ GZIP_FROM = 128 * 1024
 _ON_A_THREAD_FROM = 1024 * 1024
 _ENCODER = ThreadPoolExecutor(1, thread_name_prefix="encoder")
 _YAML_WRITER = ThreadPoolExecutor(1, thread_name_prefix="yaml-writer")
-"""Separate from the encoder: writing YAML takes a thousand times as long as compressing."""
+"""Separate from the encoder thread, because writing YAML takes a thousand times as long as compressing."""
 MOST_YAML = 2 * 1024 * 1024
-"""Largest JSON in bytes that is converted to YAML. A list can exceed this size, an object cannot."""
+"""Largest JSON in bytes that is converted to YAML. Lists can exceed this size; objects cannot."""
 
 Convert = Callable[[Document], Document]
 """Conversion from the stored version to the requested one."""
@@ -140,7 +140,7 @@ def no_such_page() -> web.Response:
 
 
 async def run_in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run `work` on the encoder thread, which only compression uses."""
+    """Run `work` on the encoder thread. Only compression uses this thread."""
     return await asyncio.get_running_loop().run_in_executor(_ENCODER, partial(work, *args, **kwargs))
 
 
@@ -155,17 +155,17 @@ def encode(value: Any, form: ResponseForm) -> bytes:
 
 
 def item_bytes(stored: StoredObject, convert: Convert | None) -> bytes:
-    """The object's bytes in the requested version."""
+    """Return the object's bytes in the requested version."""
     return stored.encoded if convert is None else msgspec.json.encode(convert(msgspec.json.decode(stored.encoded)))
 
 
 def encode_list(envelope: Mapping[str, Any], items: Sequence[bytes]) -> bytes:
-    """A list object around encoded documents."""
+    """Return the JSON of a list with these encoded items."""
     return _head(envelope) + b",".join(items) + _END
 
 
 async def body_answer(request: web.Request, body: bytes, media: str, status: int = 200) -> web.Response:
-    """A response, compressed when it is large and the client accepts gzip."""
+    """Respond with `body`, compressed if it is large and the client accepts gzip."""
     headers = {}
     if len(body) >= GZIP_FROM and takes_gzip(request.headers.get("Accept-Encoding", "")):
         big = len(body) >= _ON_A_THREAD_FROM
@@ -175,16 +175,17 @@ async def body_answer(request: web.Request, body: bytes, media: str, status: int
 
 
 async def json_answer(request: web.Request, body: bytes, form: ResponseForm, status: int = 200) -> web.Response:
-    """Respond with JSON bytes, unchanged when the form allows it."""
+    """Respond with JSON bytes, converted only if the form is not JSON."""
     if form.media == JSON and not form.pretty:
         return await body_answer(request, body, JSON, status)
     return await value_answer(request, msgspec.Raw(body), form, status)
 
 
 async def value_answer(request: web.Request, value: Any, form: ResponseForm, status: int = 200) -> web.Response:
-    """Respond with a JSON value in the form. YAML is slow to write, so its size is bounded and a thread writes it.
+    """Respond with a JSON value in the form. A thread writes YAML, because this is slow.
 
-    Raises NotAcceptableError for a read that is too large for YAML. A write is already done, so its response is JSON.
+    If the value is too large for YAML, a read raises NotAcceptableError. A write gets a JSON response, because it is already
+    done.
     """
     if form.media != YAML:
         return await body_answer(request, encode(value, form), form.media, status)
@@ -212,11 +213,11 @@ def error_answer(error: MusterError, form: ResponseForm) -> web.Response:
 
 
 LONGEST_WARNING, LONGEST_WARNINGS = 256, 4096
-"""Longest single warning if there are several, and longest sum of a response, in characters: the limits of clients."""
+"""Longest warning if there are several, and longest sum of all warnings, in characters. Clients have these limits."""
 
 
 def add_warnings(response: web.Response, warnings: Sequence[str]) -> None:
-    """Add the warnings as headers, cut at the limits. Unprintable characters that the client sent are replaced."""
+    """Add the warnings as headers, truncated to the limits. Replace unprintable characters, which a client may have sent."""
     left = LONGEST_WARNINGS
     for warning in warnings:
         printable = "".join(letter if letter.isprintable() else "\ufffd" for letter in warning)
@@ -230,10 +231,10 @@ def add_warnings(response: web.Response, warnings: Sequence[str]) -> None:
 
 PIECE = 256 * 1024
 LONG = 2 * PIECE
-"""Shorter lists, in bytes, are sent at once."""
+"""Lists of fewer bytes are sent at once."""
 _END = b"]}"
 GZIP = 31
-"""zlib's `wbits` for a gzip stream with the largest window."""
+"""The value of zlib's `wbits` for a gzip stream with the largest window."""
 
 
 async def list_answer(
@@ -253,12 +254,12 @@ async def list_answer(
 async def portions_answer(
     request: web.Request, envelope: Mapping[str, Any], portions: AsyncIterator[Sequence[bytes]]
 ) -> web.StreamResponse:
-    """Respond with a JSON list of documents in portions; the next portion is read after the previous one was sent."""
+    """Respond with a JSON list. Read each portion of documents only after the previous one was sent."""
     return await _sent(request, _joined(_head(envelope), portions), None)
 
 
 async def _sent(request: web.Request, pieces: AsyncIterator[bytes], length: int | None) -> web.StreamResponse:
-    """`length`: in bytes; None: unknown."""
+    """Send the pieces. `length`: size in bytes; None: unknown."""
     response = web.StreamResponse(headers={"Content-Type": JSON})
     compressing = takes_gzip(request.headers.get("Accept-Encoding", ""))
     if compressing:
@@ -291,7 +292,7 @@ def _head(envelope: Mapping[str, Any]) -> bytes:
 
 
 async def _joined(head: bytes, portions: AsyncIterator[Sequence[bytes]]) -> AsyncIterator[bytes]:
-    """The whole list. A portion is released before the next is requested."""
+    """Yield the pieces of the whole list. A portion is released before the next one is read."""
     between = head
     async for portion in portions:
         for piece in filter(None, _pieces(between, portion)):
@@ -301,7 +302,7 @@ async def _joined(head: bytes, portions: AsyncIterator[Sequence[bytes]]) -> Asyn
 
 
 def _pieces(head: bytes, items: Sequence[bytes]) -> Iterator[bytes]:
-    """Items after `head` in pieces of about PIECE bytes, split between documents."""
+    """Yield `head` and the items in pieces of about PIECE bytes. A piece ends after a whole document."""
     parts, size = [head], len(head)
     for number, item in enumerate(items):
         if number:

@@ -1,4 +1,4 @@
-"""Errors and causes with kube-apiserver's messages, and errors as Status documents."""
+"""Errors and causes with kube-apiserver's messages, and their conversion to Status documents."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,7 +38,7 @@ class InternalError(MusterError):
 
 
 class PageExpiredError(ExpiredError):
-    """The revision of a list's first page is compacted; `token` continues the list at the current state."""
+    """The revision of a list's first page was compacted. `token` continues the list at the current state."""
 
     def __init__(self, token: str) -> None:
         super().__init__(
@@ -82,7 +82,7 @@ def conflict_error(resource: Resource, name: str, why: str = MODIFIED) -> Confli
 
 
 def invalid_error(resource: Resource, name: str, causes: Sequence[Cause], *, kind: str = "") -> InvalidError:
-    """The object `name` violates rules; `kind`: set if the object itself names another kind."""
+    """Return the error of an object that violates rules. `kind`: the kind that the object names, if it is another one."""
     shown = kind or resource.kind
     qualified = f"{shown}.{resource.group}" if resource.group else shown
     return InvalidError(
@@ -93,7 +93,7 @@ def invalid_error(resource: Resource, name: str, causes: Sequence[Cause], *, kin
 
 
 def invalid_options_error(kind: str, cause: Cause) -> InvalidError:
-    """Query parameters violate a rule; `kind` is ListOptions, CreateOptions, ..."""
+    """Return the error of query parameters that violate a rule. `kind`: ListOptions, CreateOptions, ..."""
     return InvalidError(
         f'{kind}.meta.k8s.io "" is invalid: {cause.field}: {cause.message}',
         subject=ErrorSubject(group="meta.k8s.io", kind=kind),
@@ -116,7 +116,7 @@ def too_new_error(revision: int, current: int) -> DeadlineError:
 
 @contextmanager
 def errors_about(resource: Resource, name: str) -> Iterator[None]:
-    """Give errors of a storage about the object `name` the subject and message of kube-apiserver."""
+    """A block that gives the errors of a storage about the object `name` kube-apiserver's details and message."""
     try:
         yield
     except MusterError as error:
@@ -153,7 +153,7 @@ def _details(error: MusterError) -> dict[str, Any]:
 
 
 def status_document(error: MusterError) -> dict[str, Any]:
-    """The error as metav1.Status; an unknown reason is an internal error."""
+    """Return the error as a metav1.Status. An unknown reason becomes an internal error."""
     details = _details(error)
     return {
         "kind": "Status",
@@ -168,6 +168,6 @@ def status_document(error: MusterError) -> dict[str, Any]:
 
 
 def success_document(resource: Resource, name: str, uid: str) -> dict[str, Any]:
-    """Response to a completed delete."""
+    """Return the Status for a completed delete."""
     details = {"name": name, **({"group": resource.group} if resource.group else {}), "kind": resource.name, "uid": uid}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}

@@ -1,7 +1,7 @@
 """certificates.k8s.io: CertificateSigningRequest with its approval and status subresources.
 
-The spec is immutable and contains the creator's identity. Approved and Denied exclude each other and cannot be removed. Signers
-are separate.
+The spec is immutable and contains the creator's identity. The conditions Approved and Denied exclude each other and cannot be
+removed. Signers are not part of this module.
 """
 
 import base64
@@ -53,7 +53,7 @@ def _new_request(new: Document, actor: Actor, _now: datetime) -> Document:
 
 
 def _decided(new: Document, old: Document, _actor: Actor, now: datetime) -> Document:
-    """The old object with the conditions and times of the new one."""
+    """Return the old object with the new conditions. Set their times."""
     known = {condition.get("type"): condition for condition in _conditions(old)}
     conditions = [_timed(condition, known.get(condition.get("type")), now) for condition in _conditions(new)]
     others = {name: value for name, value in old.get("status", {}).items() if name != "conditions"}
@@ -71,7 +71,7 @@ def _timed(condition: Mapping[str, Any], old: Mapping[str, Any] | None, now: dat
 
 
 def _status_written(new: Document, old: Document, _actor: Actor, now: datetime) -> Document:
-    """Certificate and conditions of the new object; Approved and Denied are kept from the old one."""
+    """Return the old object with the new certificate and conditions. Approved and Denied stay as they were."""
     decided = [condition for condition in _conditions(old) if condition.get("type") in (APPROVED, DENIED)]
     other = [condition for condition in _conditions(new) if condition.get("type") not in (APPROVED, DENIED)]
     known = {condition.get("type"): condition for condition in _conditions(old)}
@@ -160,7 +160,7 @@ def _is_chain(encoded: str) -> bool:
 
 
 def condition_cell(row: TableRow) -> str:
-    """`Pending`, `Approved,Issued`, `Denied`, ..."""
+    """Return the cell of the column Condition: `Pending`, `Approved,Issued`, `Denied`, ..."""
     shown = [kind for kind in _types(row.document) if kind in (APPROVED, DENIED)][:1]
     shown += [FAILED] if FAILED in _types(row.document) else []
     shown = shown or ["Pending"]

@@ -52,7 +52,7 @@ def _config_map_violations(new: Document, old: Document | None) -> Iterator[Caus
 
 
 def _encoded_size(values: Mapping[str, str]) -> int:
-    """Approximate number of bytes of base64 values."""
+    """Return the approximate size in bytes of base64 values after decoding."""
     return sum(len(text) * 3 // 4 for text in values.values())
 
 
@@ -67,7 +67,7 @@ def _key_violations(new: Document, part: str) -> Iterator[Cause]:
 
 
 def _immutable_violations(new: Document, old: Document | None) -> Iterator[Cause]:
-    """Forbidden changes of an object with `immutable`."""
+    """Yield the changes that `immutable` forbids."""
     for part in ("immutable", "data", "binaryData", "stringData"):
         if old is not None and old.get("immutable") and new.get(part) != old.get(part):
             yield Cause("FieldValueForbidden", "Forbidden: field is immutable when `immutable` is set", part)
@@ -83,7 +83,7 @@ SERVICE_ACCOUNT = builtin("serviceaccounts", {"Secrets": lambda row: len(row.doc
 
 
 def _complete_secret(new: Document) -> Document:
-    """The object with `stringData` merged into `data`, and with a type."""
+    """Return the secret with `stringData` merged into `data`, and with a type."""
     kept = {name: part for name, part in new.items() if name != "stringData"}
     if texts := new.get("stringData"):
         data = {key: base64.b64encode(str(text).encode()).decode() for key, text in texts.items()}

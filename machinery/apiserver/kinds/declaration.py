@@ -18,11 +18,11 @@ OPEN: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 class KindManifests:
-    """The kinds in some files, by `plural.group`.
+    """The kinds that some YAML files declare, by `plural.group`.
 
-    An entry has `kind`, `version` and `schema`; and, if they differ from the defaults of Resource, `shortNames`, `categories`,
-    `namespaced`, `verbs`, `status` (the subresource), `generations`, `selectable`, `columns`, and `versions` other than the
-    stored one. `$ref` in a schema stands for another entry; fields beside it replace those of that entry.
+    An entry has `kind`, `version` and `schema`. Optional fields, with the defaults of Resource: `shortNames`, `categories`,
+    `namespaced`, `verbs`, `status` (the subresource), `generations`, `selectable`, `columns`, and `versions` (other than the
+    stored version). `$ref` in a schema inserts another entry; fields next to `$ref` replace fields of that entry.
     """
 
     def __init__(self, *files: Path) -> None:
@@ -34,7 +34,7 @@ class KindManifests:
         return name in self._entries
 
     def resource(self, name: str, cells: Mapping[str, Cell] | None = None, **parts: Any) -> Resource:
-        """The kind's Resource. `cells`: of the columns that name no field. `parts`: further fields of the Resource."""
+        """Return the kind's Resource. `cells`: functions for columns without a field; `parts`: fields of the Resource."""
         entry = self._entries[name]
         plural, _, group = name.partition(".")
         declared = {
@@ -55,7 +55,7 @@ class KindManifests:
         return Resource(**declared | parts)
 
     def schema(self, name: str) -> Schema:
-        """The schema of a kind's stored version, or a part of schemas that `$ref` names."""
+        """Return the schema of a kind's stored version, or an entry that `$ref` inserts."""
         entry = self._entries[name]
         schema: Schema = self._resolved(entry.get("schema", entry))
         return schema
@@ -98,7 +98,7 @@ def _column(entry: Mapping[str, Any], cells: Mapping[str, Cell]) -> Column:
 
 
 def value_at(document: Document, *path: str) -> Any:
-    """The value at the path; None when a part of the path is missing."""
+    """Return the value at the path; None: a part of the path is missing."""
     found: Any = document
     for step in path:
         found = found.get(step) if isinstance(found, Mapping) else None
@@ -121,26 +121,26 @@ def _age_cell(path: str, absent: str) -> Cell:
 
 
 def condition_cell(kind: str, part: str = "status") -> Cell:
-    """Returns a table cell with a part of a condition; None without the condition."""
+    """Return a table cell that shows a part of a condition; None if the object does not have the condition."""
     return lambda row: next(
         (each.get(part) for each in value_at(row.document, "status", "conditions") or () if each.get("type") == kind), None
     )
 
 
 def crd_path(path: str) -> str:
-    """Returns the description that Kubernetes gives to a column of a custom resource definition."""
+    """Return the description that Kubernetes gives to a column of a custom resource definition."""
     return f"Custom resource definition column (in JSONPath format): {path}"
 
 
 def record(description: str = "", needed: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
-    """An object with these fields; those in `needed` are required."""
+    """Return the schema of an object with these fields. Fields in `needed` are required."""
     described = {"description": description} if description else {}
     required = {"required": list(needed)} if needed else {}
     return {"type": "object", **described, **required, "properties": properties}
 
 
 def listing(items: Schema, *keys: str, kind: str = "") -> Schema:
-    """A list; with `keys` a map list. `kind`: another x-kubernetes-list-type."""
+    """Return the schema of a list, with `keys` of a list map. `kind`: another x-kubernetes-list-type."""
     typed: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)} if keys else {}
     return {"type": "array", "items": items, **typed, **({"x-kubernetes-list-type": kind} if kind else {})}
 

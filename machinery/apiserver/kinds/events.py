@@ -1,4 +1,4 @@
-"""Events of the legacy core group and of events.k8s.io: the same objects in two forms; the core form is stored."""
+"""Events of the core group and of events.k8s.io: the same objects in two forms. The core form is stored."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -58,7 +58,7 @@ def _selectable(document: Document) -> dict[str, str]:
 
 
 def _violations(new: Document, _old: Document | None) -> list[Cause]:
-    """An Event must be in the namespace of its object; for a cluster-scoped object any namespace is valid."""
+    """Check that an Event is in the namespace of its object. For a cluster-scoped object any namespace is valid."""
     about = (new.get("involvedObject") or {}).get("namespace")
     if not about or about == new["metadata"].get("namespace"):
         return []
@@ -114,7 +114,7 @@ _RENAMED = (
     ("reportingComponent", "reportingController"),
     ("source", "deprecatedSource"),
 )
-"""Fields with different names in core/v1 and events.k8s.io/v1; all others have one name."""
+"""Fields whose names differ in core/v1 and events.k8s.io/v1."""
 
 
 def _renamed(names: Mapping[str, str], api_version: str) -> Callable[[Document], Document]:
@@ -130,4 +130,4 @@ CONVERSION = Conversion(
     stored=_renamed({new: old for old, new in _RENAMED}, EVENT.api_version()),
     fields={"reportingController": "reportingComponent", **{f"regarding.{name}": f"involvedObject.{name}" for name in _ABOUT}},
 )
-"""events.k8s.io/v1 over stored core/v1 Events, without loss in either direction."""
+"""Converts stored core/v1 Events to events.k8s.io/v1 and back, without loss."""

@@ -14,7 +14,7 @@ from machinery.meta.selectors import selector_of
 
 
 def rbac_name(name: str) -> str | None:
-    """Why this is not a valid name of a role or binding: any path segment is valid."""
+    """Return why this is not a valid name of a role or binding; None: it is one. Any path segment is valid."""
     if name in (".", ".."):
         return f"may not be '{name}'"
     wrong = [letter for letter in "/%" if letter in name]
@@ -91,7 +91,7 @@ def _subject_violations(subject: Mapping[str, Any], field: str, *, namespaced: b
 
 
 def completed_binding(new: Document, *_: object) -> Document:
-    """The binding with default API groups of its role and subjects."""
+    """Return the binding with default API groups for its role and subjects."""
     completed = {**new, "roleRef": {"apiGroup": GROUP, **_without_empty(new.get("roleRef") or {})}}
     if new.get("subjects"):
         completed["subjects"] = [_completed_subject(subject) for subject in new["subjects"]]

@@ -28,11 +28,11 @@ class Reviewer(Protocol):
 
 
 Named = Callable[[str, tuple[str, ...], str, Mapping[str, tuple[str, ...]]], Actor]
-"""Builds an actor from user, groups, uid and extra as the authorizer would see it."""
+"""Builds the actor for user, groups, uid and extra, as the authenticator would return it to the authorizer."""
 
 
 def access_reviews(reviewer: Reviewer, named: Named = Actor) -> tuple[Resource, ...]:
-    """The five resources: four of authorization.k8s.io and SelfSubjectReview."""
+    """Return the five resources: four of authorization.k8s.io, and SelfSubjectReview."""
 
     async def own_review(question: Question) -> Document:
         _refuse([*_metadata_causes(question), *_asked_causes(_spec(question))])
@@ -128,7 +128,7 @@ def _subject_causes(question: Question, spec: Mapping[str, Any]) -> Iterator[Cau
 
 
 def _refuse(causes: Sequence[Cause]) -> None:
-    """Raises InvalidError. Kubernetes' message lacks the kind, too."""
+    """Raises InvalidError. Its message does not contain the kind, as in Kubernetes."""
     if causes:
         text = f'.{GROUP} "" is invalid: {causes_text(causes)}'
         raise InvalidError(text, subject=ErrorSubject(group=GROUP), causes=causes)

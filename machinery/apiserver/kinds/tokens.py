@@ -1,8 +1,8 @@
 """Tokens of ServiceAccounts, and authentication.k8s.io/v1: TokenRequest as their subresource `token`, and TokenReview.
 
-A token has an expiry and an audience and is valid while its ServiceAccount exists: every check compares the uid of the current
-account, so deleting or recreating the account immediately invalidates its tokens. Claims, user, groups, errors and validation
-are Kubernetes' (sources: pkg/serviceaccount, the registries of both kinds).
+A token has an expiry and an audience, and is valid only while its ServiceAccount exists. Every check compares the token's uid
+with the uid of the account, so deleting or recreating the account immediately invalidates its tokens. Claims, user, groups,
+errors and validation are those of Kubernetes (sources: pkg/serviceaccount, the registries of both kinds).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,12 +24,12 @@ from machinery.pki import TokenKeys, unverified_claims
 from machinery.runtime.clock import Clock
 
 SKEW = timedelta(minutes=1)
-"""Tolerated clock difference for the begin of a token's validity, since clocks of replicas differ."""
+"""A token counts as valid this much before its start, because the clocks of replicas differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A ServiceAccount as named in tokens."""
+    """The fields of a ServiceAccount that tokens contain."""
 
     namespace: str
     name: str
@@ -63,7 +63,7 @@ class ServiceAccountTokenIssuer:
 
 
 async def find_account(storage: Storage, namespace: str, name: str) -> Account:
-    """Return the existing ServiceAccount of a storage. Raises NotFoundError, also while the account is being deleted."""
+    """Return a ServiceAccount. Raises NotFoundError if it does not exist or is being deleted."""
     metadata = (await storage.get(SERVICE_ACCOUNT.key, Key(namespace, name))).document["metadata"]
     if "deletionTimestamp" in metadata:
         raise NotFoundError(f"service account {namespace}/{name} has been deleted", subject=ErrorSubject(name=name))
@@ -71,7 +71,7 @@ async def find_account(storage: Storage, namespace: str, name: str) -> Account:
 
 
 class ServiceAccountTokens(TokenAuthenticator):
-    """Authenticates the tokens of one issuer. `storage`: holds the accounts."""
+    """Authenticates the tokens of one issuer. `storage`: the storage of the ServiceAccounts."""
 
     def __init__(self, issuer: ServiceAccountTokenIssuer, storage: Storage, clock: Clock) -> None:
         self._issuer = issuer
@@ -112,11 +112,11 @@ DEFAULT_SECONDS = 3600
 MIN_SECONDS = 600
 MAX_SECONDS = 2**32
 MAX_LIFETIME = timedelta(days=366)
-"""Longest lifetime of a token; longer requests are reduced to it, as in Kubernetes."""
+"""Longest lifetime of a token. A request for a longer lifetime gets this one, as in Kubernetes."""
 
 
 def token_review(tokens: TokenAuthenticator, audiences: Sequence[str]) -> Resource:
-    """`audiences`: this API server's audiences, for reviews without audiences."""
+    """Return the resource TokenReview. `audiences`: this API server's audiences, for reviews that name none."""
 
     async def answers(question: Question) -> Document:
         spec = question.document.get("spec", {})
@@ -136,7 +136,7 @@ def token_review(tokens: TokenAuthenticator, audiences: Sequence[str]) -> Resour
 
 
 def user_info(actor: Actor) -> dict[str, Any]:
-    """authentication.k8s.io's UserInfo without empty fields."""
+    """Return the UserInfo of authentication.k8s.io without empty fields."""
     parts = {
         "username": actor.user,
         "uid": actor.uid,
@@ -158,7 +158,7 @@ def _request_violations(new: Document, _old: Document | None) -> Iterator[Cause]
 
 
 def service_account(issuer: ServiceAccountTokenIssuer, storage: Storage) -> Resource:
-    """The ServiceAccount with its subresource `token`."""
+    """Return the resource ServiceAccount with its subresource `token`."""
 
     async def answers(question: Question) -> Document:
         spec = question.document.get("spec", {})

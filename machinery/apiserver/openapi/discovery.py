@@ -17,7 +17,7 @@ AGGREGATED_KIND = "APIGroupDiscoveryList"
 
 
 def aggregated_version(accept: str) -> str | None:
-    """`v2` or `v2beta1` when the client prefers the aggregated form; None for the classic form."""
+    """Return `v2` or `v2beta1` if the client prefers the aggregated form; None: it prefers the classic form."""
     for clause in clauses(accept):
         asked = clause.parameters
         if (
@@ -48,7 +48,7 @@ class Discovery:
         self._pages: dict[tuple[str, bool], tuple[bytes, str]] = {}
 
     def page(self, parts: Sequence[str]) -> dict[str, Any] | None:
-        """`/api`, `/apis`, `/apis/<group>`, or the resources of a version; None: another path."""
+        """Return the document at `/api`, `/apis`, `/apis/<group>` or a version's path; None: it is another path."""
         match parts:
             case ["api"]:
                 versions = [version for group in self._core for version in group.versions]
@@ -73,7 +73,7 @@ class Discovery:
         return None
 
     def aggregated(self, version: str, *, core: bool) -> tuple[bytes, str]:
-        """`/api` or `/apis` in the aggregated form with its ETag; cached."""
+        """Return `/api` or `/apis` in the aggregated form, with the ETag. Both are cached."""
         if (version, core) not in self._pages:
             items = [_aggregated_group(group) for group in (self._core if core else self._named)]
             envelope = {"kind": AGGREGATED_KIND, "apiVersion": f"apidiscovery.k8s.io/{version}", "metadata": {}}

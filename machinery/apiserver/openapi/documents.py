@@ -1,7 +1,8 @@
-"""The pages `/openapi/v2` and `/openapi/v3`. Accept selects the format; the ETag is a hash; the first request builds a page.
+"""The pages `/openapi/v2` and `/openapi/v3`. The header Accept selects the format.
 
-Version 3 has one document for each version of an API group, and one for each discovery page. The cache holds compressed
-documents, because most clients accept gzip. The server decompresses a document for other clients.
+Version 3 has one document for each version of an API group, and one for each discovery page. The first request for a page
+builds it; its ETag is a hash. The cache contains compressed documents, because most clients accept gzip. For other clients the
+server decompresses them.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ Document = Mapping[str, Any]
 
 
 def documents_of(groups: Sequence[ApiGroup], title: str, release: str) -> Iterator[tuple[str, Document]]:
-    """Paths below `/openapi/v3/` with their documents, built one by one."""
+    """Yield paths below `/openapi/v3/` with their documents."""
 
     def document(paths: Document, schemas: Document, version: str = release) -> Document:
         info = {"title": title, "version": version}
@@ -68,7 +69,7 @@ def _page_operation(path: str, schema: str, description: str) -> dict[str, Any]:
 
 PROTO = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OLD_PROTO = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-"""Media type of clients before 2023 for the same format, with an `@`, which is invalid in a media type."""
+"""Media type that clients before 2023 use for the same format. Its `@` is invalid in a media type."""
 _VARIES = {"Vary": "Accept, Accept-Encoding"}
 _ANYTHING = ("application/*", "*/*")
 
@@ -91,7 +92,7 @@ class _Page:
 
 
 def _page(media: str, body: bytes, digest: str = "") -> _Page:
-    """`digest`: set for the second encoding of a document, which has the hash of the first."""
+    """Return a page. `digest`: the hash, if it is the second encoding of a document: both have the hash of the first."""
     return _Page(media, gzip.compress(body, 6, mtime=0), digest or hashlib.sha512(body).hexdigest().upper())
 
 
@@ -104,7 +105,7 @@ class OpenApi:
         self._version = version
         self._making = asyncio.Lock()
         self._three: Mapping[str, _Page] = {}
-        """By path; "" is the index."""
+        """Pages of version 3 by path; "" is the index."""
         self._two: tuple[_Page, _Page] | None = None
 
     @staticmethod
@@ -172,6 +173,6 @@ def _answered(request: web.Request, page: _Page, more: Mapping[str, str] | None 
 
 
 def _for_ever(now: datetime) -> dict[str, str]:
-    """Cache headers for a page that is requested by its hash, which never changes."""
+    """Return cache headers for a page that was requested by its hash. Such a page never changes."""
     year = now.replace(year=now.year + 1, day=min(now.day, 28))
     return {"Cache-Control": "public, immutable", "Expires": year.strftime("%a, %d %b %Y %H:%M:%S GMT")}

@@ -1,4 +1,4 @@
-"""OpenAPI operations: for each path and verb the parameters, the body and all responses of the server."""
+"""OpenAPI operations: the parameters, the body and all responses of each path and verb."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -65,13 +65,13 @@ def content(schema: Any, *media: str) -> dict[str, Any]:
 
 
 def refusals(*codes: str) -> dict[str, Any]:
-    """Responses with a Status, by code."""
+    """Return the responses with a Status, by HTTP code."""
     status = content(reference(meta("Status")))
     return {code: {"description": shared()["refusals"][code], "content": status} for code in sorted(codes)}
 
 
 def paths_of(resource: Resource, version: str, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """All paths of a resource in a version; `prefix` is the path of the group and version."""
+    """Yield all paths of a resource in a version. `prefix`: the path of the group and version."""
     scope = f"{prefix}/namespaces/{{namespace}}" if resource.namespaced else prefix
     verbs = resource.verbs
     collection = {method: _operation(resource, version, verb) for verb, method in _COLLECTION_METHODS.items() if verb in verbs}
@@ -108,13 +108,13 @@ def _item(
 def _operation(
     resource: Resource, version: str, verb: str, *, suffix: str = "", of: tuple[Resource, str] | None = None
 ) -> dict[str, Any]:
-    """`of`: the resource and version whose subresource has `resource` as its kind."""
+    """Return one operation. `of`: the resource and version whose subresource has the kind of `resource`."""
     place, placed = of or (resource, version)
     operation: dict[str, Any] = {
         "tags": [_tag(place.group, placed)],
         "description": f"{_WORDS.get(verb, verb)} {_counted(resource, verb)}",
         "operationId": operation_id(place, placed, verb) + suffix,
-        # without references, because kubectl looks for the names of parameters and resolves none
+        # kubectl searches for the names of parameters and does not resolve references, so there are none
         "parameters": [shared()["parameters"][name] for name in _BY_VERB.get(verb, ())],
     }
     if body := _body(resource, version, verb):
@@ -134,7 +134,7 @@ def _counted(resource: Resource, verb: str) -> str:
 
 
 def operation_id(resource: Resource, version: str, verb: str) -> str:
-    """`listClusterOpenClusterManagementIoV1ManagedCluster`, by Kubernetes' scheme; unique in all documents."""
+    """Return the id, such as `listClusterOpenClusterManagementIoV1ManagedCluster`. It is unique in all documents."""
     place = _camel(resource.group or "core") + version.capitalize()
     scope = "Namespaced" if resource.namespaced else ""
     word = {"deletecollection": "delete", "get": "read", "update": "replace"}.get(verb, verb)

@@ -1,4 +1,4 @@
-"""Published OpenAPI schemas: of metadata, lists, Status and discovery, which all kinds share, and of each kind."""
+"""Published OpenAPI schemas: those that all kinds share (metadata, lists, Status, discovery), and those of each kind."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -16,19 +16,19 @@ KIND = {"type": "string", "description": "Kind is a string value representing th
 
 @cache
 def shared() -> Mapping[str, Mapping[str, Any]]:
-    """Parts of the documents: schemas for `objects`, `discovery` and `version`, `parameters`, and `refusals` by HTTP code."""
+    """Return shared parts: schemas for `objects`, `discovery` and `version`, `parameters`, and `refusals` by HTTP code."""
     parts = bounded_yaml.load(Path(__file__).with_name("shared.yaml").read_bytes())
     refusal = {meta(name): parts["objects"][meta(name)] for name in ("Status", "StatusDetails", "StatusCause", "ListMeta")}
     return {**parts, "discovery": {**parts["discovery"], **refusal}, "version": {**parts["version"], **refusal}}
 
 
 def reference(name: str) -> dict[str, str]:
-    """A reference to a schema of the same document."""
+    """Return a reference to a schema of the same document."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def described(name: str, description: str) -> dict[str, Any]:
-    """A reference with its own description."""
+    """Return a reference with its own description."""
     return {"description": description, "allOf": [reference(name)]}
 
 
@@ -37,11 +37,11 @@ def meta(name: str) -> str:
 
 
 _FORMATS = {"micro-time": "date-time"}
-"""Formats that only this server distinguishes, with the published format."""
+"""Maps formats that only this server distinguishes to published formats."""
 
 
 def schema_name(resource: Resource, version: str) -> str:
-    """`io.open-cluster-management.cluster.v1.ManagedCluster`, `io.k8s.api.coordination.v1.Lease`."""
+    """Return the schema's name, such as `io.k8s.api.coordination.v1.Lease`."""
     if resource.custom:
         return ".".join((*reversed(resource.group.split(".")), version, resource.kind))
     return f"io.k8s.api.{resource.group.split('.')[0] or 'core'}.{version}.{resource.kind}"
@@ -60,7 +60,7 @@ def group_version_kind(resource: Resource, version: str) -> dict[str, str]:
 
 
 def kind_schemas(resource: Resource, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Schemas of the kind, of its list if it can be listed, and of the kinds of its subresources."""
+    """Yield the schemas of the kind, of its list if it can be listed, and of the kinds of its subresources."""
     name, kind = schema_name(resource, version), group_version_kind(resource, version)
     converted = resource.served_versions.get(version)
     content = _published(converted.schema if converted else resource.schema, "", resource.merge_keys)
@@ -90,7 +90,7 @@ def _list_schema(resource: Resource, name: str, kind: Mapping[str, str]) -> dict
 
 
 def _published(schema: Schema, path: str, merge_keys: Mapping[str, str]) -> dict[str, Any]:
-    """The schema with merge keys of its lists, and with published formats."""
+    """Return the schema with merge keys of its lists, and with published formats."""
     shown = dict(schema)
     if shown.get("format") in _FORMATS:
         shown["format"] = _FORMATS[shown["format"]]

@@ -1,9 +1,10 @@
 """OpenAPI version 2: conversion from the version 3 documents, and its encoding as protobuf.
 
-Older clients use it for validation, merges and `explain`; kubectl, helm and other Go clients request protobuf
-(`openapi.v2.Document`). `nullable` and `anyOf`, which version 2 lacks, are removed as in Kubernetes: the schema then allows
-more, never less. The server only writes few messages, so it uses tables of fields (numbers from gnostic's `OpenAPIv2.proto`)
-instead of generated code. Maps are lists of named values, unions are separate messages, and free-form values are YAML.
+Older clients use version 2 for validation, merges and `explain`. kubectl, helm and other Go clients request it as protobuf
+(`openapi.v2.Document`). Version 2 has no `nullable` and no `anyOf`. As in Kubernetes, they are removed, so that the schema
+allows more, but never less. The encoder needs only few messages, so it uses tables of fields instead of generated code. The
+field numbers come from gnostic's `OpenAPIv2.proto`. There, maps are lists of named values, unions are separate messages, and
+free-form values are YAML.
 """
 
 import struct
@@ -85,7 +86,7 @@ def _response(response: Document) -> dict[str, Any]:
 
 
 Encode = Callable[[int, Any], bytes]
-"""Encodes a JSON value as the field with this number, tag included."""
+"""Encodes a JSON value as the field with this number, including its tag."""
 Table = Mapping[str, tuple[int, Encode]]
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 _EXTENSION = "x-"
@@ -133,7 +134,7 @@ def _real(number: int, value: Any) -> bytes:
 
 
 def _yaml(number: int, value: Any) -> bytes:
-    """`Any`, in JSON, which is valid YAML."""
+    """Encode an `Any` as JSON, which is valid YAML."""
     return _block(number, _block(2, msgspec.json.encode(value) + b"\n"))
 
 
@@ -142,7 +143,7 @@ def _yamls(number: int, value: Any) -> bytes:
 
 
 def _fields(table: Table, value: Mapping[str, Any]) -> bytes:
-    """Encode fields by the table; `x-` stands for all extensions."""
+    """Encode fields by the table. The entry `x-` is for all extensions."""
     out = bytearray()
     for name, part in value.items():
         if name.startswith(_EXTENSION):
@@ -155,7 +156,7 @@ def _fields(table: Table, value: Mapping[str, Any]) -> bytes:
 
 
 def _message(table: Callable[[], Table], *wrappers: int) -> Encode:
-    """A message inside of nested messages; each wrapper is the number of the field that contains the next message."""
+    """Return the encoder of a nested message. Each wrapper is the number of the field that contains the next message."""
 
     def write(number: int, value: Any) -> bytes:
         content = _fields(table(), value)
@@ -171,7 +172,7 @@ def _each(write: Encode) -> Encode:
 
 
 def _named(write: Encode, field: int = 1) -> Encode:
-    """A map: entries of name and value in a repeated field of a message."""
+    """Return the encoder of a map: a message with a repeated field of entries with name and value."""
 
     def entries(number: int, values: Any) -> bytes:
         return _block(number, b"".join(_block(field, _text(1, name) + write(2, value)) for name, value in values.items()))
@@ -180,14 +181,14 @@ def _named(write: Encode, field: int = 1) -> Encode:
 
 
 def _additional(number: int, value: Any) -> bytes:
-    """`additionalProperties`: a schema or a boolean."""
+    """Encode `additionalProperties`: a schema or a boolean."""
     if isinstance(value, Mapping):
         return _block(number, _of_schema(1, value))
     return _block(number, _tag(2, _VARINT) + (b"\x01" if value else b"\x00"))
 
 
 def _encode_parameter(number: int, value: Mapping[str, Any]) -> bytes:
-    """ParametersItem > Parameter > body, or NonBodyParameter > query or path."""
+    """Encode ParametersItem > Parameter > body, or > NonBodyParameter > query or path."""
     if value["in"] == "body":
         content = _block(1, _fields(_BODY, value))
     else:
@@ -197,7 +198,7 @@ def _encode_parameter(number: int, value: Mapping[str, Any]) -> bytes:
 
 
 def _numbered(write: Encode, **numbers: int) -> Table:
-    """Fields with one encoding."""
+    """Return a table of fields that have the same encoding."""
     return {name: (number, write) for name, number in numbers.items()}
 
 

@@ -1,7 +1,7 @@
 """The query parameter `at`: an object or a list as it was at an earlier time or revision.
 
-Such a request uses the same code as other reads, over a read-only storage fixed at that revision. Pages, selectors, conditions,
-versions and tables have the state of that time, and ages are relative to that time.
+Such a request uses the same code as other reads, with a read-only storage of that revision. So pages, selectors, conditions,
+versions and tables show the state of that time, and ages are relative to it.
 """
 
 from dataclasses import dataclass, replace
@@ -16,12 +16,12 @@ from machinery.runtime.clock import Clock
 PARAMETER = "at"
 MAX_DIGITS = 18
 AHEAD = timedelta(minutes=1)
-"""Tolerated lead of a client's clock."""
+"""A client's clock may be ahead of the hub's by this much."""
 FORMS = "a time such as 2026-11-01T12:00Z, a time ago such as -2h, or a revision"
 
 
 def parse_at(text: str, now: datetime) -> datetime | int:
-    """Parse an instant or a revision. Raises BadRequestError that lists the valid forms."""
+    """Parse an instant or a revision. Raises BadRequestError with the valid forms."""
     if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS:
         return int(text)
     try:
@@ -35,7 +35,7 @@ def parse_at(text: str, now: datetime) -> datetime | int:
 
 
 async def resolve_call(call: ResourceCall) -> ResourceCall:
-    """Return the same request against the past. Raises BadRequestError, ExpiredError."""
+    """Return the same request for the state at `at`. Raises BadRequestError, ExpiredError."""
     query, past, verb = call.request.query, call.resource.past, call.attributes.verb
     if verb not in ("get", "list", "watch"):
         raise BadRequestError("at is valid in reads only: earlier states cannot be changed")

@@ -39,7 +39,7 @@ NAME_DESCRIPTION = (
 
 
 def partial(document: Document, version: str) -> dict[str, Any]:
-    """The object as PartialObjectMetadata."""
+    """Return the object as PartialObjectMetadata."""
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": document["metadata"]}
 
 
@@ -59,12 +59,12 @@ class TableWriter:
         self._include = include or "Metadata"
         self._columns = (AGE,) if resource.columns is None else resource.columns
         self._adds_name = all(column.format != "name" for column in self._columns)
-        """False if a column has the format `name`, as for Events."""
+        """Whether to add the column Name. Not if a column has the format `name`, as for Events."""
 
     async def table(
         self, items: Sequence[StoredObject], metadata: Mapping[str, Any], *, defined: bool = True
     ) -> dict[str, Any]:
-        """The table. `defined` False omits the column definitions, as after the first event of a watch."""
+        """Return the table. `defined` False: without column definitions, as after the first event of a watch."""
         extras = await self._extras([item.key for item in items]) if self._extras is not None else {}
         now = self._clock.now()
         return {
@@ -96,7 +96,7 @@ def _definition(column: Column) -> dict[str, Any]:
 
 
 def _none(_row: TableRow) -> None:
-    """The cell of a column whose value another function fills."""
+    """Return no cell, for a column that another function fills."""
 
 
 GROUP_BY = "groupBy"
@@ -104,7 +104,7 @@ GROUP_BY = "groupBy"
 
 @dataclass(frozen=True, slots=True)
 class ResourceCall:
-    """A routed and negotiated request for a resource."""
+    """A request for a resource, after routing and content negotiation."""
 
     request: web.Request
     attributes: Attributes
@@ -114,11 +114,11 @@ class ResourceCall:
     clock: Clock
     form: ResponseForm
     version: ServedVersion | None
-    """None: the stored version, which needs no conversion."""
+    """The requested version; None: the stored version, which needs no conversion."""
     fresh_timeout: timedelta
     """Time for which a read waits for a revision that is not visible yet."""
     part: Subresource | None = None
-    """The subresource that is written."""
+    """The subresource that the request writes."""
 
     @property
     def key(self) -> Key:
@@ -141,14 +141,14 @@ class ResourceCall:
         return lambda document: {**version.from_stored(document), "apiVersion": api_version}
 
     def tables(self) -> TableWriter:
-        """Raises BadRequestError for an unknown includeObject."""
+        """The writer of the requested tables. Raises BadRequestError for an unknown includeObject."""
         columns = self.version.columns if self.version is not None else None
         resource = self.resource if columns is None else replace(self.resource, columns=columns)
         return TableWriter(resource, self.clock, self.form, self.request.query.get("includeObject", ""), self.convert)
 
 
 async def fresh(call: ResourceCall, wanted: int | None) -> None:
-    """Wait until `wanted` is visible. Raises DeadlineError after `call.fresh_timeout`."""
+    """Wait until the revision `wanted` is visible. Raises DeadlineError after `call.fresh_timeout`."""
     if not wanted:
         return
     try:
@@ -176,7 +176,7 @@ async def object_answer(call: ResourceCall, stored: StoredObject, status: int = 
 
 
 async def list_(call: ResourceCall) -> web.StreamResponse:
-    """Respond with a collection or a page of it, spliced from stored bytes, or with counts for `groupBy`."""
+    """Respond with a collection or a page of it, composed of stored bytes, or with counts for `groupBy`."""
     request, form, portion = call.request, call.form, call.storage.portion
     if GROUP_BY in request.query:
         return await value_answer(request, await counted(call), form)
@@ -195,7 +195,7 @@ async def list_(call: ResourceCall) -> web.StreamResponse:
 
 
 async def _portions(call: ResourceCall, query: Query, first: Page) -> AsyncIterator[Sequence[bytes]]:
-    """The items of `first` and all later pages at the same revision; one portion is in memory at a time."""
+    """Yield the items of `first` and of all later pages of the same revision. Only one portion is in memory at a time."""
     page, query = first, replace(query, limit=call.storage.portion, at=first.revision)
     while True:
         after, shaped = page.after, _shaped(call, page.items)
@@ -221,9 +221,9 @@ def _shaped(call: ResourceCall, items: Sequence[StoredObject]) -> Sequence[bytes
 
 
 async def counted(call: ResourceCall) -> dict[str, Any]:
-    """Counts of a selection as a Table of one row per group, without objects: values (null: no value), count and totals.
+    """Return the counts of a selection as a Table without objects. Raises BadRequestError.
 
-    Raises BadRequestError.
+    Each group has a row with its values (null: no value), its count and its totals.
     """
     asked = {name: call.request.query[name].strip() for name in call.request.query}
     if call.resource.counts is None:

@@ -1,8 +1,8 @@
-"""Watch requests: an endless response with one JSON line per event, spliced from stored bytes.
+"""Watch requests: an endless response with one JSON line per event, composed of stored bytes.
 
 A watch ends at its timeout, when the client disconnects, when the storage reports that the watcher is too slow, and when the
-server stops. A stopping server ends watches at a bounded rate, because each client reconnects immediately. The timeout does not
-count the reading of initial events. Each watch has one `asyncio.timeout`; to end a watch, its deadline is moved to now.
+server stops. A stopping server ends watches at a bounded rate, because each client reconnects immediately. The time for initial
+events does not count towards the timeout. Each watch has one `asyncio.timeout`; the server ends a watch by moving its deadline.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from machinery.runtime.event_loop import drain_rate, paced
 
 INITIAL_END = "k8s.io/initial-events-end"
 PACED_SHARE = 0.8
-"""Share of a drain's time in which watches are ended. The rest of the time is for the last writes."""
+"""Share of a drain's time in which the server ends watches. In the rest of the time clients read their last events."""
 RETRY = timedelta(seconds=1)
 CLOSE_TIMEOUT = timedelta(seconds=2)
-"""Time in which a client must read the rest of an ended watch."""
+"""After the end of a watch, the client has this time to read the rest."""
 
 log = structlog.get_logger(__name__)
 
@@ -53,13 +53,13 @@ class Watches:
         return Counter(tuple(self._ends.values()))
 
     def stop(self) -> None:
-        """End all watches immediately. Later watches are refused with "try again"."""
+        """End all watches immediately, and refuse new watches with "try again"."""
         self._stopped = True
         for end in tuple(self._ends):
             self._end_now(end)
 
     async def drain(self, grace: timedelta) -> None:
-        """End all watches at the lowest rate that suffices for `grace`. After `grace`, end the remaining watches at once."""
+        """End all watches at the lowest rate that ends them within `grace`. After `grace`, end remaining watches at once."""
         self._stopped = True
         log.info("watches are ended", count=len(self._ends), within_seconds=grace.total_seconds())
         try:
@@ -76,12 +76,12 @@ class Watches:
             end.reschedule(asyncio.get_running_loop().time())
 
     def _restart(self, end: asyncio.Timeout, seconds: float, *, is_reading: bool = False) -> None:
-        """Restart the timeout of a watch; while the storage is read, only the server's own limit applies."""
+        """Restart the timeout of a watch. `is_reading`: the storage is being read, so only the server's own limit applies."""
         if not self._stopped:
             end.reschedule(asyncio.get_running_loop().time() + (self._longest if is_reading else seconds))
 
     async def answer(self, call: ResourceCall) -> web.StreamResponse:
-        """Serve one watch to its end. Errors after the first byte are sent as an ERROR event."""
+        """Serve one watch to its end. An error after the first byte becomes an ERROR event."""
         if call.form.media != JSON:
             raise NotAcceptableError(f"only the following media types are accepted for a watch: {JSON}")
         if self._stopped:
@@ -110,7 +110,7 @@ class Watches:
 
 
 async def _close(request: web.Request, response: web.StreamResponse) -> None:
-    """Write the end of the response; abort the connection of a client that does not read it."""
+    """Write the end of the response. If the client does not read it in time, abort the connection."""
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT.total_seconds()):
             if not response.prepared:
@@ -148,12 +148,11 @@ def _line(kind: str, document: bytes) -> bytes:
 async def _lines(
     call: ResourceCall, options: WatchOptions, tables: TableWriter | None, bookmark: float, restart: Callable[..., None]
 ) -> AsyncGenerator[bytes]:
-    """Initial events, then each change, and bookmarks at most every `bookmark` seconds.
+    """Yield the lines of initial events, then of each change, and bookmarks at most every `bookmark` seconds.
 
-    `restart`: see `Watches._restart`. A busy server would otherwise end a short watch before its initial events.
-
-    A change is encoded once for all watches that use the same form. Raises ExpiredError when the revision is not visible soon:
-    it belongs to another history, and the client must list.
+    `restart`: `Watches._restart`, called after the initial events; otherwise a busy server would end a short watch before them.
+    A change is encoded once for all watches of the same form. Raises ExpiredError if the client's revision does not become
+    visible: it does not belong to this storage's history, and the client must list again.
     """
     storage, key, after, defined = call.storage, call.resource.key, options.revision or 0, False
     loop = asyncio.get_running_loop()
@@ -195,7 +194,7 @@ async def _lines(
 
 
 async def _document(call: ResourceCall, tables: TableWriter | None, stored: StoredObject, *, defined: bool) -> bytes:
-    """The object in the form of the request; `defined`: with the table's column definitions."""
+    """Return the object in the form of the request. `defined`: with the column definitions of a table."""
     if tables is not None:
         metadata = {"resourceVersion": str(stored.revision)}
         return msgspec.json.encode(await tables.table((stored,), metadata, defined=defined))
@@ -206,7 +205,7 @@ async def _document(call: ResourceCall, tables: TableWriter | None, stored: Stor
 
 
 def _bookmark_line(call: ResourceCall, revision: int, **more: Any) -> bytes:
-    """`more`: further fields of the metadata."""
+    """Return the line of a bookmark. `more`: further fields of its metadata."""
     metadata = {"resourceVersion": str(revision), **more}
     kind, version, meta = call.resource.kind, call.api_version, f"meta.k8s.io/{call.form.version}"
     if call.form.shape in (ResponseShape.PARTIAL, ResponseShape.PARTIAL_LIST):

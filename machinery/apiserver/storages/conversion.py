@@ -1,4 +1,4 @@
-"""The objects of one resource under another group and other field names, over another storage."""
+"""A storage that serves the objects of another storage's resource in another group and with other field names."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -15,7 +15,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Conversion between the stored and the served form, and the stored names of selectable fields."""
+    """Functions between the stored and the served form, and the stored names of selectable fields."""
 
     stored_as: GroupResource
     shown: Callable[[Document], Document]
@@ -96,7 +96,7 @@ class ConvertedStorage(Storage):
 
 @contextmanager
 def _unnamed() -> Generator[None]:
-    """Remove the stored resource's name from errors; the server adds the requested one."""
+    """A block that removes the name of the stored resource from errors. The server adds the name of the requested one."""
     try:
         yield
     except NotFoundError as error:

@@ -47,7 +47,7 @@ class _Record:
     deleted: bool
 
     def seen_through(self, query: Query) -> WatchEvent | None:
-        """Event for a watcher with this query; None: the object is not in the selection before or after."""
+        """Return the event for a watcher with this query; None: the query selects neither the old nor the new object."""
         was = self.before is not None and self.before.selected(query)
         now = not self.deleted and self.after.selected(query)
         if now:
@@ -56,7 +56,7 @@ class _Record:
             return None
         if self.deleted:
             return WatchEvent(ChangeType.DELETED, self.after.stored)
-        document = self.before.document  # the selection lost it: its previous state with the revision of the change
+        document = self.before.document  # no longer selected: the previous state with the revision of the change
         metadata = {**document["metadata"], "resourceVersion": str(self.revision)}
         last = StoredObject(self.after.stored.key, self.revision, _encode({**document, "metadata": metadata}))
         return WatchEvent(ChangeType.DELETED, last)
@@ -80,7 +80,7 @@ class _Watcher:
                 self._events.put_nowait(event)
 
     async def next(self, within: float) -> WatchEvent | None:
-        """Return the next event; None: there was none for that many seconds. Raises ExpiredError after an overflow."""
+        """Return the next event; None: none came within this many seconds. Raises ExpiredError after an overflow."""
         if self._overflown and self._events.empty():
             raise ExpiredError("the watcher is too slow: events were dropped; list again and watch from there")
         try:
@@ -93,8 +93,8 @@ class _Watcher:
 class MemoryStorage(Storage):
     """Objects in dictionaries, with the newest `history` changes for watches and for pages of older revisions.
 
-    `selectable`: extracts the selectable fields of a resource beside metadata.name and metadata.namespace. `uid`: returns the
-    uid of a new object, by default a random one.
+    `selectable`: functions that return the selectable fields, by resource. `uid`: returns the uid of a new object; default:
+    random.
     """
 
     def __init__(

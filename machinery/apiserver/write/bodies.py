@@ -1,7 +1,8 @@
-"""Request bodies as documents: JSON, YAML and the protobuf encoding of a few kinds, bounded before a document is built.
+"""Decodes request bodies: JSON, YAML and the protobuf encoding of a few kinds. Bounds apply before a document is built.
 
-Python threads share one interpreter lock, so a thread does not protect the event loop: each format has bounds within which the
-worst body is parsed in 20 ms (`make bench ARGS=bodies`). YAML and applied configurations are parsed on one dedicated thread.
+Each format has bounds within which the worst body is parsed in 20 ms (`make bench ARGS=bodies`). They are necessary even for
+work on a thread, because Python threads share one interpreter lock with the event loop. YAML and applied configurations are
+parsed on one dedicated thread.
 """
 
 import asyncio
@@ -25,14 +26,14 @@ from machinery.meta.bounded_yaml import YamlError
 ANONYMOUS_LIMIT = 64 * 1024
 """Largest body of a caller without a credential, in bytes. Such a body must be JSON."""
 MOST_APPLIED = 20_000
-"""Most values in an applied configuration in JSON, which is searched for duplicate fields."""
+"""Most values in an applied configuration in JSON. The bound exists because the search for duplicate fields is slow."""
 
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml")
 _PARSER = ThreadPoolExecutor(1, thread_name_prefix="parser")
 
 
 async def read(request: web.Request, limit: int, *, anonymous: bool) -> bytes:
-    """Return the body. Raises TooLargeError, and UnsupportedMediaTypeError for a compressed or an anonymous non-JSON body."""
+    """Return the body. Raises TooLargeError; UnsupportedMediaTypeError if it is compressed, or anonymous and not JSON."""
     limit = min(limit, ANONYMOUS_LIMIT) if anonymous else limit
     too_large = TooLargeError(f"Request entity too large: limit is {limit}")
     if request.headers.get("Content-Encoding", "").lower() not in ("", "identity"):
@@ -51,7 +52,7 @@ async def read(request: web.Request, limit: int, *, anonymous: bool) -> bytes:
 
 
 def media_type(request: web.Request) -> str:
-    """Media type of the body; JSON without a Content-Type."""
+    """Return the media type of the body. It is JSON if there is no Content-Type."""
     return request.content_type.lower() if "Content-Type" in request.headers else JSON
 
 
@@ -81,7 +82,7 @@ def decode_json(body: bytes, expected: str) -> Any:
 
 
 async def decode_configuration(body: bytes) -> tuple[dict[str, Any], list[str]]:
-    """Decode an applied configuration, JSON or YAML. Return it with its duplicate fields. Raises BadRequestError."""
+    """Decode an applied configuration in JSON or YAML. Return it and its duplicate fields. Raises BadRequestError."""
     twice: list[str] = []
     is_json = body.lstrip()[:1] == b"{"
     try:
@@ -118,7 +119,7 @@ def _load_json(body: bytes, twice: list[str]) -> Any:
 
 
 def _plain(loaded: Any) -> Any:
-    """Convert to JSON values. Raises for a value that JSON does not have."""
+    """Convert a YAML value to JSON values. Raises an error for a value that JSON does not have."""
     return msgspec.json.decode(msgspec.json.encode(loaded))
 
 

@@ -1,8 +1,8 @@
-"""Changes of objects: small ones run within the storage's transaction, large ones outside of it.
+"""Changes of objects. Small changes are computed within the storage's transaction, large changes outside of it.
 
-Storages write one transaction after the other, so a transaction that computes a patch delays all writers. Therefore a separate
-thread computes the result for a large object or body. The transaction only checks that the object is still the same; otherwise
-the result is computed again. One identity gets at most half of the seats for large changes.
+A storage runs one write transaction after the other, so the computation in a transaction delays all writers. For a large object
+or body, a separate thread therefore computes the new object first. The transaction then only checks that the object is still
+the same. If it has changed, the thread computes again. One identity gets at most half of the seats for large changes.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _LargeError(ConflictError):
-    """Aborts a transaction whose change must be computed outside of it first. `old`: the object in the transaction."""
+    """Aborts a transaction, because its change must be computed outside of it first. `old`: the object in the transaction."""
 
     def __init__(self, old: Document) -> None:
         super().__init__("a large change is worked out beside the transaction")
@@ -41,7 +41,7 @@ class _LargeError(ConflictError):
 
 
 class _WorkedOut:
-    """The computed change of one revision of an object. Calls `change` directly only for a small object."""
+    """An UpdateFunc with a result that was computed before the transaction. It computes only small changes itself."""
 
     def __init__(self, change: UpdateFunc, size: int) -> None:
         self._change = change
@@ -50,7 +50,7 @@ class _WorkedOut:
         self._new: Document | None = None
 
     def __call__(self, old: Document) -> Document | None:
-        """Raises _LargeError when `work_out` must run first."""
+        """Return the new object. Raises _LargeError if `work_out` must run first."""
         if self._old and self._old["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"]:
             return old if self._new is self._old else self._new
         if self._size + len(_encode(old)) > SMALL:
@@ -72,9 +72,9 @@ class Changing:
     async def change(
         self, storage: Storage, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, size: int, dry_run: bool
     ) -> StoredObject:
-        """Run `storage.update`. `size`: bytes of the input in addition to the object.
+        """Run `storage.update`. `size`: bytes of the request's body.
 
-        Also raises TooManyRequestsError if no seat is free in time, or the object changed during all ATTEMPTS.
+        Also raises TooManyRequestsError if no seat is free in time, or the object has changed during each of ATTEMPTS attempts.
         """
         made = _WorkedOut(_shallow(change), size)
         try:
@@ -91,7 +91,7 @@ class Changing:
         raise TooManyRequestsError("the object changes too often for a change of this size", retry_after=RETRY_AFTER)
 
     async def made(self, make: Callable[[], T], actor: Actor, *, size: int) -> T:
-        """Return the result of `make`, computed on a thread when `size` bytes are many. Raises what `make` raises."""
+        """Return the result of `make`. If `size` is large, run `make` on a thread. Raises the errors of `make`."""
         if size <= SMALL:
             return _shallow(make)()
         async with self._places.seat(actor.user, REQUEST_LIMIT / WAIT_DIVISOR):
@@ -102,7 +102,7 @@ class Changing:
 
 
 def _shallow(work: Callable[P, T]) -> Callable[P, T]:
-    """Turn RecursionError into BadRequestError: the object is nested too deeply."""
+    """Return `work` with RecursionError replaced by BadRequestError: the object is nested too deeply."""
 
     def followed(*args: P.args, **kwargs: P.kwargs) -> T:
         try:

@@ -1,7 +1,8 @@
-"""Metadata of stored objects: its rules for every kind, and field ownership (managedFields) per version of the writer.
+"""Metadata of stored objects: rules for all kinds, and the field ownership (managedFields) of a write.
 
-A creator owns what it sent, an updater what it changed, an applier what it applies. Fields that preparation and admission add
-have no owner, as in Kubernetes. An object without managedFields is not tracked until its first apply.
+A create owns the fields that it sends, an update the fields that it changes, an apply the fields that it contains. As in
+Kubernetes, fields that preparation and admission add have no owner, and an object without managedFields gets none before its
+first apply.
 """
 
 import re
@@ -57,12 +58,12 @@ SETTABLE = ("name", "generateName", "namespace", "labels", "annotations", "final
 
 
 def subdomain_error(name: str) -> str | None:
-    """Why `name` is not a DNS subdomain; None: it is one."""
+    """Return why `name` is not a DNS subdomain; None: it is one."""
     return None if len(name) <= MAX_SUBDOMAIN and re.fullmatch(_SUBDOMAIN, name) else SUBDOMAIN_RULE
 
 
 def dns_label(name: str) -> str | None:
-    """Why `name` is not a DNS label; None: it is one."""
+    """Return why `name` is not a DNS label; None: it is one."""
     return None if len(name) <= MAX_LABEL and re.fullmatch(_LABEL, name) else LABEL_RULE
 
 
@@ -77,7 +78,7 @@ def of_new(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_changed(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of an update: fields that a writer may change are from the new object, others from the old object."""
+    """Return the metadata of an update: the old metadata, with the new values of fields that a writer may change."""
     kept = {name: old[name] for name in SERVER_FIELDS if name in old}
     changed = {name: new[name] for name in SETTABLE if name != "generateName" and new.get(name) not in (None, "", {}, [])}
     return {**changed, **kept, "resourceVersion": old["resourceVersion"]}
@@ -133,11 +134,11 @@ def _finalizer_violations(metadata: Mapping[str, Any], old: Document | None) -> 
 
 
 BEFORE_FIRST_APPLY = "before-first-apply"
-"""Manager that owns all fields of an untracked object at its first apply."""
+"""Manager that gets all fields of an object without managedFields at its first apply."""
 
 
 class ServedVersions(Versions):
-    """The versions of a resource, converted through the stored one."""
+    """The versions of a resource. Conversions between two versions go through the stored version."""
 
     def __init__(self, resource: Resource) -> None:
         self._resource = resource
@@ -155,7 +156,7 @@ class ServedVersions(Versions):
         return {**shown, "apiVersion": api_version}
 
     def _version(self, api_version: str) -> ServedVersion | None:
-        """None: the stored version."""
+        """Return the version; None: it is the stored version."""
         return self._resource.served_versions.get(api_version.rpartition("/")[2])
 
 
@@ -170,17 +171,18 @@ class FieldOwnership:
     time: str
 
     def of_new(self, sent: Document, new: Document) -> Holdings:
-        """Owners of a new object's fields: the creator owns all fields that it sent and that are stored."""
+        """Return the owners of a new object's fields. The creator owns all fields that it sent and that are stored."""
         return self._updated(sent, {}, new, {})
 
     def of_changed(self, sent: Document, old: Document, new: Document) -> Holdings:
-        """Return the owners after an update or patch: the writer owns the changed fields; removed fields have no owner.
+        """Return the owners after an update or patch. The writer owns changed fields; removed fields have no owner.
 
-        The owners before are the owners that a write of the whole object sends, unless these are unreadable or empty.
+        The earlier owners are those in the managedFields that the request contains; if these are missing or unreadable, those
+        of the stored object.
         """
         asked = sent["metadata"].get("managedFields")
         given: Holdings = {}
-        if not self.subresource and asked in ([], [{}]):  # a reset; clients that omit empty lists send `[{}]`
+        if not self.subresource and asked in ([], [{}]):  # a reset of managedFields; `[{}]` by clients that omit empty lists
             return {}
         with suppress(held.UnreadableError):
             given = held.read(asked) if asked and not self.subresource else given
@@ -190,7 +192,7 @@ class FieldOwnership:
     def applied(self, config: Mapping[str, Any], old: Document | None, *, force: bool) -> tuple[Document, Holdings]:
         """Apply the configuration. Return the object in the request's version, and the owners.
 
-        Raises ConflictError with a cause per field, BadRequestError when the configuration does not fit the schema.
+        Raises ConflictError with a cause per field, BadRequestError if the configuration does not fit the schema.
         """
         self._check(config)
         versions, structure = ServedVersions(self.resource), self.resource.structures[self.api_version]
@@ -220,7 +222,7 @@ class FieldOwnership:
         writer = updater(self.manager, self.api_version, self.subresource)
         changed = comparisons(versions, old, new)
         always: Fields = {}
-        if not self.resource.custom:  # parts that an object of a built-in kind always has, even empty
+        if not self.resource.custom:  # objects of built-in kinds always have these parts, even if they are empty
             fields = structure.fields.items()
             always = _parts(name for name, part in fields if part.fields and part.form is FieldForm.MAP)
         return held.updated(changed, before, {writer: common(_written(changed, writer), minus(meant, always))}, self.time)
@@ -252,7 +254,7 @@ def _written(changed: InVersion, writer: FieldWriter) -> Fields:
 
 
 def with_managed_fields(document: Document, holdings: Holdings) -> dict[str, Any]:
-    """The document with managedFields; without that field when there are no owners."""
+    """Return the document with managedFields; without that field if there are no owners."""
     metadata = {name: value for name, value in document["metadata"].items() if name != "managedFields"}
     if holdings:
         metadata["managedFields"] = held.written(holdings)

@@ -50,14 +50,15 @@ from machinery.meta.objects import Document, Key, StoredObject
 from machinery.runtime.clock import Clock
 
 ATTEMPTS = 8
-"""Attempts to find a free generated name, and attempts of an apply that races with creates and deletes."""
+"""Attempts to find a free generated name, and attempts of an apply during concurrent creates and deletes."""
 Allowed = Callable[[Actor, Attributes], Awaitable[None]]
 
 
 class Mutations:
-    """Writes of one server.
+    """The writes of one server.
 
-    `namespaces`: whether objects may be created in a namespace. `allowed` raises ForbiddenError when the caller may not.
+    `namespaces`: whether objects may be created in a namespace. `allowed` raises ForbiddenError if the caller lacks a
+    permission.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class Mutations:
             stored = await self._delete(call, write, call.key, asked)
         write.noted = await _deletion_warnings(call, [call.key], options)
         metadata = stored.document["metadata"]
-        if not write.removed or ("deletionTimestamp" in metadata and metadata.get("finalizers")):  # the storage keeps it
+        if not write.removed or ("deletionTimestamp" in metadata and metadata.get("finalizers")):  # the object stays
             return await write_answer(call, write, stored)
         uid = metadata.get("uid", "")
         response = await value_answer(call.request, success_document(call.resource, call.key.name, uid), call.form)
@@ -158,9 +159,9 @@ class Mutations:
         return response
 
     async def delete_collection(self, call: ResourceCall) -> web.Response:
-        """Delete the selected objects one at a time and return those that were deleted.
+        """Delete the selected objects one after the other. Respond with the list of deleted objects.
 
-        The first object that fails a precondition ends the request. Objects that were deleted before stay deleted.
+        The first object that does not meet a precondition ends the request. Objects that were deleted before it stay deleted.
         """
         asked, options = await self._delete_options(call)
         page = await list_page(call, list_options(call.resource, call.namespace, call.request.query, call.clock.now()))
@@ -186,7 +187,7 @@ class Mutations:
         return await _report_write(call, write, stored)
 
     async def answer_question(self, call: ResourceCall, kind: Resource) -> web.Response:
-        """Respond to a create whose result is computed. Raises BadRequestError, InvalidError, and what `answers` raises."""
+        """Respond to a create whose result is computed. Raises BadRequestError, InvalidError, and errors of `answers`."""
         if kind.answers is None:
             raise MethodNotAllowedError(f"{kind.name} cannot be asked")
         call = replace(call, resource=kind)
@@ -242,7 +243,7 @@ class Mutations:
         return await _report_write(call, write, stored)
 
     async def _document(self, call: ResourceCall, write: Write) -> dict[str, Any]:
-        """The object in the body. Raises BadRequestError, TooLargeError, UnsupportedMediaTypeError."""
+        """Return the object in the body. Raises BadRequestError, TooLargeError, UnsupportedMediaTypeError."""
         body = await bodies.decode(await self._read(call), bodies.media_type(call.request), call.resource.kind)
         return check_envelope(write, body, call.namespace)
 
@@ -250,7 +251,7 @@ class Mutations:
         return await bodies.read(call.request, self._limit, anonymous=call.actor.user == ANONYMOUS.user)
 
     async def _delete_options(self, call: ResourceCall) -> tuple[Mapping[str, Any], WriteOptions]:
-        """DeleteOptions in the body, with the options of the query and of the body together."""
+        """Return the DeleteOptions in the body, and the write options of query and body together."""
         body = await self._read(call)
         asked: Mapping[str, Any] = {}
         if body.strip():
@@ -260,7 +261,7 @@ class Mutations:
 
 
 def _patch_type(call: ResourceCall) -> str:
-    """Media type of the patch. Raises UnsupportedMediaTypeError when the kind does not support it."""
+    """Return the media type of the patch. Raises UnsupportedMediaTypeError if the kind does not support it."""
     strategic = () if call.resource.custom else (patches.STRATEGIC_PATCH,)
     accepted = (patches.JSON_PATCH, patches.MERGE_PATCH, *strategic, patches.APPLY_PATCH)
     media = bodies.media_type(call.request)
@@ -282,7 +283,7 @@ def _write(call: ResourceCall, options: WriteOptions) -> Write:
 
 
 async def _size(call: ResourceCall) -> int:
-    """Size of the body in bytes. aiohttp has cached the body by then."""
+    """Return the size of the body in bytes. aiohttp has already cached the body."""
     return len(await call.request.read())
 
 
@@ -298,7 +299,7 @@ async def _deletion_warnings(call: ResourceCall, keys: Sequence[Key], options: W
 
 
 async def write_answer(call: ResourceCall, write: Write, stored: StoredObject, status: int = 200) -> web.Response:
-    """Response of a write: the object in the requested form, with the warnings."""
+    """Respond to a write with the object in the requested form, and with the warnings."""
     if write.last is not None:
         metadata = {**write.last["metadata"], "resourceVersion": str(stored.revision)}
         stored = StoredObject(stored.key, stored.revision, msgspec.json.encode({**write.last, "metadata": metadata}))

@@ -1,7 +1,7 @@
 """The three patch formats as functions from document to document: JSON Patch, merge patch, Kubernetes' strategic merge patch.
 
-Directives of a strategic merge patch: `$patch: replace|delete` in a map or in an entry of a keyed list, and
-`$deleteFromPrimitiveList/NAME`. Entries are indexed by the canonical form of their key, so merging a list takes linear time.
+A strategic merge patch supports the directives `$patch: replace|delete`, in a map or in an entry of a keyed list, and
+`$deleteFromPrimitiveList/NAME`. Lists are merged in linear time, by an index of the entries' keys in canonical form.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,11 @@ APPLY_PATCH = "application/apply-patch+yaml"
 MAX_OPERATIONS = 10_000
 MAX_COPIED = OBJECT_LIMIT
 MAX_COPIED_VALUES = 20_000
-"""Largest number of values (objects, lists, entries) that a JSON patch may copy; a copy takes a microsecond."""
+"""Largest number of values (objects, lists, entries) that a JSON patch may copy. Each copy takes a microsecond."""
 MAX_STEPS = 100_000
 """Largest total number of path segments in all operations of a JSON patch."""
 MAX_MOVED = 100_000_000
-"""List entries that one JSON patch may shift by inserting and removing; shifting them takes a tenth of a second."""
+"""Largest number of list entries that the inserts and removals of a JSON patch may shift. This takes a tenth of a second."""
 OPERATIONS = ("add", "remove", "replace", "move", "copy", "test")
 _UNFIT = (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException)
 REJECTED = "the server rejected our request due to an error in our request"
@@ -40,9 +40,10 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def apply_json_patch(document: Mapping[str, Any], operations: Any) -> dict[str, Any]:
-    """RFC 6902. Raises BadRequestError for a malformed patch, InvalidError for a patch that does not fit the document.
+    """Apply a patch of RFC 6902 to a copy of the document.
 
-    The document is copied once and the copy changed in place. Raises TooLargeError when a patch exceeds the bounds of `_Work`.
+    Raises BadRequestError for a malformed patch, InvalidError for a patch that does not fit the document, and TooLargeError for
+    a patch above the bounds of this module.
     """
     if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
         raise BadRequestError("error decoding patch: a JSON patch is a list of operations")
@@ -63,20 +64,20 @@ def apply_json_patch(document: Mapping[str, Any], operations: Any) -> dict[str, 
 
 
 def _shown(value: Any) -> str:
-    """A value of a patch for a message, at most 100 characters."""
+    """Return a value of a patch for an error message, at most 100 characters."""
     return (value if isinstance(value, str) else msgspec.json.encode(value).decode())[:100]
 
 
 class _Work:
-    """Bounds the total work of one JSON patch, because the cost of each operation may grow with the document."""
+    """Bounds the total work of one JSON patch, because the cost of an operation may grow with the size of the document."""
 
     def __init__(self) -> None:
         self._copied = self._values = self._steps = self._moved = 0
 
     def count_operation(self, document: Any, operation: Mapping[str, Any]) -> None:
-        """Count an operation before it runs. Raises TooLargeError, InvalidError, or a JSON pointer error."""
+        """Count an operation before it runs. Raises TooLargeError, InvalidError, or the library's JSON pointer error."""
         kind = operation.get("op")
-        if kind not in OPERATIONS:  # the library has operations beyond the RFC
+        if kind not in OPERATIONS:  # the library also supports operations that are not in the RFC
             raise InvalidError(f"{REJECTED}: unexpected operation kind: {_shown(kind)}", subject=ErrorSubject())
         places = [str(operation[name]) for name in ("path", "from") if name in operation]
         self._steps += sum(place.count("/") for place in places)
@@ -97,7 +98,7 @@ class _Work:
 
 
 def _behind(document: Any, place: str) -> int:
-    """Return how many list entries shift when an entry is inserted or removed at this pointer; 0 outside of a list."""
+    """Return how many list entries an insert or a removal at this pointer shifts; 0 outside of a list."""
     try:
         around, part = jsonpointer.JsonPointer(place).to_last(document)
     except jsonpointer.JsonPointerException:
@@ -106,7 +107,7 @@ def _behind(document: Any, place: str) -> int:
 
 
 def apply_merge_patch(document: Mapping[str, Any], patch: Any) -> dict[str, Any]:
-    """RFC 7386. Raises BadRequestError for a patch that is not an object."""
+    """Apply a patch of RFC 7386. Raises BadRequestError if the patch is not an object."""
     if not isinstance(patch, Mapping):
         raise BadRequestError("error decoding patch: a merge patch is an object")
     return _merged(document, patch)
@@ -123,7 +124,7 @@ def _merged(target: Any, patch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def apply_strategic_patch(document: Mapping[str, Any], patch: Any, merge_keys: Mapping[str, str]) -> dict[str, Any]:
-    """Patch the document. `merge_keys`: merge key of a list by its path. Raises BadRequestError for a malformed patch."""
+    """Apply a strategic merge patch. `merge_keys`: merge keys by path of the list. Raises BadRequestError if malformed."""
     if not isinstance(patch, Mapping):
         raise BadRequestError("error decoding patch: a strategic merge patch is an object")
     return _strategic(document, patch, {**_KNOWN_KEYS, **merge_keys}, "")
@@ -172,7 +173,7 @@ def _left(entries: Sequence[Any], gone: Sequence[Any]) -> list[Any]:
 
 
 def _merged_by_key(target: Sequence[Any], patch: Sequence[Any], keys: Mapping[str, str], path: str) -> list[Any]:
-    """Merge the entries of a list with a merge key. Of several with one key the first is patched, all are deleted."""
+    """Merge a list by its merge key. If entries have the same key, a patch changes the first, and a delete removes all."""
     if not all(isinstance(entry, Mapping) for entry in (*target, *patch)):
         raise BadRequestError(f"error decoding patch: {path} is a list of objects")
     if any(entry.get("$patch") == "replace" for entry in patch):

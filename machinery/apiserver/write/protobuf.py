@@ -1,8 +1,8 @@
-"""Decoder for request bodies in Kubernetes' protobuf, driven by tables of fields.
+"""Decoder for request bodies in Kubernetes' protobuf encoding.
 
-Kubernetes' typed clients send protobuf for built-in kinds and accept JSON responses. A body is four magic bytes and a
-`runtime.Unknown`, which holds the kind's name and the message. The server reads few messages and writes none, so it uses tables
-(`messages.yaml`) instead of generated code. Unknown fields are skipped, as protobuf requires.
+Kubernetes' typed clients send protobuf for built-in kinds, and accept JSON responses. A body consists of four magic bytes and a
+`runtime.Unknown` with the name of the kind and the message. The server decodes only few messages and encodes none. So it uses
+tables of fields (`messages.yaml`) instead of generated code. It skips unknown fields, as protobuf requires.
 """
 
 import base64
@@ -21,11 +21,11 @@ from machinery.meta.timestamps import format_micro_time, format_time
 
 MAGIC = b"k8s\x00"
 ANY_VERSION = "*"
-"""Matches every apiVersion in a table of messages: clients send options in the version of the kind that they act on."""
+"""In a table of messages, matches every apiVersion, because clients send options in the version of the object's kind."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
 MOST_FIELDS = 5_000
-"""Largest number of fields of a body, nested and unknown fields included. To decode one takes a few microseconds."""
+"""Largest number of fields of a body, including nested and unknown fields. Decoding a field takes a few microseconds."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Message = Mapping[int, "MessageField"]
@@ -49,7 +49,7 @@ class FieldKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MessageField:
-    """One field. `pointer`: a zero value was set explicitly and is kept; other fields are omitted when empty, as in JSON."""
+    """One field. `pointer`: a zero value is kept, because the client has set it. Other fields are omitted if they are empty."""
 
     name: str
     kind: FieldKind = FieldKind.TEXT
@@ -62,7 +62,7 @@ _FIELD = re.compile(r"(\d+) (\w+)(?::(\w+))?(\?|\[\]|\{\})?")
 
 
 def message(fields: str, known: Mapping[str, Message] = MappingProxyType({})) -> Message:
-    """A table of fields in the form of `messages.yaml`. `known`: the messages that it names."""
+    """Parse a table of fields in the form of `messages.yaml`. `known`: the messages to which it may refer."""
     table: dict[int, MessageField] = {}
     for text in fields.split(", "):
         found = _FIELD.fullmatch(text)
@@ -92,7 +92,7 @@ class _MalformedError(Exception):
 
 
 def decode(body: bytes, messages: Mapping[tuple[str, str], Message]) -> dict[str, Any] | None:
-    """Decode `body` by the table of its apiVersion and kind; None: there is no table for it.
+    """Decode `body` by the table for its apiVersion and kind; None: there is no such table.
 
     Raises BadRequestError for a malformed body.
     """
@@ -156,7 +156,7 @@ class _Reader:
         return shown if moment else None  # an empty message is Go's zero time
 
     def _fields(self, data: bytes) -> Iterator[tuple[int, int | bytes]]:
-        """Numbers and raw values of a message's fields, in wire order. Fixed-width fields are skipped."""
+        """Yield numbers and raw values of a message's fields, in wire order. Fixed-width fields are skipped."""
         position = 0
         while position < len(data):
             tag, position = _varint(data, position)

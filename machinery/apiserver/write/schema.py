@@ -1,7 +1,8 @@
 """Pruning, defaulting and validation of documents by structural OpenAPI v3 schemas, with validation ratcheting.
 
-Supports the subset of OpenAPI that Kubernetes allows in a CustomResourceDefinition. The schema does not cover the object's
-`apiVersion`, `kind` and `metadata`. Formats checked: `date-time` (metav1.Time), `micro-time` (metav1.MicroTime) and `byte`.
+It supports the subset of OpenAPI that Kubernetes allows in a CustomResourceDefinition. The schema does not describe the
+object's `apiVersion`, `kind` and `metadata`. Validated formats: `date-time` (metav1.Time), `micro-time` (metav1.MicroTime) and
+`byte`.
 """
 
 import base64
@@ -67,7 +68,7 @@ def _pruned(schema: Schema, value: Any, path: str, unknown: list[str]) -> Any:
 
 
 def defaulted(schema: Schema, value: Any) -> Any:
-    """Fill absent fields with the schema's defaults. Returns the same object when nothing is absent."""
+    """Set absent fields to the schema's defaults. Return the same object if nothing is absent."""
     if isinstance(value, list) and "items" in schema:
         entries = [defaulted(schema["items"], entry) for entry in value]
         return value if all(new is old for new, old in zip(entries, value, strict=True)) else entries
@@ -85,7 +86,7 @@ def defaulted(schema: Schema, value: Any) -> Any:
 
 
 def violations(schema: Schema, document: Mapping[str, Any]) -> list[Cause]:
-    """All violations of the schema, required fields first, then by property name."""
+    """Return all violations of the schema: missing required fields first, then by property name."""
     content = {name: value for name, value in document.items() if name not in ENVELOPE}
     return list(_violations(schema, content, ""))
 
@@ -134,7 +135,7 @@ def _list_violations(schema: Schema, value: Sequence[Any], path: str) -> Iterato
         yield invalid_value(path, len(value), f"{path} in body should have at least {schema['minItems']} items")
     if "maxItems" in schema and len(value) > schema["maxItems"]:
         yield Cause("FieldValueTooMany", f"Too many: {len(value)}: must have at most {schema['maxItems']} items", path)
-    if schema.get("x-kubernetes-list-type") == "map" and not items.get(PRESERVE):  # a node may have two addresses of a type
+    if schema.get("x-kubernetes-list-type") == "map" and not items.get(PRESERVE):  # the addresses of a node may have equal keys
         yield from _duplicates(schema.get("x-kubernetes-list-map-keys", ()), value, path)
 
 
@@ -152,7 +153,7 @@ def _duplicates(names: Sequence[str], value: Sequence[Any], path: str) -> Iterat
 
 def _text_violations(schema: Schema, value: str, path: str) -> Iterator[Cause]:
     longest = schema.get("maxLength", LONGEST_MATCHED if "pattern" in schema else None)
-    if longest is not None and len(value) > longest:  # matching a pattern may need quadratic time
+    if longest is not None and len(value) > longest:  # the time to match a pattern may grow with the square of the length
         yield too_long(path, longest)
         return
     if "minLength" in schema and len(value) < schema["minLength"]:
@@ -225,17 +226,18 @@ _FORMATS: dict[str, Callable[[str], str | None]] = {
 
 WRONG_TYPE = "FieldValueTypeInvalid"
 LONGEST_PATH = 1024
-"""Longest field path that is resolved: each prefix is tried because names may contain dots."""
+"""Longest field path that is resolved. The resolution tries each prefix, because names may contain dots."""
 _NOWHERE = object()
 
 
 def added(
     causes: list[Cause], new: Document, old: Callable[[], Document | None], broken: Callable[[Document], Iterable[Cause]]
 ) -> list[Cause]:
-    """Return the causes that `broken` does not report for the stored object. `old` is only called when there are causes.
+    """Return the causes that the stored object does not have (validation ratcheting).
 
-    A cause about a string or number counts as old only if the value is unchanged, because a worse value may have the same
-    cause. A wrong type is always reported, because no other rule can check an object of a wrong type.
+    `broken` returns the causes of an object. `old` returns the stored object; it is called only if there are causes. A cause
+    about a string or number counts as old only if the value is unchanged, because a worse value may have the same cause. A
+    wrong type always counts, because no other rule can check such an object.
     """
     before = old() if causes else None
     if before is None:
@@ -245,7 +247,7 @@ def added(
 
 
 def _is_worse(cause: Cause, new: Document, old: Document) -> bool:
-    """Whether the type is wrong, or the field has a different string or number now. Causes of lists and maps refer to parts."""
+    """Whether the type is wrong, or the field has a new string or number. Causes of lists and maps are about their parts."""
     if cause.reason == WRONG_TYPE or len(cause.field) > LONGEST_PATH:
         return cause.reason == WRONG_TYPE
     now, before = _at(new, cause.field), _at(old, cause.field)
@@ -253,7 +255,7 @@ def _is_worse(cause: Cause, new: Document, old: Document) -> bool:
 
 
 def _at(value: Any, path: str) -> Any:
-    """Value at `a.b[0].c`, where names may contain dots and brackets; `_NOWHERE`: no such path."""
+    """Return the value at a path such as `a.b[0].c`; _NOWHERE: there is none. Names may contain dots and brackets."""
     if not path:
         return value
     if isinstance(value, list):

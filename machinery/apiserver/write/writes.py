@@ -1,7 +1,8 @@
-"""The rules of writes as pure functions, the same for every storage, run inside its transaction.
+"""The rules of writes as pure functions for every storage, which runs them inside its transaction.
 
-Order of an update, as in Kubernetes: locks (uid, resourceVersion), the parts that this path may change, defaults, the kind's
-preparation, generation, validation. A write to a terminating object without finalizers removes the object.
+Steps of an update, in Kubernetes' order: check uid and resourceVersion, take the parts that this path may change, set defaults,
+run the preparation of the kind, increase the generation, validate. A write that removes the last finalizer of a terminating
+object removes the object.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,13 +25,13 @@ from machinery.meta.managedfields.ownership import Holdings, is_same
 from machinery.meta.objects import Document, Key
 from machinery.meta.timestamps import format_time
 
-FEW = 1024  # bytes, enough for a decision and its managedFields
+FEW = 1024  # bytes; enough for a condition and its managedFields
 _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(slots=True)
 class Write:
-    """One write request: actor, time, version and subresource. Contains the warnings of its last run."""
+    """One write request: actor, time, version and subresource. It collects the warnings of its last run."""
 
     resource: Resource
     actor: Actor
@@ -57,7 +58,7 @@ class Write:
         return self.version.name if self.version is not None else self.resource.version
 
     def known(self, document: Mapping[str, Any], old: Document | None = None) -> dict[str, Any]:
-        """Return the document in the stored version without unknown fields. With `Strict`, raises BadRequestError for these."""
+        """Return the document in the stored version without unknown fields. With `Strict`, these raise BadRequestError."""
         check_size(document, old)
         given = document if self.resource.custom else _without_nulls(dict(document))
         kept, unknown = pruned(self.schema, given)
@@ -85,7 +86,10 @@ class Write:
         return FieldOwnership(self.resource, self.manager, version, part, format_time(self.now))
 
     def created(self, document: Mapping[str, Any], holdings: Holdings | None = None) -> Document:
-        """The new object to store; `holdings`: owners from an apply. Raises InvalidError, BadRequestError, and by admission."""
+        """Return the new object to store. `holdings`: field owners from an apply.
+
+        Raises InvalidError, BadRequestError, and errors of admission.
+        """
         new = self.known(document)
         new["metadata"] = object_metadata.of_new(new.get("metadata") or {})
         if self.resource.has_status and self.resource.custom:
@@ -103,9 +107,9 @@ class Write:
         return self._admitted(new, None)
 
     def changed(self, document: Mapping[str, Any], old: Document, holdings: Holdings | None = None) -> Document | None:
-        """New state of `old` after a write of `document`; None: removed. `holdings`: owners from an apply.
+        """Return `old` as changed by a write of `document`; None: removed. `holdings`: field owners from an apply.
 
-        A write without changes returns `old` itself, with the times in its managedFields.
+        A write without changes returns `old` itself, so that the times in its managedFields stay too.
         """
         self._check_locks(document.get("metadata") or {}, old["metadata"])
         new = self.known(document, old)
@@ -134,13 +138,13 @@ class Write:
         return old if is_same(new, old) else self._admitted(new, old)
 
     def applied(self, config: Mapping[str, Any], old: Document, *, force: bool) -> Document | None:
-        """New state of `old` after an apply. Raises ConflictError, BadRequestError, InvalidError."""
+        """Return `old` as changed by an apply. Raises ConflictError, BadRequestError, InvalidError."""
         check_size(config)
         document, holdings = self.ownership.applied(config, old, force=force)
         return self.changed(document, old, holdings)
 
     def deleted(self, old: Document) -> Document | None:
-        """New state of `old` after a delete; None: removed. An object with finalizers terminates."""
+        """Return `old` as changed by a delete; None: removed. An object with finalizers begins to terminate."""
         metadata = old["metadata"]
         self.removed = not metadata.get("finalizers") and not self.resource.held(old)
         if self.removed:
@@ -181,10 +185,10 @@ class Write:
             raise InvalidError(text, subject=subject, causes=(cause,))
 
     def _misshapen(self, new: Document, old: Document | None) -> list[Cause]:
-        """Violations of metadata and schema. Raises at once for a wrong type, since no other rule can be checked then.
+        """Return the violations of metadata and schema. A wrong type raises an error, because it prevents further checks.
 
-        Unchanged violations of the stored object do not count: an agent's report is stored without schema validation, and a
-        writer of other fields must not be rejected for it.
+        Violations that the stored object already has do not count. Reports of agents are stored without schema validation, and
+        a writer of other fields must not be refused because of them.
         """
         causes = added(self._broken(new, old), new, lambda: old, lambda before: self._broken(before, before))
         if check_types(self.resource, causes):
@@ -210,7 +214,7 @@ def check_size(document: Mapping[str, Any], old: Document | None = None) -> None
 
 
 def _without_nulls(value: Any) -> Any:
-    """Remove nulls, as typed decoding does."""
+    """Return the value without nulls, as typed decoding in Kubernetes does."""
     if isinstance(value, dict):
         return {name: _without_nulls(part) for name, part in value.items() if part is not None}
     return [_without_nulls(part) for part in value] if isinstance(value, list) else value
@@ -221,7 +225,7 @@ def _content(document: Document) -> dict[str, Any]:
 
 
 def check_types(resource: Resource, causes: Sequence[Cause]) -> bool:
-    """Whether a value has the wrong type. For a built-in kind, raises BadRequestError, because it cannot be decoded."""
+    """Whether a value has a wrong type. For a built-in kind, raises BadRequestError, as decoding in Kubernetes does."""
     types = [cause for cause in causes if cause.reason == WRONG_TYPE]
     if types and not resource.custom:
         cause = types[0]
@@ -230,7 +234,7 @@ def check_types(resource: Resource, causes: Sequence[Cause]) -> bool:
 
 
 def check_envelope(write: Write, document: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-    """The document with a complete envelope. Raises BadRequestError for another kind, version or namespace."""
+    """Return the document with `apiVersion`, `kind` and namespace. Raises BadRequestError if it names others."""
     resource, expected = write.resource, write.resource.api_version(write.version_name)
     kind, version = document.get("kind"), document.get("apiVersion")
     metadata = document.get("metadata") or {}
@@ -257,7 +261,7 @@ def check_envelope(write: Write, document: Mapping[str, Any], namespace: str) ->
 
 
 def check_configuration(write: Write, config: Mapping[str, Any], key: Key) -> dict[str, Any]:
-    """An applied configuration with the URL's namespace. Raises BadRequestError when kind, name or namespace differ."""
+    """Return an applied configuration with the URL's namespace. Raises BadRequestError if kind, name or namespace differ."""
     resource, expected = write.resource, write.resource.api_version(write.version_name)
     version, kind = config.get("apiVersion") or "", config.get("kind") or ""
     if (version, kind) != (expected, resource.kind):

@@ -1,12 +1,12 @@
 """Kubernetes' field ownership and server-side apply as pure functions over documents.
 
-The rules are those of sigs.k8s.io/structured-merge-diff and of apimachinery's managedfields. Independent of HTTP, kinds and
-clocks; used by the API server and by the hub's own services.
+The rules are those of sigs.k8s.io/structured-merge-diff and of apimachinery's managedfields. The package does not depend on
+HTTP, kinds or clocks. The API server and the hub's own services use it.
 
     structure       division of a document into fields by its schema
     fieldset        sets of fields, as operations on the notation FieldsV1
     comparing       differences of two documents by fields, the fields of one, and one without some fields
-    ownership       `metadata.managedFields`, and the effect of a write on field owners
-    applying        server-side apply: merge, removal of fields no longer applied, conflicts
+    ownership       `metadata.managedFields`, and how a write changes the owners of fields
+    applying        server-side apply: merge, removal of fields that are no longer applied, conflicts
     configurations  checks of an applied configuration, and its annotation of client-side apply
 """

@@ -1,7 +1,7 @@
 """Server-side apply: merge a configuration, remove fields that its applier no longer applies, find conflicts.
 
-The rules are those of structured-merge-diff's `merge/update.go`. Who applies an empty map owns the map itself. If its content
-is removed by that apply or a later one, the map becomes null, Kubernetes drops the null, and the owner keeps the map.
+The rules are those of structured-merge-diff's `merge/update.go`. An apply of an empty map makes the applier the owner of the
+map itself. If an apply removes the map's content, the map becomes null and Kubernetes drops it, but the ownership stays.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -29,7 +29,7 @@ from machinery.meta.managedfields.structure import LEAF, FieldForm, Structure
 
 
 def merge(structure: Structure, live: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge. The entries of list maps and sets follow the configuration's order."""
+    """Merge the configuration into the live document. Entries of list maps and sets get the configuration's order."""
     merged: dict[str, Any] = _merged(structure, live, config)
     return merged
 
@@ -51,9 +51,10 @@ def _merged(structure: Structure, live: Any, config: Any) -> Any:
 
 
 def _merged_list(structure: Structure, live: Sequence[Any], config: Sequence[Any]) -> list[Any]:
-    """Live entries that the configuration does not name stay before the next entry that it names.
+    """Merge two lists. A live entry that the configuration does not contain stays before the next entry that it contains.
 
-    An entry that exists several times is replaced by the configuration's; other duplicates in the live list stay.
+    If the live list contains duplicates of an entry of the configuration, that entry replaces all of them. Other duplicates
+    stay.
     """
     olds, news = by_element(structure, live), by_element(structure, config)
     element = structure.element or LEAF
@@ -68,9 +69,9 @@ def _merged_list(structure: Structure, live: Sequence[Any], config: Sequence[Any
 
 
 def _merged_order(live: Sequence[str], config: Sequence[str], olds: Container[str]) -> list[tuple[str, int]]:
-    """Order of a merged list: walks both lists, with shared entries in the configuration's order.
+    """Return the order of a merged list. Entries of both lists are in the configuration's order.
 
-    Returns names with their index in the live list; the index is only valid for names that the configuration lacks.
+    The result has names with their index in the live list. The index is valid only for names that the configuration lacks.
     """
     known, done = set(config), set[str]()
     shared = [name for name in reversed(config) if name in olds]
@@ -83,7 +84,7 @@ def _merged_order(live: Sequence[str], config: Sequence[str], olds: Container[st
             placed.append((mine, at))
             at += 1
         elif mine is not None and mine != theirs and (theirs is None or (shared and shared[-1] != mine)):
-            at += 1  # others precede it in the configuration
+            at += 1  # in the configuration, other entries precede this one
         else:
             placed.append((str(theirs), at))
             at += mine is not None and (mine == theirs or mine in done)
@@ -96,7 +97,7 @@ def _merged_order(live: Sequence[str], config: Sequence[str], olds: Container[st
 
 CONFLICT = "FieldManagerConflict"
 Conflict = tuple[FieldWriter, FieldHolding, tuple[str, ...]]
-"""Another owner of a field that an apply would change, and the field's path."""
+"""Another owner of a field that an apply changes, and the field's path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +113,9 @@ class Applied:
 def apply(
     versions: Versions, live: Document, config: Document, holdings: Holdings, applier: FieldWriter, *, time: str
 ) -> Applied:
-    """Apply a configuration to the live document of the same version ({}: none exists).
+    """Apply a configuration to the live document of the same version ({}: there is none).
 
-    The caller refuses or ignores the conflicts; the rest of the result is that of a forced apply.
+    The result is that of a forced apply, together with the conflicts. The caller decides whether conflicts are an error.
     """
     version = str(config["apiVersion"])
     structure = _structure(versions, version)
@@ -123,7 +124,7 @@ def apply(
     said = fields_of(structure, config)
     own = FieldHolding(version, minus(said, NOBODYS), last.time if last else None)
     merged = merge(structure, live, config)
-    # The name has no owner, but counts as applied here: otherwise removing the last label would remove the metadata.
+    # Nobody owns the name, but here it counts as applied. Otherwise the removal of the last label would remove the metadata.
     stays = {**held, applier: FieldHolding(version, said)}
     new = versions.converted(_pruned(versions, merged, stays, last), version) if last is not None else merged
     changed = comparisons(versions, live, new)
@@ -144,15 +145,16 @@ def _structure(versions: Versions, api_version: str) -> Structure:
 
 
 def _pruned(versions: Versions, merged: Document, held: Holdings, last: FieldHolding) -> Document:
-    """`merged` without the fields that only the applier owned and no longer applies, in the version of its last apply.
+    """Return `merged`, in the version of the last apply, without fields that only the applier owned and no longer applies.
 
-    All fields of its last apply are removed; those with another owner, and those that the applier never owned, are restored.
+    It first removes all fields of the last apply. Then it restores fields that have another owner or that the applier never
+    owned.
     """
     structure = _structure(versions, last.api_version)
     whole = versions.converted(merged, last.api_version)
     removed = with_named(structure, last.fields)
     pruned: Document = without(structure, whole, removed)
-    owned: dict[str, Fields] = {last.api_version: {}}  # comes first, because conversions may need its fields
+    owned: dict[str, Fields] = {last.api_version: {}}  # this version comes first, because conversions may need its fields
     for holding in held.values():
         owned[holding.api_version] = union(owned.get(holding.api_version, {}), holding.fields)
     for version, fields in owned.items():
@@ -172,7 +174,7 @@ def _named_fields(structure: Structure, document: Document) -> Fields:
 
 
 def conflicts(changed: InVersion, holdings: Holdings, applier: FieldWriter) -> list[Conflict]:
-    """Fields that an apply would change and that have another owner."""
+    """Return the fields that an apply changes and that have another owner."""
     found: list[Conflict] = []
     for writer, holding in sorted(holdings.items(), key=lambda item: item[0]):
         comparison = changed(holding.api_version)
@@ -182,7 +184,7 @@ def conflicts(changed: InVersion, holdings: Holdings, applier: FieldWriter) -> l
 
 
 def field_conflict_error(found: list[Conflict]) -> ConflictError:
-    """The error with Kubernetes' messages: one cause per field with its owner."""
+    """Return the error with Kubernetes' messages. Each field has a cause with its owner."""
     causes = [Cause(CONFLICT, f"conflict with {_named(*each[:2])}", fieldset.shown(each[2])) for each in found]
     if len(found) == 1:
         text = f"Apply failed with 1 conflict: {causes[0].message}: {causes[0].field}"

@@ -1,4 +1,4 @@
-"""Documents by fields: the differences of two, the fields of one, and one without some fields."""
+"""Operations on documents and their fields: differences, the fields of a document, and removal of fields."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from machinery.meta.managedfields.fieldset import SELF, Fields, has_itself, join
 from machinery.meta.managedfields.structure import LEAF, OPEN, FieldForm, Structure
 
 ABSENT: Any = object()
-"""In place of a missing value; null is a value."""
+"""Marks a missing value, because null is a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Differences of two documents, unordered: fields that the newer one lacks, and fields that it adds or changes."""
+    """Differences of two documents, as unordered sets: removed fields, and written (added or changed) fields."""
 
     removed: Fields = field(default_factory=dict)
     written: Fields = field(default_factory=dict)
@@ -24,13 +24,13 @@ class Comparison:
 
 
 def compare(structure: Structure, old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison:
-    """The fields that `new` lacks, changes and adds."""
+    """Return the fields that `new` removes, and those that it changes or adds."""
     removed, written = _compared(structure, old, new)
     return Comparison(removed or {}, written or {})
 
 
 _Parts = tuple[Fields | None, Fields | None]
-"""Removed and written fields at and below one place; None: none."""
+"""Removed and written fields at one place of the document and below it; None: none."""
 _NOTHING: _Parts = (None, None)
 _WRITTEN: _Parts = (None, {})
 
@@ -49,7 +49,7 @@ def _compared(structure: Structure, old: Any, new: Any) -> _Parts:
 
 
 def _form(structure: Structure, value: Any) -> FieldForm | None:
-    """None: the form of the other value applies."""
+    """Return the form of a value; None: the form of the other value applies."""
     return None if value is None else structure.divides(value)
 
 
@@ -66,7 +66,7 @@ def _compared_as(form: FieldForm, structure: Structure, old: Any, new: Any) -> _
     written: dict[str, Any] = {}
     for name in after if before.keys() <= after.keys() else {**before, **after}:
         was, is_now = before.get(name, ABSENT), after.get(name, ABSENT)
-        if was != is_now:  # most values are equal, and need no call
+        if was != is_now:  # saves the call for equal values, which are the most
             _keep(removed, written, fieldset.FIELD + name, _compared(structure.of(name), was, is_now))
     return removed or None, written or None
 
@@ -82,7 +82,7 @@ def _compared_entries(structure: Structure, old: Sequence[Any], new: Sequence[An
 
 
 def _compared_entry(element: Structure, olds: Sequence[Any], news: Sequence[Any]) -> _Parts:
-    """Entries with equal keys are one field together, without parts."""
+    """Compare entries with one key. If several have it, they are one field together, without parts."""
     if len(olds) <= 1 and len(news) <= 1:
         return _compared(element, olds[0] if olds else ABSENT, news[0] if news else ABSENT)
     if len(olds) > 1 and len(news) > 1:
@@ -100,7 +100,7 @@ def _keep(removed: dict[str, Any], written: dict[str, Any], name: str, found: _P
 
 
 def _everything(structure: Structure, value: Any) -> Fields:
-    """All fields of an added or removed value: the place itself and every place in it."""
+    """Return all fields of an added or removed value: the place itself and every place in it."""
     form = structure.divides(value) if value and isinstance(value, dict | list) else FieldForm.LEAF
     if form is FieldForm.LEAF:
         return {}
@@ -123,7 +123,7 @@ def _joined(one: Fields | None, other: Fields | None) -> Fields | None:
 
 
 def by_element(structure: Structure, entries: Sequence[Any]) -> dict[str, list[Any]]:
-    """Entries of a list map or set by path element, in the order of their first appearance."""
+    """Return the entries of a list map or set by path element, in the order of their first occurrence."""
     found: dict[str, list[Any]] = {}
     for entry in entries:
         name = structure.names(entry)
@@ -133,7 +133,7 @@ def by_element(structure: Structure, entries: Sequence[Any]) -> dict[str, list[A
 
 
 def fields_of(structure: Structure, document: Mapping[str, Any]) -> Fields:
-    """Fields that an applier of this document owns. A declared map itself is not owned, only its content."""
+    """Return the fields that an applier of this document owns: the content of a declared map, but not the map itself."""
     return _fields(structure, document) or {}
 
 
@@ -152,14 +152,14 @@ def _fields(structure: Structure, value: Any) -> Fields | None:
             if place is not None:
                 found[fieldset.FIELD + name] = place
         return found or None
-    for name, entries in by_element(structure, value).items():  # entries with equal keys are owned together, as a whole
+    for name, entries in by_element(structure, value).items():  # entries with equal keys have one owner for all of them
         inner = _fields(structure.element or OPEN, entries[0]) if len(entries) == 1 else None
         found[name] = place_of(parts_of(inner or {}), member=True)
     return found or None
 
 
 def without(structure: Structure, document: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
-    """The document without these fields. As in structured-merge-diff, a map or list that becomes empty is null."""
+    """Return the document without these fields. A map or list that becomes empty is null, as in structured-merge-diff."""
     return _without(structure, document, fields) or {}
 
 
@@ -181,9 +181,9 @@ def _rest(structure: Structure, value: Any, gone: Fields | None) -> Any:
 
 
 def without_emptied(structure: Structure, left: Any, before: Any) -> Any:
-    """The result `left` of `without` on the document `before`, without the declared maps and lists that became null.
+    """Return `left`, a result of `without` for the document `before`, without declared maps and lists that became null.
 
-    Kubernetes drops them when it decodes the object or prunes nulls of a custom resource; undeclared ones stay null.
+    Kubernetes drops these when it decodes the object or prunes nulls of a custom resource. Undeclared ones stay null.
     """
     if isinstance(left, dict) and isinstance(before, dict):
         kept = {}
@@ -199,7 +199,7 @@ def without_emptied(structure: Structure, left: Any, before: Any) -> Any:
 
 
 def with_named(structure: Structure, fields: Fields) -> dict[str, Any]:
-    """The set with every declared map and list that has a member below, so that an emptied container is removed too."""
+    """Return the set with each declared map and list that has a member below it, so that an emptied one is also removed."""
     result: dict[str, Any] = {}
     for element, below in parts_of(fields).items():
         inner, declared = _below(structure, element)
@@ -209,7 +209,7 @@ def with_named(structure: Structure, fields: Fields) -> dict[str, Any]:
 
 
 def _below(structure: Structure, element: str) -> tuple[Structure, bool]:
-    """Structure at a path element, and whether the element is a declared field."""
+    """Return the structure at a path element, and whether the element is a declared field."""
     if element.startswith(fieldset.FIELD):
         name = element.removeprefix(fieldset.FIELD)
         return structure.of(name), structure.declares(name)
@@ -217,7 +217,7 @@ def _below(structure: Structure, element: str) -> tuple[Structure, bool]:
 
 
 def reconciled(structure: Structure, fields: Fields) -> dict[str, Any]:
-    """The fields in the current structure: an owner of parts of a value that is now atomic owns the whole value."""
+    """Return the fields in the current structure. The owner of parts of a value that has become atomic owns the whole value."""
     result: dict[str, Any] = {}
     for element, below in parts_of(fields).items():
         inner, _ = _below(structure, element)

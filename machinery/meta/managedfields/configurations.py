@@ -1,8 +1,8 @@
-"""Applied configurations: which part counts, whether it fits its structure, and its note in an annotation.
+"""Applied configurations: the part that a path can change, type errors, and kubectl's annotation of client-side apply.
 
-Fields are owned by name, so an unknown field cannot be applied, whatever fieldValidation says. The annotation is that of
-client-side apply and concerns only kubectl's own manager: fields that are unchanged since the annotation are no conflict, and
-it is kept up to date for users who still apply on the client side.
+An unknown field cannot be applied, regardless of fieldValidation, because fields are owned by name. The annotation matters only
+for kubectl's own field manager. A field that has not changed since the annotation was written is no conflict. An apply updates
+the annotation, for users who still use client-side apply.
 """
 
 import json
@@ -21,12 +21,12 @@ _TYPES = {"boolean": bool, "string": str, "array": list, "object": dict}
 
 
 def configuration(document: Mapping[str, Any], parts: tuple[str, ...]) -> dict[str, Any]:
-    """The part of an applied document that its path can change: the envelope and `parts`."""
+    """Return the part of an applied document that its path can change: the envelope and `parts`."""
     return {name: value for name, value in document.items() if name in ("apiVersion", "kind", "metadata", *parts)}
 
 
 def type_errors(structure: Structure, config: Mapping[str, Any]) -> list[str]:
-    """Errors in the form `<path>: <why>`; a wrong type is reported only for the topmost value."""
+    """Return errors in the form `<path>: <why>`. A value of a wrong type is reported without errors about its parts."""
     return [f"{fieldset.shown(path)}: {why}" for path, why in _type_errors(structure, config, ())]
 
 
@@ -75,7 +75,7 @@ def _type_of(value: Any) -> str:
 
 
 def real_conflicts(structure: Structure, live: Mapping[str, Any], found: list[Conflict]) -> list[Conflict]:
-    """Conflicts without those over fields that an earlier client-side apply set and that have not changed since."""
+    """Return the conflicts without fields that a client-side apply has set and that have not changed since."""
     own = _still_applied(structure, live)
     return [conflict for conflict in found if not contains(own, conflict[2])]
 
@@ -93,7 +93,7 @@ def _still_applied(structure: Structure, live: Mapping[str, Any]) -> Fields:
 
 
 def with_note(document: Mapping[str, Any], config: Mapping[str, Any], most: int) -> Mapping[str, Any]:
-    """The object with an updated annotation, if it has one; the annotation is removed if all would exceed `most` bytes."""
+    """Return the object with its annotation, if any, updated; or removed, if all annotations would exceed `most` bytes."""
     metadata = document.get("metadata", {})
     annotations = metadata.get("annotations") or {}
     if not annotations.get(ANNOTATION):

@@ -1,8 +1,9 @@
 """Sets of fields of a document, in the notation FieldsV1 of `metadata.managedFields`, and their path elements.
 
-Path elements are `f:spec`, `k:{"type":"Ready"}`, `v:"a"` and `i:0`, here in canonical form. A set maps elements to places. A
-place is a map too: empty for a member without parts, with "." for a member with parts, without "." for a place of which only
-parts are members. The root itself is never a member, so an empty set is an empty map. No operation changes its arguments.
+Path elements are `f:spec`, `k:{"type":"Ready"}`, `v:"a"` and `i:0`, here in canonical form. A set maps elements to places, and
+a place is a set too. An empty place is a member of the set. A place with the key "." is a member, and so are fields below it.
+In a place without ".", only fields below it are members. The root is never a member, so an empty set is an empty map. No
+operation changes its arguments.
 """
 
 import json
@@ -19,7 +20,7 @@ def field(name: str) -> str:
 
 
 def key(entry: Mapping[str, Any]) -> str:
-    """Element of a list map's entry, by its key fields."""
+    """Return the path element for an entry of a list map, by its key fields."""
     if len(entry) == 1:
         ((name, content),) = entry.items()
         if isinstance(content, str):
@@ -29,17 +30,17 @@ def key(entry: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=4096)
 def text_key(name: str, content: str) -> str:
-    """As `key`, for an entry with one key field that holds a text."""
+    """Like `key`, for an entry with a single key field whose value is a text."""
     return KEY + _dumped({name: content})
 
 
 def value(scalar: Any) -> str:
-    """Element of a set's entry."""
+    """Return the path element for an entry of a set."""
     return VALUE + _dumped(_plain(scalar))
 
 
 def canonical(text: str) -> str | None:
-    """The element in canonical form; None for an unknown kind, which a later version may have. Raises ValueError."""
+    """Return the element in canonical form; None: its kind is unknown, for example of a later version. Raises ValueError."""
     kind, rest = text[:2], text[2:]
     if kind == FIELD:
         return text
@@ -59,7 +60,7 @@ def canonical(text: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def order(element: str) -> tuple[Any, ...]:
-    """Sort key: fields, then keys, values and indexes, each by content."""
+    """Return the sort key of an element: fields come first, then keys, values and indexes, each ordered by content."""
     kind, rest = element[:2], element[2:]
     if kind == FIELD:
         return (0, rest)
@@ -70,7 +71,7 @@ def order(element: str) -> tuple[Any, ...]:
 
 
 def shown(path: Sequence[str]) -> str:
-    """A path for messages: `.status.conditions[type="Ready"].status`."""
+    """Return a path for messages: `.status.conditions[type="Ready"].status`."""
     return "".join(_shown(element) for element in path)
 
 
@@ -104,21 +105,21 @@ def _value_order(scalar: Any) -> tuple[int, Any]:
 Fields = Mapping[str, Any]
 SELF = "."
 DEEPEST = 100
-"""Deepest set that a client may send."""
+"""Largest depth of a set that a client may send."""
 
 
 def has_itself(place: Fields) -> bool:
-    """Whether the place is a member."""
+    """Whether the place itself is a member."""
     return not place or SELF in place
 
 
 def parts_of(place: Fields) -> dict[str, Any]:
-    """The members below a place, as a set."""
+    """Return the members below a place, as a set."""
     return {element: below for element, below in place.items() if element != SELF}
 
 
 def place_of(parts: Mapping[str, Fields], *, member: bool) -> Fields | None:
-    """A place with these parts; None: neither the place nor anything below it is in the set."""
+    """Return a place with these parts; None: neither the place nor a part is a member."""
     if not member:
         return parts or None
     return {SELF: {}, **parts} if parts else {}
@@ -135,7 +136,7 @@ def of_paths(*paths: tuple[str, ...]) -> dict[str, Any]:
 
 
 def paths(fields: Fields) -> Iterator[tuple[str, ...]]:
-    """All fields in Kubernetes' order: at each place the members first, then the fields below."""
+    """Yield all fields in Kubernetes' order: at each place first the members, then the fields below them."""
     ordered = sorted(parts_of(fields).items(), key=lambda item: order(item[0]))
     yield from ((element,) for element, below in ordered if has_itself(below))
     for element, below in ordered:
@@ -170,7 +171,7 @@ def intersects(one: Fields, other: Fields) -> bool:
 
 
 def minus(one: Fields, other: Fields) -> dict[str, Any]:
-    """Difference. Removing a field does not remove the fields below it."""
+    """Return the difference. The removal of a field does not remove fields below it."""
     left: dict[str, Any] = {}
     for element, here in one.items():
         there = other.get(element)
@@ -188,7 +189,7 @@ def minus(one: Fields, other: Fields) -> dict[str, Any]:
 
 
 def common(one: Fields, other: Fields) -> dict[str, Any]:
-    """Intersection."""
+    """Return the intersection."""
     shared: dict[str, Any] = {}
     for element, here in parts_of(one).items():
         there = other.get(element)
@@ -200,7 +201,7 @@ def common(one: Fields, other: Fields) -> dict[str, Any]:
 
 
 def union(one: Fields, other: Fields) -> dict[str, Any]:
-    """Union, unordered."""
+    """Return the union, unordered."""
     both = dict(one)
     for element, below in other.items():
         there = both.get(element)
@@ -209,7 +210,7 @@ def union(one: Fields, other: Fields) -> dict[str, Any]:
 
 
 def joined(one: Fields, other: Fields) -> dict[str, Any]:
-    """Union at one place, the place itself included."""
+    """Return the union of two places, including the places themselves."""
     both = union(one, other)
     if both and SELF not in both and (has_itself(one) or has_itself(other)):
         both[SELF] = {}
@@ -217,13 +218,13 @@ def joined(one: Fields, other: Fields) -> dict[str, Any]:
 
 
 def in_order(fields: Fields) -> dict[str, Any]:
-    """The set in Kubernetes' order, to be stored."""
+    """Return the set in Kubernetes' order, in which it is stored."""
     names = sorted(fields, key=lambda element: () if element == SELF else order(element)) if len(fields) > 1 else fields
     return {element: in_order(fields[element]) if fields[element] else {} for element in names}
 
 
 def decoded(sent: Any) -> dict[str, Any]:
-    """A set of a client in canonical form. Unknown kinds of elements are ignored. Raises ValueError."""
+    """Return a client's set in canonical form. Elements of unknown kinds are ignored. Raises ValueError."""
     return parts_of(_decoded(sent, DEEPEST))
 
 

@@ -1,4 +1,4 @@
-"""Owners of fields, as stored in `metadata.managedFields`, and the effect of a write on them."""
+"""Owners of fields, as stored in `metadata.managedFields`, and how a write changes them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from machinery.meta.managedfields.structure import Structure
 
 Document = Mapping[str, Any]
 MOST_UPDATERS = 10
-"""Most separate updaters; the oldest beyond this number are merged into one."""
+"""Largest number of separate updaters. If there are more, the oldest are merged into one."""
 ANCIENT = "ancient-changes"
 FIELDS_TYPE = "FieldsV1"
 _OF_THE_SERVER = ("name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation")
@@ -21,7 +21,7 @@ NOBODYS = of_paths(
     *((fieldset.field(name),) for name in ("apiVersion", "kind", "metadata")),
     *((fieldset.field("metadata"), fieldset.field(name)) for name in (*_OF_THE_SERVER, "managedFields", "resourceVersion")),
 )
-"""Fields without owners: those that name the object, and those that only the server writes."""
+"""Fields that never have owners: those that identify the object, and those that only the server writes."""
 
 
 class Operation(StrEnum):
@@ -35,29 +35,29 @@ _OPERATIONS = {str(operation): operation for operation in Operation}
 
 @dataclass(frozen=True, slots=True, order=True)
 class FieldWriter:
-    """A field manager. Requests with equal writers are one owner. An applier is the same in every version."""
+    """A field manager. Requests with equal writers have the same owner. Appliers are equal in all versions."""
 
     manager: str
     operation: Operation
     subresource: str = ""
     api_version: str = ""
-    """For an updater; "" for an applier."""
+    """The version in which an updater writes; "" for an applier."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldHolding:
-    """Owned fields in a version's notation. `time`: as stored, RFC 3339; None for an owner without changes."""
+    """Owned fields in the notation of a version. `time`: RFC 3339, as stored; None: the owner has changed nothing."""
 
     api_version: str
     fields: Fields
     time: str | None = None
     entry: Document | None = field(default=None, compare=False, repr=False)
-    """The stored entry with exactly this content, so that it need not be encoded again."""
+    """The stored entry with this content, so that it need not be encoded again."""
 
 
 Holdings = Mapping[FieldWriter, FieldHolding]
 InVersion = Callable[[str], Comparison | None]
-"""Returns the effect of a write in the notation of an apiVersion; None: the version is no longer served."""
+"""Returns the changes of a write in the notation of an apiVersion; None: the version is no longer served."""
 
 
 def updater(manager: str, api_version: str, subresource: str = "") -> FieldWriter:
@@ -69,7 +69,7 @@ def applier(manager: str, subresource: str = "") -> FieldWriter:
 
 
 class UnreadableError(ValueError):
-    """managedFields that cannot be decoded."""
+    """The managedFields cannot be decoded."""
 
 
 def read(entries: Any) -> dict[FieldWriter, FieldHolding]:
@@ -83,7 +83,7 @@ def read(entries: Any) -> dict[FieldWriter, FieldHolding]:
 
 
 def of_object(document: Document) -> dict[FieldWriter, FieldHolding]:
-    """Owners of a stored object's fields; none when managedFields cannot be decoded."""
+    """Return the owners of a stored object's fields; none if managedFields cannot be decoded."""
     try:
         return read(document.get("metadata", {}).get("managedFields") or [])
     except UnreadableError:
@@ -91,7 +91,7 @@ def of_object(document: Document) -> dict[FieldWriter, FieldHolding]:
 
 
 def of_entries(entries: list[Document]) -> dict[FieldWriter, FieldHolding]:
-    """Owners in entries that `written` has encoded. Nothing is checked or decoded."""
+    """Return the owners in entries that `written` has encoded. Nothing is validated or decoded."""
     holdings = {}
     for entry in entries:
         operation, version = _OPERATIONS[entry["operation"]], entry["apiVersion"]
@@ -113,7 +113,7 @@ def _read(entry: Any) -> tuple[FieldWriter, FieldHolding]:
 
 
 def written(holdings: Holdings) -> list[Document]:
-    """The entries to store: appliers first, then by time, name, version and subresource."""
+    """Return the entries to store: appliers first, then by time, name, version and subresource."""
     entries = (holding.entry or _entry(writer, holding) for writer, holding in holdings.items())
     return sorted(entries, key=lambda each: [each["operation"], *(each.get(name) or "" for name in _ORDERED_BY)])
 
@@ -132,7 +132,7 @@ def _entry(writer: FieldWriter, holding: FieldHolding) -> Document:
 
 
 def is_same(new: Document, old: Document) -> bool:
-    """Whether two objects differ only in revision and times of managedFields, so that nothing must be written."""
+    """Whether two objects differ at most in revision and times of managedFields, so that no write is needed."""
     if any(new.get(part) != old.get(part) for part in (*new, *old) if part != "metadata"):
         return False
     return _timeless(new) == _timeless(old)
@@ -151,14 +151,14 @@ class Versions(Protocol):
     """The served versions of a kind. Every document has its version in `apiVersion`."""
 
     def structure(self, api_version: str) -> Structure | None:
-        """None: the version is no longer served."""
+        """Return the structure of a version; None: it is no longer served."""
 
     def converted(self, document: Document, api_version: str) -> Document:
         """Convert to a served version."""
 
 
 def comparisons(versions: Versions, old: Document, new: Document) -> InVersion:
-    """Compares two documents in a version in which fields are owned; None: the version is no longer served."""
+    """Return a function that compares two documents in a version. It returns None if the version is no longer served."""
 
     @cache
     def compared(api_version: str) -> Comparison | None:
@@ -174,7 +174,7 @@ def comparisons(versions: Versions, old: Document, new: Document) -> InVersion:
 def updated(
     changed: InVersion, holdings: Holdings, taken: Mapping[FieldWriter, Fields], time: str
 ) -> dict[FieldWriter, FieldHolding]:
-    """The owners after a create, update or patch. `taken`: the written fields that each updater now owns."""
+    """Return the owners after a create, update or patch. `taken`: the written fields that each updater now owns."""
     left = released(changed, holdings, taken)
     for writer, fields in taken.items():
         if not fields:
@@ -192,7 +192,7 @@ def updated(
 def released(
     changed: InVersion, holdings: Holdings, keeping: Mapping[FieldWriter, Fields] | None = None
 ) -> dict[FieldWriter, FieldHolding]:
-    """The fields that owners keep after a write. `keeping`: fields that these owners keep although they were written."""
+    """Return the fields that owners keep after a write. `keeping`: fields that these owners keep although they were written."""
     left = {}
     for writer, holding in holdings.items():
         comparison = changed(holding.api_version)
@@ -209,7 +209,7 @@ def released(
 
 
 def _capped(holdings: dict[FieldWriter, FieldHolding]) -> dict[FieldWriter, FieldHolding]:
-    """Merge the oldest updaters of each version into one when there are more than MOST_UPDATERS."""
+    """If there are more than MOST_UPDATERS updaters, merge the oldest ones of each version into one."""
     updaters = [writer for writer in holdings if writer.operation is Operation.UPDATE]
     surplus, first = len(updaters) - MOST_UPDATERS, dict[str, FieldWriter]()
     for writer in sorted(updaters, key=lambda writer: (holdings[writer].time or "", writer)) if surplus > 0 else ():
@@ -229,7 +229,7 @@ def _capped(holdings: dict[FieldWriter, FieldHolding]) -> dict[FieldWriter, Fiel
 
 
 def current(versions: Versions, holdings: Holdings) -> dict[FieldWriter, FieldHolding]:
-    """Owners in the current structures; versions that are no longer served are dropped."""
+    """Return the owners in the current structures. Owners in versions that are no longer served are dropped."""
     structures = {writer: versions.structure(holding.api_version) for writer, holding in holdings.items()}
     return {
         writer: replace(holding, fields=reconciled(structure, holding.fields), entry=None)

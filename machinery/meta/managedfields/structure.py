@@ -1,4 +1,4 @@
-"""Division of a document into fields by its schema: which parts have owners, and which are owned as a whole."""
+"""Divides a document into fields by its schema: which parts have owners of their own, and which have one owner as a whole."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class FieldForm(Enum):
     """How a value is divided into fields."""
 
     LEAF = auto()
-    """Not divided: a scalar, an atomic list, an atomic map."""
+    """Not divided: scalars, atomic lists and atomic maps."""
     MAP = auto()
     """Divided by field names."""
     KEYED = auto()
@@ -23,15 +23,15 @@ class FieldForm(Enum):
     SET = auto()
     """A list of scalars, divided by value."""
     OPEN = auto()
-    """Divided by the value itself: maps by names, everything else as a whole."""
+    """Divided as the value allows: a map by its field names; any other value is not divided."""
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
     """The division of one place of a document.
 
-    `fields`: declared fields of a map; `element`: structure of every other value of the map, or of the entries of a list.
-    `defaults`: values of key fields that an entry may omit. `json_type`: type in the schema; "" without one.
+    `fields`: declared fields of a map; `element`: structure of other values of the map, or of a list's entries. `defaults`:
+    values of key fields that an entry may omit. `json_type`: type in the schema; "": the schema has none.
     """
 
     form: FieldForm
@@ -42,14 +42,14 @@ class Structure:
     json_type: str = ""
 
     def of(self, name: str) -> "Structure":
-        """Structure of the field `name` of a map."""
+        """Return the structure of the field `name` of a map."""
         return self.fields.get(name) or self.element or OPEN
 
     def declares(self, name: str) -> bool:
         return name in self.fields
 
     def divides(self, value: Any) -> FieldForm:
-        """Form of this value: as declared, or LEAF when it is not of the declared kind."""
+        """Return the form of this value: the declared form, or LEAF if the value is not of the declared kind."""
         if self.form is FieldForm.OPEN:
             return FieldForm.MAP if isinstance(value, dict) else FieldForm.LEAF
         if self.form is FieldForm.MAP:
@@ -59,20 +59,20 @@ class Structure:
         return self.form if all(self.names(entry) is not None for entry in value) else FieldForm.LEAF
 
     def names(self, entry: Any) -> str | None:
-        """Path element of a list entry; None: it has none."""
+        """Return the path element of a list entry; None: it has none."""
         if self.form is FieldForm.SET:
             return fieldset.value(entry) if isinstance(entry, Hashable) and entry is not None else None
         if not isinstance(entry, dict):
             return None
         if len(self.keys) == 1 and isinstance(text := entry.get(self.keys[0]), str):
-            return fieldset.text_key(self.keys[0], text)  # most lists, such as conditions
+            return fieldset.text_key(self.keys[0], text)  # the common case, such as conditions
         known = {name: entry.get(name, self.defaults.get(name)) for name in self.keys}
         found = {name: part for name, part in known.items() if part is not None}
         return fieldset.key(found) if found and all(isinstance(part, Hashable) for part in found.values()) else None
 
 
 DEEPEST_OPEN = 64
-"""Levels of undeclared values that are divided into fields; deeper values are owned as a whole."""
+"""Number of levels of undeclared values that are divided into fields. Deeper values have one owner as a whole."""
 
 
 LEAF = Structure(FieldForm.LEAF)
@@ -95,11 +95,11 @@ METADATA = Structure(
     },
     json_type="object",
 )
-"""`metadata` of every object, by ObjectMeta."""
+"""Structure of `metadata` of every object, according to ObjectMeta."""
 
 
 def structure(schema: Schema) -> Structure:
-    """Structure of an object with this schema, with its envelope."""
+    """Return the structure of an object with this schema, including its envelope."""
     content = _structure(schema)
     envelope = {"apiVersion": LEAF, "kind": LEAF, "metadata": METADATA}
     open_ended = content.form is FieldForm.OPEN
@@ -107,7 +107,7 @@ def structure(schema: Schema) -> Structure:
 
 
 def keyed_lists(content: Structure, path: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
-    """List maps below declared fields, by path (`status.conditions`), with their keys."""
+    """Yield the list maps below declared fields: path (`status.conditions`) and keys."""
     for name, part in content.fields.items():
         here = f"{path}.{name}" if path else name
         if part.form is FieldForm.KEYED:
