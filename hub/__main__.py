@@ -54,7 +54,7 @@ _data_dir = click.option("--data-dir", type=_PATH, metavar="DIRECTORY", help="Th
 
 @contextmanager
 def _errors_exit_with(code: int) -> Iterator[None]:
-    """A MusterError in the block, also of the settings, goes to standard error and ends the program with `code`."""
+    """Print a MusterError of the block (also of the settings) to standard error, and end the program with `code`."""
     try:
         yield
     except MusterError as error:
@@ -98,7 +98,7 @@ def serve(config: Path | None, **flags: Any) -> None:
     """Serve agents over gRPC and operators over HTTPS until SIGTERM or SIGINT."""
     with _errors_exit_with(2):
         settings = load(flags, config)
-    gc.disable()  # imported objects stay: collecting them costs a twentieth of the start; `main` enables it again
+    gc.disable()  # a collection of imported objects would cost a twentieth of the start; `main` enables it again
     from hub import serve as composition_root  # noqa: PLC0415 - help and settings errors come at once
 
     sys.exit(composition_root.main(settings))

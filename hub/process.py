@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 STARTED, FAILED = 0, 1
 CLOSED_WITHIN = timedelta(seconds=10)
-"""Time to close what was opened, after the doors are closed."""
+"""Time limit for closing all resources, after the doors are closed."""
 COLLECT_AFTER = (20_000, 20, 50)
 PRIVATE = 0o077
 """The umask: only the hub's user can read the files it writes, including the database."""
@@ -38,13 +38,13 @@ Assemble = Callable[[ProcessContext, AsyncExitStack], Awaitable[Server]]
 
 
 def main(settings: HubSettings, assemble: Assemble) -> int:
-    """Run a hub until a stop is requested; return the exit code. If it cannot start, one line on standard error says why."""
+    """Run a hub until a stop is requested, and return the exit code. If it cannot start, print one line to standard error."""
     os.umask(PRIVATE)
     raise_file_limit()
     logs.configure(settings.log_level, settings.log_format)
     log.info("hub starting", version=product.version())
-    # Imported objects stay for ever, and short-lived objects of sessions are freed by reference counts: collecting cycles among
-    # both every 700 objects was a fifth of a heartbeat's cost.
+    # Imported objects stay forever, and reference counts free the short-lived objects of sessions. With Python's default, a
+    # collection after every 700 new objects, garbage collection was a fifth of the cost of a heartbeat.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
@@ -71,7 +71,8 @@ def main(settings: HubSettings, assemble: Assemble) -> int:
 async def run(settings: HubSettings, resort: LastResort, assemble: Assemble) -> None:
     """Assemble a hub and serve. Raises StartError, HookError, MusterError, TaskEndedError.
 
-    Signals that stop the hub or show its state work from the start. `resort` ends a process that cannot start or close in time.
+    Signals that stop the hub or show its state work during the start, too. `resort` ends a process that cannot start or close
+    in time.
     """
     async with AsyncExitStack() as stack:
         stack.callback(log.info, "hub closed")
@@ -87,7 +88,7 @@ async def run(settings: HubSettings, resort: LastResort, assemble: Assemble) -> 
             resort.disarm()
             await server.run(shutdown.wait)
         except Exception as error:
-            log.error("hub ends", error=str(error))  # noqa: TRY400 - told with its stack once everything is closed, if it ever is
+            log.error("hub ends", error=str(error))  # noqa: TRY400 - `main` logs the stack trace after everything is closed
             raise
         finally:
             resort.arm(CLOSED_WITHIN, "what was opened cannot be closed")

@@ -53,7 +53,7 @@ async def build(
     leads: bool = True,
     extensions: Sequence[Extension] = EXTENSIONS,
 ) -> Hub:
-    """Assemble a hub, whose server can then run. `stack` closes what it opens. Several hubs can be in one process.
+    """Assemble a hub. Its server can then run. `stack` closes everything that is opened. Several hubs can be in one process.
 
     A door with port 0 gets a free port: see `core.context.settings` of the result. `leads`: whether this replica takes part in
     the election; if not, it runs no leader-elected controllers. Raises StartError, MusterError.
@@ -81,7 +81,7 @@ async def build(
 
 
 def main(settings: HubSettings, extensions: Sequence[Extension] = EXTENSIONS) -> int:
-    """Run a hub until a stop is requested; return the exit code. If it cannot start, one line on standard error says why."""
+    """Run a hub until a stop is requested, and return the exit code. If it cannot start, print one line to standard error."""
 
     async def assemble(process: ProcessContext, stack: AsyncExitStack) -> Server:
         hub = await build(settings, SystemClock(), process, stack, extensions=extensions)

@@ -1,1 +1,1 @@
-"""Authentication, authorization and request limits, which both doors apply before they call a service of `hub.registry`."""
+"""Authentication, authorization and request limits. Both doors apply them before they call a use case of `hub.registry`."""

@@ -1,7 +1,7 @@
 """Attestation of a registering cluster: verifies its ServiceAccount token with the keys of the cluster's issuer.
 
-Only the AttestationError, for the audit log, contains the reason of a refusal. Keys come from the bootstrap credential or the
-issuer's discovery document. Discovered keys are cached, and fetched again when they are due.
+Only the audit log gets the reason of a refusal, which is in the AttestationError. Keys come from the bootstrap credential or
+the issuer's discovery document. Discovered keys are cached, and fetched again when they are due.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ Connect = Callable[[bytes], JsonDocuments]
 
 @dataclass(frozen=True, slots=True)
 class KnownIssuer:
-    """An issuer of the hub's own list, and the patterns of the cluster names that this issuer may attest."""
+    """An issuer of the hub's own list. `patterns`: names of the clusters that it may attest."""
 
     demand: AttestationRequirement
     patterns: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Attestor:
         return ((demand.audience if demand is not None else "") or self._audience) if is_required else ""
 
     async def attested(self, record: CertificateRecord, cluster: ClusterName, token: str) -> Attested | None:
-        """Returns what the token proves; None: no proof is required. Raises AttestationError, UnavailableError (database)."""
+        """Returns the verified attestation; None: none is required. Raises AttestationError, UnavailableError (database)."""
         demand, is_required = await self._demand(record)
         if not is_required:
             return None

@@ -1,4 +1,4 @@
-"""Cache of the acceptance and the own agent of each cluster, for authorization of agents.
+"""Cache of the acceptance and the current agent of each cluster, for the authorization of agents.
 
 An entry is dropped when the cluster or one of its certificate requests changes, and at the latest after `MAX_AGE`.
 """
@@ -32,7 +32,7 @@ class _Labelled(msgspec.Struct):
 
 
 _labelled = msgspec.json.Decoder(_Labelled).decode
-"""Decodes only an object's labels, to be fast: it runs for every change of a certificate request."""
+"""Decodes only the labels of an object, because it runs for every change of a certificate request."""
 
 
 class ClusterAcceptanceCache:
@@ -81,7 +81,7 @@ class ClusterAcceptanceCache:
                 for mark in self._granted.pop(cluster, ()):
                     self.on_end(mark)
         elif change.kind == REQUESTS:
-            if not self._known and not self._reading:  # a burst of registrations, and no agent was authorized lately
+            if not self._known and not self._reading:  # nothing is cached, for example during a burst of registrations
                 return
             cluster = (_labelled(change.encoded).metadata.labels or {}).get(CLUSTER_LABEL, "")
         else:

@@ -1,8 +1,8 @@
-"""The hub's limits: the priority level of a request at either door, and the flow that it counts for.
+"""The hub's limits: the priority level of a request at either door, and the flow in which the request counts.
 
 level            requests                                                            flow
 exempt           system:masters, health; never limited                               -
-lifelines        leases, and what agents need to stay: renewals, their cluster       the agent
+lifelines        leases, renewals and own cluster: what agents need to stay ready    the agent
 status-reports   agents' reports of their clusters                                   the agent
 sessions         the start of an agent's session                                     the agent
 registrations    all requests of bootstrap credentials                               the credential and the cluster
@@ -10,8 +10,8 @@ read-only        other reads                                                    
 logins           exchange of tokens for certificates                                 the user
 mutating         other writes                                                        the user
 
-The flow of a client without a credential is its host. Many registrations fill only their own level; heartbeats and renewals go
-on. Registrations, session starts and status reports begin only while the event loop keeps up with the heartbeats.
+The flow of a client without a credential is its host. Many registrations fill only their own level, and do not delay heartbeats
+and renewals. Registrations, session starts and status reports begin only while the event loop keeps up with the heartbeats.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -47,7 +47,8 @@ REGISTRATION_USERS = (BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
 LEASES = ("coordination.k8s.io", "leases")
 REQUESTS = ("certificates.k8s.io", "certificatesigningrequests")
 LONGEST_FLOW = 253
-"""Longer flows are cut to this number of characters: the hub stores thousands of unvalidated flows. No valid name is longer."""
+"""Longer flows are cut to this number of characters, because the hub keeps thousands of unvalidated flows. No valid name is
+longer."""
 REFUSALS, REFUSALS_AT_ONCE = 5, 100
 """Permitted refusals of callers without a valid credential from one address: per second, and as a burst."""
 YIELDING = frozenset((REPORTS, SESSIONS, REGISTRATIONS))
@@ -87,7 +88,7 @@ class AccessLimits:
         self.watches = Openings(settings.max_watches_per_identity, settings.max_watches)
 
     def place(self, actor: Actor, attributes: Attributes) -> tuple[Pool, str]:
-        """Returns the pool of a request and the identity that it counts for ("" if it is not limited)."""
+        """Returns the pool of a request, and the identity for which the request counts ("": it is not limited)."""
         level = level_of(actor, attributes)
         return self.pools[level], "" if level == EXEMPT else actor.user
 
@@ -107,7 +108,7 @@ class AccessLimits:
             yield
 
     async def begin(self) -> None:
-        """Waits until a new call may begin; the caller does no work for the call before. Raises TooManyRequestsError."""
+        """Waits until a new call may begin. Call it before any work for the call. Raises TooManyRequestsError."""
         try:
             await self._congestion.turn(CALL_WAIT)
         except TimeoutError:

@@ -1,8 +1,8 @@
 """Authentication of client certificates: finds the record of a certificate and notifies listeners of revocations.
 
-TLS has verified the key and the CA's signature; only the record of the serial number defines what a certificate permits.
-Records are cached by the certificate's bytes, because every call needs a record. `run` reads revocations after a notification,
-else every half second. If the last read is older than `FRESH`, requests read the database.
+TLS has verified the key and the CA's signature. Only the record of the serial number defines what a certificate permits. Every
+call needs a record, so records are cached by the certificate's bytes. `run` reads revocations after a notification; without
+working notifications, every half second. If the last read is older than `FRESH`, requests read the database.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,8 @@ from machinery.runtime.clock import Clock
 FRESH = timedelta(seconds=2)
 """Time for which cached records are valid after a read of revocations (plus RARELY with notifications)."""
 BLIND = timedelta(seconds=60)
-"""Longest time without a read of revocations. Then listeners are called with None: no certificate counts as valid."""
+"""Longest time without a read of revocations. After this time, listeners are called with None: no certificate counts as
+valid."""
 MAX_KEPT = 50_000
 KEPT_FOR = timedelta(minutes=10)
 """Time after the last use of a cached record. After a renewal an agent no longer uses the old certificate."""
@@ -58,7 +59,7 @@ class Peers:
         self._tidied_at = clock.monotonic()
         self._seen: Mapping[SerialNumber, str] = {}
         self._since: datetime | None = None
-        """The time (of the database) from which the next read that is not far starts."""
+        """The next read that is not far starts from this time of the database."""
         self._listeners: set[Callable[[SerialNumber | None], None]] = set()
 
     def __len__(self) -> int:
@@ -72,7 +73,7 @@ class Peers:
         known = self._known.get(certificate)
         if known is None or not self._is_fresh(known):
             record = await self._read(certificate)
-            if record.revoked_at is None and record.serial in self._seen:  # revocation found while the record was read
+            if record.revoked_at is None and record.serial in self._seen:  # revoked while the record was read
                 raise self.refusal(record.serial)
             known = _Known(record, read_at=self._clock.monotonic(), asked_at=0.0)
             if len(self._known) >= MAX_KEPT:
@@ -160,7 +161,7 @@ class Peers:
         self._check_signer(record)
 
     def _check_signer(self, record: CertificateRecord) -> None:
-        """Certificates of a Retiring CA are valid for recovery only; those of a Retired CA are not valid at all."""
+        """Certificates of a Retiring CA are valid only for recovery, certificates of a Retired CA not at all."""
         signer = signer_of(record.signed_by, self._signers())
         if signer is None or signer.phase in BUNDLED or (signer.phase in RECOVERING and record.purpose is Purpose.RECOVERY):
             return

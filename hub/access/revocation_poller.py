@@ -1,8 +1,8 @@
 """Decides when to read revocations: soon after a notification, and periodically.
 
-The time of a revocation is the start of its transaction, but PostgreSQL delays the commit and its notification until the
-synchronous standby confirms. So most reads cover the time since the last read, with an overlap. The first read, one soon after
-each notification, and one each minute go further back.
+The time of a revocation is the start of its transaction, but the commit can be much later: PostgreSQL delays commit and
+notification until the synchronous standby confirms. Most reads cover only the time since the last read, with an overlap. Far
+reads go further back: the first read, one soon after each notification, and one each minute.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ RARELY = timedelta(seconds=5)
 OVERLAP = timedelta(seconds=15)
 """Each read covers this much of the previous read again, because earlier transactions may have committed since."""
 FAR = timedelta(days=7)
-"""The time that a far read covers. It finds commits that waited for a standby."""
+"""Period of a far read, which finds commits that waited for a standby."""
 NOTIFICATION_DELAY = timedelta(milliseconds=500)
 """Delay of the far read after a notification; several notifications share one read."""
 AFRESH = timedelta(minutes=1)

@@ -7,7 +7,7 @@ another agent of the same cluster     nothing                                   
 a bootstrap credential                create, get, list, watch; unbound: of any  nothing                    its name's; its own
 
 "Requests" are CertificateSigningRequests: create, and read by the label of the cluster or by name. The agent of a cluster is
-the latest one whose certificate is valid; the names in a certificate's subject have no effect.
+the latest agent with a valid certificate. The names in a certificate's subject have no effect.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class CallerRecord:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """State of a cluster that rights in it depend on: acceptance, and its own agent.
+    """State of a cluster on which rights depend: its acceptance and its current agent.
 
     `denied`: denied after it had been accepted. `leaving`: accepted and being deleted, so that add-ons can clean up.
     """
@@ -68,11 +68,11 @@ class Rights:
     namespace: str = ""
     namespaced: tuple[PolicyRule, ...] = ()
     selects: tuple[PolicyRule, ...] = ()
-    """Rules for requests that select one object by name; the name may be any."""
+    """Rules for requests that select one object by any name."""
     caller: CallerRecord | None = None
-    """The caller whose certificate requests these rights allow to read; None: no requests."""
+    """These rights allow to read the certificate requests of this caller; None: of no caller."""
     for_reviews: tuple[PolicyRule, ...] = ()
-    """Rules for access reviews that name no object, as OCM's agent sends them: allowed if any object would be allowed."""
+    """Rules for access reviews without an object name, which OCM's agent sends: allowed if one object would be allowed."""
 
     def allow(self, attributes: Attributes) -> bool:
         """Whether these rights allow a request. `get` of a CertificateSigningRequest is decided by `own_request` instead."""
@@ -113,7 +113,7 @@ NOTHING = Rights()
 
 
 def selected_cluster(selector: str) -> ClusterName | None:
-    """Returns the cluster to whose objects a label selector is limited; None if it is not limited to one cluster.
+    """Returns the only cluster whose objects a label selector can select; None: it can select objects of several clusters.
 
     Uses the same parser as the selection itself.
     """
@@ -144,7 +144,7 @@ def caller_record_of(holder: object) -> CallerRecord | None:
 
 
 def caller_record_by_name(user: str, groups: tuple[str, ...]) -> CallerRecord | None:
-    """Returns the record of an agent by its names, because an access review contains only names."""
+    """Returns the record of an agent by user and groups, because an access review contains only these names."""
     agent = parse_agent_user(user)
     if agent is None or cluster_group(agent[0]) not in groups:
         return None

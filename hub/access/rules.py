@@ -68,8 +68,8 @@ def check_recovery_view(record: CertificateRecord, *, requester: str, cluster: s
 def counted_names(record: CertificateRecord) -> tuple[str, tuple[str, ...]]:
     """Returns the user and groups of the holder that count at the HTTPS door.
 
-    An add-on's registration may request any name; only names that begin with the add-on's own group, as a whole part, count.
-    The operators' group counts only in certificates of operators and logins. Raises UnauthorizedError if no name counts.
+    An add-on's registration may request any name, but only the add-on's own group and names that begin with `<own group>:`
+    count. The operators' group counts only in certificates of operators and logins. Raises UnauthorizedError if no name counts.
     """
     if record.purpose in (Purpose.OPERATOR, Purpose.LOGIN):
         return record.user, record.groups

@@ -1,7 +1,7 @@
 """Authentication of bootstrap tokens: finds the credential of a token and notifies listeners of revocations.
 
-The hub stores only hashes and compares them in constant time. The database checks every use, so a revocation takes effect at
-once. The remaining uses are checked when a cluster's name is admitted.
+The hub stores only hashes and compares them in constant time. Every authentication reads the database, so a revocation takes
+effect at once. The remaining uses are checked when a cluster's name is admitted.
 """
 
 import hmac
@@ -25,12 +25,12 @@ class BootstrapTokens:
         self._store = store
         self._poller = RevocationPoller(store, "revoked bootstrap credentials cannot be read")
         self._since: datetime | None = None
-        """The time (of the database) from which the next read that is not far starts."""
+        """The next read that is not far starts from this time of the database."""
         self._seen: set[CredentialId] = set()
         self._listeners: set[Callable[[CredentialId], None]] = set()
 
     async def identify(self, token: str) -> CredentialRecord | None:
-        """Returns the credential; None if `token` is none. Raises UnauthorizedError (wrong or ended), UnavailableError."""
+        """Returns the credential; None: not a bootstrap token. Raises UnauthorizedError (wrong or ended), UnavailableError."""
         credential = credential_rules.token_id(token)
         if credential is None:
             return None

@@ -30,7 +30,7 @@ SECRET_KINDS = frozenset(("Secret", "SecretList", "TokenRequest", "TokenReview",
 """Kinds whose bodies may contain a secret in a field of any name."""
 BODY_LEFT_OUT = f"{NAME}/body"
 FLUSHED_WITHIN = timedelta(seconds=15)
-"""Longest time for which a process that stops waits until the last records are stored."""
+"""Longest time for which a stopping process waits until the last records are stored."""
 
 
 class Auditor:
@@ -88,7 +88,7 @@ class Auditor:
                 await asyncio.gather(*(trail.finish() for trail in self._trails))
 
     def evaluate(self, actor: Actor, attributes: Attributes) -> RequestAuditConfig:
-        """Returns the policy's configuration for a request of the authenticated, not the impersonated, actor."""
+        """Returns the policy's configuration for a request. `actor`: the authenticated actor, not the impersonated one."""
         return self._policy.evaluate(actor, attributes)
 
     def offer(self, record: AuditRecord, *, stored: bool = False) -> None:
@@ -100,9 +100,9 @@ class Auditor:
                     trail.offer(kept)
 
     def entry(self, record: AuditRecord) -> AuditEntry | None:
-        """Returns the record that the caller must write to the database. The other trails get the record now.
+        """Returns the record that the caller must write to the database. Passes the record to the other trails now.
 
-        Returns None if the record is a repetition, which is counted, or if its trail writes the record to the database.
+        None: the record is a repetition and only counted, or a trail writes the record to the database.
         """
         stranger, kept = self._floods.take(record)
         if kept is None:

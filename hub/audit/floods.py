@@ -1,7 +1,8 @@
-"""Combines repeated audit records into one per minute: refusals of strangers, and requests of one caller above a rate.
+"""Combines repeated audit records into one record per minute: refusals of strangers, and requests of a caller above a rate.
 
-A stranger is a caller without a recorded credential. The first record of a kind in a minute is kept; later ones are counted.
-The kind of a stranger's record is its address and reason; of other records: caller, verb, object and status code.
+A stranger is a caller without a recorded credential. The first record of a kind in a minute is kept; later records are counted.
+Address and reason determine the kind of a stranger's record; caller, verb, object and status code determine the kind of other
+records.
 """
 
 from collections.abc import Sequence

@@ -106,7 +106,7 @@ def _combined(attributes: Attributes) -> str:
 
 
 class AuditRule(_PolicyPart):
-    """Matches if all fields that are set match; an empty field matches everything."""
+    """Matches a request if all fields match. An empty field matches everything."""
 
     level: AuditLevel
     users: Texts = ()

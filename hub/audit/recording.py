@@ -1,4 +1,4 @@
-"""Audit records of requests and of approval rules' decisions, which the transaction of the change writes."""
+"""Audit records of requests and of approval rules' decisions. The transaction of the change writes them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

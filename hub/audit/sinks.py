@@ -81,7 +81,7 @@ def _write_all(descriptor: int, content: bytes) -> None:
 
 
 def _last_line(path: Path) -> bytes:
-    """Returns the last complete line. Cuts off an incomplete line, which a crash left and nobody acknowledged."""
+    """Returns the last complete line. Cuts off an incomplete line that a crash has left."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE)
     try:
         size = os.fstat(descriptor).st_size
@@ -116,7 +116,7 @@ class StoreSink(AuditSink):
 async def auditing(
     settings: HubSettings, store: Store, replica: str, clock: Clock, *, on_end: Callable[[TaskEndedError], object]
 ) -> AsyncGenerator[Auditor]:
-    """Runs the audit while the block runs; at its end all offered records are stored.
+    """Runs the audit while the block runs. At the end of the block, all offered records are stored.
 
     Records go to the database, and to a file if the settings name one. Raises InvalidError for an invalid policy, and
     MusterError if records cannot be stored.

@@ -1,8 +1,8 @@
 """Queue of audit records for one sink, which delivers the records in batches.
 
-`offer` never waits or fails. If the queue is full, one record with the count replaces further records. Each sink has its own
-queue, so that a slow sink does not delay others. If the process is killed, queued records are lost, but not those of changes,
-which the transaction of the change writes to the database.
+`offer` never waits or fails. If the queue is full, one record with their count replaces further records. Each sink has its own
+queue, so that a slow sink does not delay others. If the process is killed, queued records are lost. Records of changes are not
+lost, because the transaction of the change writes them to the database.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class AuditSink(Protocol):
-    """A place where records are stored: the database, a file."""
+    """A place that stores records: the database or a file."""
 
     name: str
     numbering: Numbering
@@ -56,7 +56,7 @@ class _Gap:
 
 
 class Trail:
-    """Call `sink.open`, then `run` for the lifetime of the hub, and `finish` at its end."""
+    """Call `sink.open` first, `run` for the lifetime of the hub, and `finish` at the end."""
 
     def __init__(
         self, sink: AuditSink, clock: Clock, *, capacity: int = CAPACITY, window: timedelta = WINDOW, batch: int = BATCH

@@ -1,8 +1,8 @@
 """The hub's keys in a backup. They are always sealed with a passphrase, and never replace other keys in a restore.
 
-scrypt (RFC 7914) derives the sealing key from the passphrase. Sealed keys are bound to the digest of the manifest, so whoever
-opens them knows that the rows are unchanged. A backup without keys has a proof instead: the digest, authenticated with the key
-for Secrets.
+scrypt (RFC 7914) derives the sealing key from the passphrase. Sealed keys are bound to the digest of the manifest, so a restore
+that opens them knows that the rows are unchanged. A backup without keys has a proof instead: the digest, authenticated with the
+key for Secrets.
 """
 
 from base64 import b64decode, b64encode

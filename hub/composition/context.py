@@ -57,8 +57,8 @@ class ProcessContext:
 class BuildContext:
     """Each section registers its parts here, and nowhere else.
 
-    `stack` closes what a section opens, in reverse order. `server` takes doors, hooks and health checks, `metrics` bindings,
-    `inspection` sections of the debug report, and `add_task` what must run while the hub serves.
+    `stack` closes what a section opens, in reverse order. `server` takes doors, hooks and health checks; `metrics` takes
+    bindings; `inspection` takes sections of the debug report; `add_task` takes coroutines that must run while the hub serves.
     """
 
     settings: HubSettings
@@ -73,7 +73,7 @@ class BuildContext:
 
     @classmethod
     async def open(cls, settings: HubSettings, clock: Clock, process: ProcessContext, stack: AsyncExitStack) -> Self:
-        """Serves metrics from here on, also while the hub waits for its database. Raises StartError."""
+        """Starts to serve metrics, so that they are available while the hub waits for its database. Raises StartError."""
         settings = _with_ports(settings, stack)
         server = Server(clock, stop_times_of(settings), livez_grace=settings.livez_grace)
         log_progress = LoopProgress(clock, FLUSHED_WITHIN)
@@ -96,7 +96,7 @@ class BuildContext:
         self._tasks[name] = run
 
     async def start_tasks(self) -> None:
-        """Run all tasks until `stack` closes. One that ends before stops the hub."""
+        """Run all tasks until `stack` closes. A task that ends earlier stops the hub."""
         running = await self.stack.enter_async_context(GuardedTasks("hub", on_end=self.process.shutdown.failed))
         for name, run in self._tasks.items():
             running.start(name, run())
@@ -109,7 +109,10 @@ def stop_times_of(settings: HubSettings) -> StopTimes:
 
 
 def _with_ports(settings: HubSettings, stack: AsyncExitStack) -> HubSettings:
-    """Choose a free port for each door with port 0 now, because kubeconfigs and certificates contain it."""
+    """Choose a free port for each door with port 0.
+
+    This must be early, because kubeconfigs and certificates contain the port.
+    """
     listening = {name: getattr(settings, name, None) for name in ("grpc_listen", "https_listen", "ocm_grpc_listen")}
     chosen = {
         name: replace(address, port=stack.enter_context(reserved_port(address.host)))

@@ -79,13 +79,13 @@ class LoopbackAccess:
 
 @dataclass(slots=True)
 class HubCore:
-    """The sections below the doors. Extensions change the fields after them, before the doors are built.
+    """The sections below the doors, and fields that extensions change before the doors are built.
 
-    `api_resources`: served by the HTTPS door beside the hub's own. `changes`: of the HTTPS door. `public_filters`: of the
-    HTTPS door, before authentication and audit. `authenticators`: of the HTTPS door, tried before the hub's own. `on_lead`:
-    called with the fenced store of each term in which this replica leads. `attestation`: policy for the first registration of
-    clusters. `more_doors`: add doors when the hub's own are built: (cordon of the gRPC door, server of the HTTPS door and its
-    drain).
+    For the HTTPS door: `api_resources` are served in addition to the hub's own; `changes` change resources and authorization;
+    `public_filters` run before authentication and audit; `authenticators` are tried before the hub's own. `on_lead`: called
+    with the fenced store of each term in which this replica leads. `attestation`: policy for the first registration of
+    clusters. `more_doors`: called when the hub's own doors are built, with the cordon of the gRPC door, the server of the HTTPS
+    door and its drain.
     """
 
     context: BuildContext
@@ -120,7 +120,7 @@ async def open_core(context: BuildContext) -> HubCore:
 
 
 async def _open_access(context: BuildContext, resources: Resources) -> Access:
-    """`stack` stores the audit records of answered calls before it closes. Raises MusterError."""
+    """Before `stack` closes, it stores the audit records of answered calls. Raises MusterError."""
     clock, issuer, settings = context.clock, resources.issuer, context.settings
     peers = Peers(resources.store, clock, signers=lambda: issuer.snapshot.authorities)
     audit = auditing(settings, resources.store, resources.replica, clock, on_end=context.process.shutdown.failed)

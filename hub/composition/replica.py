@@ -18,7 +18,10 @@ from machinery.runtime.tasks import GuardedTasks
 
 
 async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -> Leading:
-    """Starts the controllers of every replica now. A hook starts the election when the doors are open, if this hub `leads`."""
+    """Starts the controllers that every replica runs.
+
+    If this hub `leads`, a hook starts the election when the doors are open.
+    """
     context, resources = core.context, core.resources
     settings, clock, stack, server = context.settings, context.clock, context.stack, context.server
     failed = context.process.shutdown.failed
@@ -55,7 +58,7 @@ async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -
 
 
 def register_heartbeat(core: HubCore, agents: AgentsDoor, operators: OperatorsDoor) -> None:
-    """The row of this replica in the database: written while it serves, and removed when it stops."""
+    """Keeps the row of this replica in the database while the hub serves, and removes it when the hub stops."""
     context, sessions, watches = core.context, agents.parts.sessions, operators.door.server.watches
     heartbeat = ReplicaHeartbeat(
         core.resources.store,

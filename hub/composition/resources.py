@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 LOOK_EVERY = timedelta(seconds=2)
 DATABASE_EVERY = timedelta(milliseconds=900)
-"""Below one second, the interval of the readiness check, each of which queries the database."""
+"""Shorter than the interval of readiness checks (one second), so that each of them queries the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ async def open_resources(context: BuildContext) -> Resources:
     alone = settings.is_alone
     made = SqlStore(settings.store_url, seal, group_suffix=settings.api_group_suffix, session=held, alone=alone)
     stack.push_async_callback(made.close)
-    # With a database server failed steps are retried; an SQLite failure is permanent.
+    # With a database server, failed steps are retried. A failure of SQLite is permanent.
     then = "is the database there and not overloaded? (--start-timeout)"
     retry = StartupRetry(settings.start_timeout, then=then, stop=context.process.shutdown.requested)
 
@@ -101,7 +101,7 @@ async def open_resources(context: BuildContext) -> Resources:
     token_keys = await step("checking the keys of tokens", partial(keep_token_keys, keys, made, clock.now()))
     # namespaces for objects that belong to no cluster
     await step("creating the predefined namespaces", partial(made.run, namespaces.ensure_predefined))
-    # epochs that were recorded while a clock was ahead, and would lock out an agent
+    # an epoch that was recorded while a clock was ahead would lock out its agent
     lowered = await step("lowering epochs", partial(made.run, owners.lower_epochs))
     if lowered:
         log.warning("epochs of agents were too far ahead and are lowered to the present", clusters=lowered)

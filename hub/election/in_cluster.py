@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 async def lease_lock(
     settings: HubSettings, pod: str, row: RowLock, clock: Clock, environment: Mapping[str, str] = os.environ
 ) -> AsyncGenerator[Lock]:
-    """The lock, for the length of the block. Raises InvalidError when the Lease's namespace or name cannot be determined.
+    """The lock, while the block runs. Raises InvalidError if the Lease's namespace or name cannot be determined.
 
     The default name is that of the pod's owner: with guessed names, several replicas could lead at the same time.
     """
@@ -48,7 +48,7 @@ async def lease_lock(
 
 
 async def lease_on(client: KubeClient, settings: HubSettings, namespace: str, pod: str, clock: Clock) -> LeaseLock:
-    """The Lease with the configured name, or that of the pod's owner. Raises InvalidError: none, or not known in time."""
+    """The Lease with the configured name, or with the name of the pod's owner. Raises InvalidError if there is no owner."""
     name = settings.leader_elect_resource_name
     owner: Owner = partial(owner_if_known, client, namespace, pod, of="Lease")
     if name is None:
@@ -59,7 +59,7 @@ async def lease_on(client: KubeClient, settings: HubSettings, namespace: str, po
 
 
 async def _owner(client: KubeClient, namespace: str, pod: str) -> Object:
-    """The object that the Lease is named after. Raises InvalidError if there is none or it is not known in time."""
+    """The pod's owner, whose name the Lease gets. Raises InvalidError if there is none or it is not known in time."""
     trouble = "the cluster does not answer"
     try:
         async with asyncio.timeout(FOUND_WITHIN.total_seconds()):
@@ -69,10 +69,10 @@ async def _owner(client: KubeClient, namespace: str, pod: str) -> Object:
                     break
                 except MusterError as error:
                     trouble = error.message
-                    log.info("what this pod belongs to is not known yet", pod=pod, error=trouble)
+                    log.info("the owner of this pod is not known yet", pod=pod, error=trouble)
                 await asyncio.sleep(TRY_AGAIN.total_seconds())
     except TimeoutError:
-        said = f"what the pod {namespace}/{pod} belongs to was not found out in {format_duration(FOUND_WITHIN)} ({trouble})"
+        said = f"the owner of the pod {namespace}/{pod} was not found within {format_duration(FOUND_WITHIN)} ({trouble})"
         raise InvalidError(f"{said}: {NAME_IT}") from None
     if owner is None:
         raise InvalidError(f"the pod {namespace}/{pod} belongs to no Deployment or StatefulSet: {NAME_IT}")

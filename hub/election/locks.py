@@ -1,9 +1,8 @@
-"""Locks of the leader election: a row of the database, the row of a hub that is alone, or a Lease together with the row.
+"""Locks of the leader election: a row of the database, the row of a hub with one replica, or a Lease together with the row.
 
-The holder of a Lease also takes the term in the database for the fence.
-
-The holder that renews the Lease ends up with the newest term. A process that takes its term late, because it was suspended,
-makes the holder take another one, but two writers never have the same term.
+The holder of a Lease also takes the term in the database, for the fence. If a suspended process takes its term late, the holder
+of the Lease takes another one, so the process that renews the Lease has the newest term in the end. Two writers never have the
+same term.
 """
 
 from dataclasses import replace
@@ -49,7 +48,7 @@ TRIES = 5
 
 
 class LeaseAndTerm(Lock):
-    """`every`: interval of reads of the Lease; in between, the row shows whether the lock was released."""
+    """`every`: interval of reads of the Lease. Between these reads, the row shows whether the lock was released."""
 
     def __init__(self, lease: Lock, row: RowLock, *, clock: Clock, every: timedelta) -> None:
         self._lease = lease
@@ -82,10 +81,10 @@ class LeaseAndTerm(Lock):
                 return await self._row.take(await self._row.read(), candidate, lease)
             except ConflictError:
                 continue
-        raise UnavailableError("the term could not be taken: others take it all the time")
+        raise UnavailableError("the term could not be taken: other replicas took it first each time")
 
     async def renew(self, held: LockRecord) -> LockRecord:
-        """Renew the row before the Lease: a replica without the database must stop leading and let the Lease expire."""
+        """Renew the row, then the Lease: a replica without a database must stop leading and let the Lease expire."""
         if self._held is None or self._held[1].term != held.term:
             raise ConflictError("the lock is not held in that term")
         lease, row = self._held
@@ -95,9 +94,9 @@ class LeaseAndTerm(Lock):
         return replace(lease, term=held.term)
 
     async def release(self, held: LockRecord) -> bool:
-        """Release the row after the Lease, because other replicas watch the row."""
+        """Release the Lease, then the row, because other replicas watch the row."""
         if self._held is None or self._held[1].term != held.term:
-            return await self._lease.release(held)  # no answer to `take` had arrived
+            return await self._lease.release(held)  # `take` was not answered
         lease, row = self._held
         try:
             return await self._lease.release(lease)

@@ -1,4 +1,4 @@
-"""Buffers heartbeats, flushes them to the database together, and acknowledges them when they are durable."""
+"""Buffers heartbeats, flushes them to the database together, and acknowledges durable ones."""
 
 from hub.heartbeat.buffer import BeatBuffer, BeatSink, PendingBeat
 from hub.heartbeat.coverage import HeartbeatCoverage

@@ -1,14 +1,14 @@
 """Buffer of received beats, and the loop that flushes them to the database.
 
-The newest beat of a cluster replaces the one before; its age is measured by the monotonic clock from its receipt. All beats go
-to the database in one statement, at most once per window. After a quiet window the loop waits for a tenth of the window,
-because agents beat in step. No beat is acknowledged before its commit. While the database is unavailable, the newest beat of
-each cluster is kept.
+The newest beat of a cluster replaces the one before. Its age is the time since its receipt, by the monotonic clock. One
+statement stores all beats, at most once per window. After a quiet window, the loop waits for a tenth of the window before the
+flush, because agents beat in step. No beat is acknowledged before its commit. While the database is unavailable, the newest
+beat of each cluster is kept.
 
-A beat that ends a silence does not wait: it wakes the loop and commits in its own transaction, with the change of
-availability. If that fails, the beat is stored with the others, and the cluster's next beat tries again, because one cluster
-must not block the beats of others. When a fleet returns at once, some silences end, then all other beats are stored, then the
-next silences end.
+A beat that ends a silence does not wait: it wakes the loop and commits in its own transaction, with the change of availability.
+If that fails, the beat is stored with the others, and the cluster's next beat tries again, because one cluster must not block
+the beats of others. If a whole fleet returns, the loop ends some silences, then stores all other beats, then ends the next
+silences.
 """
 
 import asyncio
@@ -32,11 +32,12 @@ from machinery.runtime.event_loop import until_tick, wait_at_most
 
 ACTOR = "system:hub:heartbeat"
 GATHERING = 0.1
-"""Share of the window."""
+"""Share of the window for which the loop waits for more beats."""
 TOGETHER = 100
-"""Silences that end before other beats are stored again. Each needs a transaction, and agents wait for five seconds."""
+"""Largest number of silences that end before other beats are stored. Each needs a transaction, and agents wait only five
+seconds."""
 PASSING = (UnavailableError, DeadlineError, ConflictError)
-"""Errors that a later attempt may not meet."""
+"""Errors that may not occur at a later attempt."""
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +48,10 @@ class BeatSink(Protocol):
     epoch: int = 0
 
     def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
-        """Called when the beat is stored, and has ended a silence if it had to. Never raises; the session may have ended."""
+        """Called when the beat is stored. `ended_silence`: whether it has ended a silence. Never raises.
+
+        The session may have ended.
+        """
 
     def refuse(self, error: StaleEpochError) -> None:
         """Called when the beat will never be stored. Never raises; the session may have ended."""
@@ -75,13 +79,13 @@ class BeatCounts:
     """Counts since the start."""
 
     stored: int = 0
-    """Stored beats; of several beats of a cluster in one window only the last counts."""
+    """Stored beats. Only the last beat of a cluster in a window is stored and counted."""
     revived: int = 0
     """Stored beats that ended a silence."""
     refused: int = 0
     """Beats of agents that report to another hub now."""
     failures: int = 0
-    """Attempts that the database refused; no beat is lost by them."""
+    """Attempts that the database refused. No beat is lost."""
     lag: Distribution = field(default_factory=Distribution)
     """Seconds from the receipt of a beat to its commit."""
     flush: Distribution = field(default_factory=Distribution)
@@ -163,20 +167,21 @@ class BeatBuffer:
             await self._filled.wait()
             await self._is_urgent_before(loop.time() + self._window.total_seconds() * GATHERING)
             await self.flush()
-            # Until the window is over only ends of silences are stored; a transaction that has begun is finished.
+            # Until the window is over, only beats that end a silence are stored. A transaction that has begun is finished.
             end = loop.time() + until_tick(self._window)
             while await self._is_urgent_before(end):
                 await self._revive()
 
     async def _is_urgent_before(self, end: float) -> bool:
-        # when many clusters return together there is always one more, and other beats have waited long enough
+        # no wait after `end`: if many clusters return together, there is always one more, and other beats have waited long
+        # enough
         left = end - asyncio.get_running_loop().time()
         return left > 0 and await wait_at_most(self._urgent, left)
 
     async def flush(self) -> None:
         """Stores and acknowledges the waiting beats. If the database is unavailable, they stay in the buffer."""
         tried = await self._revive()
-        # New beats that end a silence wait for their own transaction: stored with the others they would not end it.
+        # New beats that end a silence wait for their own transaction: stored with the others, they would not end the silence.
         taken = {cluster: beat for cluster, beat in self._held.items() if not beat.ends_silence or cluster in tried}
         self._held = {cluster: beat for cluster, beat in self._held.items() if cluster not in taken}
         if not self._held:
@@ -227,7 +232,7 @@ class BeatBuffer:
             self._in_flight -= len(taken)
         if all(done):
             self._recovered()
-        if len(names) > TOGETHER and any(done):  # else the database is unavailable, and the next window tries again
+        if len(names) > TOGETHER and any(done):  # if none is done, the database is unavailable: the next window tries again
             self._urgent.set()
         return taken
 
@@ -254,7 +259,7 @@ class BeatBuffer:
         return True
 
     def _log_permanent(self, error: Exception, cluster: ClusterName) -> None:
-        """Logs an error that a later attempt will meet again, once until the cluster's silence has ended."""
+        """Logs a permanent error of a cluster, once until the cluster's silence has ended."""
         if cluster not in self._logged and not isinstance(error, PASSING):
             self._logged.add(cluster)
             expected = isinstance(error, MusterError)

@@ -1,9 +1,9 @@
-"""Writes this replica's mark. A fresh mark proves that beats can be stored, so that silence is caused by agents.
+"""Writes this replica's mark. A fresh mark proves that beats can be stored: then only agents can cause silence.
 
-A mark is written while this process runs and the beats it holds can be stored. Time without a fresh mark of any replica (none
-was running, all were suspended, the database was unavailable) does not count towards a grace, nor does a jump of the database's
-clock, found by comparison with this process's monotonic clock. After each of these all clusters have a full grace again; a
-change of leader gives none.
+A replica writes marks while its process runs and its beats can be stored. Two things do not count towards a grace period: time
+without a fresh mark of any replica (none was running, all were suspended, the database was unavailable), and a jump of the
+database's clock, which a comparison with this process's monotonic clock finds. After each of these, all clusters have a full
+grace period again. A change of leader has no such effect.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class HeartbeatCoverage:
 
 @dataclass(frozen=True, slots=True)
 class _ClockOffset:
-    """Bounds of the database time at which our monotonic clock was 0: bounds, because a transaction may wait for its turn."""
+    """Bounds of the database time at which the monotonic clock was 0. The exact time is unknown, as a transaction may wait."""
 
     earliest: datetime
     latest: datetime

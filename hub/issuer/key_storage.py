@@ -1,8 +1,8 @@
 """Storage of the CA keys: files, the database, or a Secret of the hub's own Kubernetes cluster.
 
-Files have mode 0600: `ca.crt` and `ca.key` of the first CA, `ca-ID.crt` and `ca-ID.key` of later ones. A folder of
-`--keys-dir`, or one that other replicas cannot see, is only read: an operator puts the next CA's two files there for every
-replica. All replicas share the database and the Secret.
+Files have mode 0600: `ca.crt` and `ca.key` of the first CA, `ca-ID.crt` and `ca-ID.key` of later ones. The hub only reads a
+folder of `--keys-dir`, or one that other replicas cannot see: for every replica, an operator puts the two files of the next CA
+there. All replicas share the database and the Secret.
 """
 
 from abc import abstractmethod
@@ -111,7 +111,7 @@ class SealedKeys(KeyPlace):
             await self._store.run(_keep, authority, self.sealed(authority, key))
         return KeyPair(one.certificate, key)
 
-    async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:  # noqa: ARG002 - nothing ever is
+    async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:  # noqa: ARG002 - always None
         """Always None: only a hub writes keys to the database, in the transaction that records the CA."""
         return None
 
@@ -157,7 +157,7 @@ def _place(authority: AuthorityId) -> str:
 def _pairs(content: Mapping[str, bytes], folder: Path | None = None) -> Mapping[str, KeyPair]:
     """Return the CAs in files or a Secret, by the names of their keys.
 
-    Omits incomplete CAs, which somebody may still copy. Omits other keys, and logs those of a `folder`.
+    Omits incomplete CAs, because an operator may still copy their files. Omits other keys, and logs those of a `folder`.
     """
     found = {}
     for name, key in content.items():

@@ -1,7 +1,7 @@
 """A CA of the hub with its key in memory. The first start of a hub makes the first CA in the data directory.
 
-Existing files are never replaced: with an incomplete, unreadable or mismatched pair the hub does not start, because a new CA
-would lock out every agent.
+Existing files are never replaced, because a new CA would lock out every agent. With an incomplete, unreadable or mismatched
+pair, the hub does not start.
 """
 
 import os
@@ -134,7 +134,7 @@ class LocalIssuer(Issuer, ListSigner):
 
 @lru_cache(maxsize=4)
 def _serves_until(shown: Material, names: ServingNames) -> datetime:
-    """Return when to replace it: now if names, CA or key do not match. Cached, because it is called every two seconds."""
+    """Return when to replace the certificate: AT_ONCE if names, CA or key do not match. Cached: called every two seconds."""
     try:
         facts = pki.parse_certificate(shown.chain)
         if not pki.key_matches(shown.chain, shown.key) or not pki.is_issued_by(shown.chain, shown.trust):

@@ -3,9 +3,9 @@
 A new state of the CAs replaces the old one atomically; two reads may still see two states. `hub.replica.authorities` follows
 the store and sets the state.
 
-Only the hub's own CA signs certificates of agents, add-ons, bootstrap credentials, the administrator and the doors: an API
-server that trusts another CA would accept such certificates and could not revoke them. The types ensure this: other issuers are
-`LoginIssuer`s, which have no `issue`. They sign logins, and the hub's own CA is the last in that list.
+Only the hub's own CA signs certificates of agents, add-ons, bootstrap credentials, the administrator and the doors. If another
+CA signed them, API servers that trust this CA would accept them and could not revoke them. The types ensure this: other issuers
+are `LoginIssuer`s, which have no `issue`. Logins are signed by the first `LoginIssuer` that can, or else by the hub's own CA.
 """
 
 import time
@@ -43,11 +43,11 @@ class AuthoritySnapshot:
     def chain_above(self, signer: AuthorityId) -> bytes:
         """Return the chain above a serving certificate of this CA: the CA cross-signed by each of its predecessors.
 
-        A peer that trusts any of these can verify the chain, which ends at a compromised CA.
+        A peer that trusts any of these can verify the chain. The chain ends before a compromised CA.
         """
         links, current = [], next((each for each in self.authorities if each.id == signer), None)
         if current is None or current.cross_signed is None:
-            return b""  # the usual case, and called every two seconds: avoid parsing
+            return b""  # the usual case; no parsing, because this runs every two seconds
         by_name = {pki.parse_certificate(each.certificate).subject_key_id: each for each in self.authorities}
         while current is not None and current.cross_signed is not None:
             before = by_name.get(pki.parse_certificate(current.cross_signed).authority_key_id)
@@ -100,17 +100,17 @@ class RotatingIssuer(Issuer, ListSigner):
 
     @property
     def client_trust(self) -> bytes:
-        """Return the CAs (PEM) whose client certificates TLS accepts: those of the trust bundle and others."""
+        """Return the CAs (PEM) whose client certificates TLS accepts: also CAs that have left the trust bundle."""
         return b"".join(each.certificate for each in admitted(self.snapshot.authorities))
 
     def add_login_issuer(self, issuer: LoginIssuer) -> None:
-        """Sign logins with `issuer`, after those added before and before the hub's own CA."""
+        """Let `issuer` sign logins. Issuers are tried in the order in which they were added, and then the hub's own CA."""
         self._logins = (*self._logins, issuer)
 
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
-        """Sign with the issuing CA, a login with the first issuer that can; a serial is signed only once.
+        """Sign with the issuing CA; a login with the first issuer that can. A serial is signed only once.
 
-        If all fail, the error lists each failure with its issuer's name. It has the issuers' common type, or is an
+        If all issuers fail, the error lists each failure with the issuer's name. It has the failures' common type, or is an
         UnavailableError. An issuer's unexpected error (not a MusterError) is logged with its stack trace, and becomes a
         RuntimeError if no issuer could sign.
         """

@@ -39,7 +39,7 @@ SERVING = gauge(
 
 def add_certificates(registry: Registry, issuer: RotatingIssuer, shown: DoorsCertificate) -> None:
     registry.bind(SIGNED, lambda: {(purpose.value, name): count for (purpose, name), count in tuple(issuer.signed.items())})
-    registry.bind(  # with issuers without failures: a query cannot see the increase of a series that did not exist before
+    registry.bind(  # also issuers without failures: a query cannot see the increase of a series that did not exist before
         SIGNING_FAILED,
         lambda: {(kind.value, name): issuer.failed[kind, name] for kind, name in {*issuer.signed, *issuer.failed}},
     )

@@ -1,4 +1,4 @@
-"""Protocols of what use cases and servers need from outside: the database in this file, CAs and keys in `identities`.
+"""Protocols of the database (this file), CAs and keys (`identities`), for use cases and servers.
 
 Adapters implement them; `hub.composition` connects the two. The store is split by subject, so that a use case names what it
 uses. All methods of a `Transaction` are synchronous and run on a thread of the pool; `Store` is the asynchronous interface
@@ -96,7 +96,7 @@ class ChangeLog(Protocol):
         """Changes above `revision`, in order, of one namespace or name. Raises ExpiredError if they are compacted."""
 
     def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
-        """Changes of one object from this instant on, in order, after the last change before it, if that is kept."""
+        """Changes of one object from this instant on, in order, preceded by the last earlier change, if that is kept."""
 
     def newest(self) -> int: ...
 
@@ -116,7 +116,7 @@ class ChangeLog(Protocol):
         """Time of the oldest readable change; None if the log is empty."""
 
     def ledger(self) -> Ledger:
-        """The oldest revisions for watches and for reads of the past, and the size of the log."""
+        """The oldest revisions for watches and for reads of the past, and the size of the change log."""
 
     def oldest(self) -> int:
         """The oldest revision from which a watch can resume."""
@@ -128,9 +128,9 @@ class ChangeLog(Protocol):
         """
 
     def forget(self, before: datetime | None, *, limit: int = EVERYTHING) -> Trimmed:
-        """End the readable past at an instant (None: where the watch window begins). Processes at most `limit` rows.
+        """Delete the past before an instant (None: before the watch window). Processes at most `limit` rows.
 
-        Compacts first, so that no row is deleted that a watch may need.
+        Never deletes rows that a watch may need.
         """
 
     def measure(self, *, limit: int = EVERYTHING) -> bool:
@@ -152,7 +152,7 @@ class AuditLog(Protocol):
     """Audit records of requests. They are added, and removed by age or for space, but never changed."""
 
     def add(self, entries: Sequence[AuditEntry]) -> None:
-        """Add all entries in one statement. Existing entries stay: an earlier attempt stored them and its answer was lost."""
+        """Add all entries in one statement. Existing entries stay: an earlier attempt stored them, but its answer was lost."""
 
     def find(self, query: AuditQuery) -> Sequence[AuditEntry]:
         """Matching records ordered by time, plus one more than the query's limit if there are more."""
@@ -171,7 +171,8 @@ class AuditLog(Protocol):
     ) -> AuditSize:
         """Remove the oldest records, at most `limit`; return the removed size.
 
-        `before`: only older ones; `strangers`: as in `sizes`; `user`: only this caller's; `since`: no matching record is older.
+        `before`: only older records. `strangers`: as in `sizes`. `user`: only records of this caller. `since`: no older record
+        matches.
         """
 
 
@@ -179,7 +180,7 @@ class Recording(Protocol):
     """The audit record of a request in progress, written in the transaction of the request's changes."""
 
     def entry(self, changes: Sequence[Change]) -> AuditEntry | None:
-        """The record of these changes; None if no record is wanted or one is stored. Runs on the store's thread."""
+        """The record of these changes; None: no record is required, or one is already stored. Runs on the store's thread."""
 
     def committed(self, entry: AuditEntry) -> None:
         """Called when the transaction of the entry is committed."""
@@ -247,7 +248,7 @@ class Store(Protocol):
         """Return the newest visible revision as soon as it is above `after`, or when `within` has passed."""
 
     def follow(self, after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
-        """Yield all changes above `after`, in order, in endless batches; an empty batch means that no more are known now.
+        """Yield batches of changes above `after`, in order, without end. An empty batch means that no more are known now.
 
         Raises ExpiredError when `after` is compacted.
         """
@@ -262,8 +263,8 @@ class Store(Protocol):
     def subscribe_to_sessions(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
         """Within the block, call `wake` on the event loop soon after another replica has recorded new sessions.
 
-        The block's value returns whether notifications arrive now. While it returns False the caller polls; `wake` is called
-        whenever that state begins.
+        The block's value returns whether notifications arrive now. While it returns False, the caller polls. `wake` is also
+        called whenever notifications stop.
         """
 
     async def check(self) -> None:

@@ -45,8 +45,7 @@ class CertificateRecords(Protocol):
     def ended(self, before: datetime, limit: int) -> Sequence[SerialNumber]:
         """At most `limit` certificates that ended before this instant.
 
-        The first certificate of an agent for each purpose is never included: it determines which agent of a cluster is the
-        newest.
+        The first certificate of an agent for each purpose is never included, because it determines which agent is the newest.
         """
 
     def forget(self, serials: Collection[SerialNumber]) -> int:
@@ -97,7 +96,7 @@ class Credentials(Protocol):
         """Revoke a credential. If it is already revoked, its time, user and reason stay."""
 
     def hide(self, credential: CredentialId) -> None:
-        """Mark a revoked credential as deleted, whatever the reason of its revocation."""
+        """Mark a revoked credential as deleted, in place of the reason of its revocation."""
 
     def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
         """Credentials whose revocation was written at `moment` or later."""
@@ -126,7 +125,7 @@ class Issuer(Protocol):
     """Signs certificates. It does not check whether the requester may have them."""
 
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
-        """Issue a certificate for `profile`; it is linted before and after signing."""
+        """Issue a certificate for `profile`, with checks before and after the signature."""
 
     @property
     def trust_bundle(self) -> bytes:
@@ -145,7 +144,7 @@ class ListSigner(Protocol):
 
 
 class LoginIssuer(Protocol):
-    """A CA that signs operators' logins only: other servers trust it, and they do not receive the hub's revocations."""
+    """A CA that signs only operators' logins: other servers trust it, and they do not receive the hub's revocations."""
 
     @property
     def name(self) -> str:
@@ -170,7 +169,7 @@ class AuthorityRecords(Protocol):
         """Store the sealed key of an existing CA; None deletes it."""
 
     def followers(self) -> Sequence[Follower]:
-        """The CA states that each replica uses, including replicas that have ended."""
+        """The CA states that each replica applies, including replicas that have ended."""
 
     def follow(self, replica: str, known: Sequence[Follower]) -> None:
         """Replace the CA states that a replica uses."""
@@ -228,7 +227,7 @@ class KeyPlace(Protocol):
     async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:
         """The newest stored CA that is not in `known`.
 
-        An operator stored it, or a leader that was killed before it recorded the CA.
+        Either an operator stored it, or a leader that was killed before it recorded the CA.
         """
 
     async def keep(self, authority: AuthorityId, pair: KeyPair) -> None:
@@ -244,7 +243,7 @@ class KeyPlace(Protocol):
 
 
 class KeySecret(Protocol):
-    """A Secret of the cluster that the hub runs in. All methods raise MusterError."""
+    """A Secret of the cluster in which the hub runs. All methods raise MusterError."""
 
     async def read(self) -> Mapping[str, bytes]:
         """The entries of the Secret; empty if it does not exist."""

@@ -17,10 +17,10 @@ class Heartbeats(Protocol):
     """The newest beat of each cluster, and the hub that owns its agent."""
 
     def store(self, beats: Iterable[Beat]) -> Mapping[ClusterName, int]:
-        """Store all beats in one statement; return the clusters with an outdated epoch, with the known epoch.
+        """Store all beats in one statement. Returns the clusters whose beats have an outdated epoch, with the known epoch.
 
-        The stored time is database time minus the beat's age; this time never moves backwards. A beat clears the other owner
-        that its agent reported. Beats of an outdated epoch are not stored.
+        The stored time is database time minus the beat's age; this time never moves backwards. A beat clears another owner that
+        the agent reported before. Beats of an outdated epoch are not stored.
         """
 
     def of(self, cluster: ClusterName) -> LastBeat | None: ...
@@ -90,7 +90,7 @@ class Marks(Protocol):
         """Invalidate all marks and move beats out of the future, after a jump of the database's clock."""
 
     def forget(self, before: datetime) -> None:
-        """Delete older marks; their replicas no longer exist."""
+        """Delete older marks, whose replicas no longer exist."""
 
 
 class Replicas(Protocol):
@@ -107,7 +107,7 @@ class Replicas(Protocol):
 
 
 class AgentSessions(Protocol):
-    """The newest session of each agent and its replica; `Heartbeats` has one per cluster. Writes add no change-log row."""
+    """The newest session of each agent, with its replica. (`Heartbeats` has one session per cluster.) No change-log rows."""
 
     def open(self, session: AgentSession) -> bool:
         """Replace the agent's older session. Returns False, and changes nothing, if a newer one is recorded."""
@@ -150,7 +150,7 @@ class Leaders(Protocol):
     def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
         """Make `candidate` the holder in a new term. Raises ConflictError unless the record equals `seen`.
 
-        Waits for transactions that have called `require` in the previous term: none of them commits later.
+        Waits for transactions that have called `require` in the previous term, so that none of them commits later.
         """
 
     def renew(self, held: LockRecord) -> LockRecord:

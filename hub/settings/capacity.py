@@ -1,4 +1,4 @@
-"""Limits of requests, the audit trail, and how much history is kept."""
+"""Limits of requests, the audit trail, and the retention of history."""
 
 from datetime import timedelta
 from pathlib import Path

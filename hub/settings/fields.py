@@ -14,7 +14,7 @@ from machinery.expression.types import parse_quantity
 
 ENVIRONMENT_PREFIX = "HUB_"
 IN_CLUSTER = "in-cluster"
-"""The value of `management_cluster` for the cluster that the hub runs in."""
+"""The value of `management_cluster` for the cluster in which the hub runs."""
 _SECRET = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 MAX_PORT = 65535
 _PORT = re.compile(r"[0-9]{1,5}")

@@ -1,8 +1,8 @@
 """Checks both doors at their advertised addresses, and queries the HTTPS door as the administrator.
 
 The first check connects as a client without a certificate. TLS must end at the hub, which identifies agents and operators by
-their client certificates; a proxy that terminates TLS drops them. A server at the agents' address that requests no client
-certificate, has another certificate, or does not support HTTP/2, is not the hub.
+their client certificates: a proxy that terminates TLS drops these certificates. A server at the agents' address that requests
+no client certificate, has another certificate, or does not support HTTP/2, is not the hub.
 """
 
 import asyncio
