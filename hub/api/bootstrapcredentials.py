@@ -204,10 +204,7 @@ class CredentialPhase(StrEnum):
 
 
 def phase(record: CredentialRecord, issued: int, now: datetime) -> CredentialPhase:
-    """Return the phase of a credential with `issued` spent uses.
-
-    If several apply: first revoked, then used up, then expired.
-    """
+    """Return the phase of a credential with `issued` spent uses: the first of Revoked, UsedUp and Expired that applies."""
     if record.revoked_at is not None:
         return CredentialPhase.REVOKED
     if record.uses is not None and issued >= record.uses:

@@ -70,10 +70,7 @@ class Login:
 
     @property
     def is_our_own_name(self) -> bool:
-        """Whether it has a reserved name of this hub.
-
-        For other servers that trust the signer, this may be another identity's name.
-        """
+        """Whether a name is reserved in this hub. For other servers that trust the signer, it may be another identity's."""
         return any(name.startswith(RESERVED) for name in (self.user, *self.groups))
 
 

@@ -45,10 +45,7 @@ CODES: dict[str, grpc.StatusCode] = {
 
 
 async def abort(context: Context, error: Exception) -> NoReturn:
-    """Ends the call with the error's status.
-
-    An error that is no MusterError becomes INTERNAL and is logged with a stack trace.
-    """
+    """End the call with the error's status. Any error but a MusterError becomes INTERNAL, logged with a stack trace."""
     request_id = logs.request_id()
     identified = ((AUDIT_ID, request_id),) if request_id else ()
     if not isinstance(error, MusterError):

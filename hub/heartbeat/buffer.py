@@ -48,10 +48,7 @@ class BeatSink(Protocol):
     epoch: int = 0
 
     def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
-        """Called when the beat is stored. `ended_silence`: whether it has ended a silence. Never raises.
-
-        The session may have ended.
-        """
+        """Called when the beat is stored, and has possibly ended a silence. Never raises; the session may have ended."""
 
     def refuse(self, error: StaleEpochError) -> None:
         """Called when the beat will never be stored. Never raises; the session may have ended."""

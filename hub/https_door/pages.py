@@ -91,10 +91,7 @@ class RevocationLists:
         return web.Response(body=body, content_type=_MEDIA[form], headers={"ETag": tag, "Cache-Control": "no-cache"})
 
     async def _published(self, authority: str) -> PublishedList:
-        """Returns the list. If the database does not answer, returns the last list for up to `MAX_AGE`.
-
-        Raises UnavailableError.
-        """
+        """Returns the list, up to `MAX_AGE` old if the database does not answer. Raises UnavailableError."""
         async with self._asking:
             began = self._clock.monotonic()
             _, read_at = self._known.get(authority, (None, began - MAX_AGE))

@@ -102,10 +102,7 @@ class HttpsDoorConfig:
 
 @dataclass(slots=True)
 class DoorChanges:
-    """Changes by extensions.
-
-    `authorizers`: each wraps the given authorizer, and calls it for users about whom it does not decide.
-    """
+    """Changes by extensions. `authorizers`: each wraps the given authorizer, and calls it for users of other origin."""
 
     authorizers: list[Callable[[Reviewer], Reviewer]] = field(default_factory=list)
     resources: dict[GroupResource, ChangeResource] = field(default_factory=dict)

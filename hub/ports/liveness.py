@@ -32,10 +32,7 @@ class Heartbeats(Protocol):
         """Record the id of the open session; None records that the session has ended."""
 
     def claim(self, cluster: ClusterName, epoch: int) -> None:
-        """Record that this hub owns the agent, and clear any other owner.
-
-        The stored epoch becomes `epoch` if that is higher.
-        """
+        """Record that this hub owns the agent, in `epoch` if that is the highest, and clear any other owner."""
 
     def depart(self, cluster: ClusterName, owner: str, epoch: int) -> None:
         """Record that `owner` owns the agent, in `epoch` if that is the highest. The last beat is kept."""
@@ -139,10 +136,7 @@ class AgentSessions(Protocol):
 
 
 class Leaders(Protocol):
-    """The leader lock, for which all replicas of a hub compete.
-
-    A renewal does not wait for the disk; taking and releasing the lock do.
-    """
+    """The leader lock, for which the replicas of a hub compete. Renewals do not wait for the disk; take and release do."""
 
     def record(self) -> LockRecord | None:
         """The current lock; None if it was never held."""

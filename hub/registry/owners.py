@@ -121,10 +121,7 @@ def claim(tx: Transaction, cluster: ClusterName, epoch: int) -> None:
 
 
 def record_handover(tx: Transaction, departure: Departure, epoch: int, actor: str) -> None:
-    """End the agent's session of `epoch`: the agent moves to another hub.
-
-    Raises StaleEpochError, BadRequestError, NotFoundError.
-    """
+    """End the agent's session of `epoch`: it moves to another hub. Raises StaleEpochError, BadRequestError, NotFoundError."""
     _check_departure(tx, departure)
     check(tx, departure.cluster, epoch)
     _depart(tx, clusters.find(tx, departure.cluster), departure, actor)

@@ -172,10 +172,7 @@ class RestoreOrder:
 
 @dataclass(frozen=True, slots=True)
 class AppliedList:
-    """Result of one list. `revoked`: its certificates that are valid in the backup.
-
-    `unknown`: those signed after the backup.
-    """
+    """Result of one list. `revoked`: certificates that the backup has as valid; `unknown`: those signed after it."""
 
     authority: str
     at: datetime

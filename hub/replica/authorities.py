@@ -36,10 +36,7 @@ log = structlog.get_logger(__name__)
 
 
 class KeyRing(KeyPlace):
-    """The configured key storage, and other places that may have earlier keys.
-
-    Such keys are copied to the configured storage.
-    """
+    """The configured key storage, and other places with earlier keys, which are copied to the configured storage."""
 
     def __init__(self, chosen: KeyPlace, others: Sequence[KeyPlace] = ()) -> None:
         self._chosen = chosen

@@ -160,10 +160,7 @@ class DoorsCertificate:
         return ""
 
     async def check(self) -> None:
-        """Readiness check.
-
-        Raises UnavailableError if the configured material is unusable or the served certificate has expired.
-        """
+        """Readiness check. Raises UnavailableError if the configured material is unusable or the served one has expired."""
         if self._failure.text:
             raise UnavailableError(self._failure.text)
         if self._clock.now() > _end(self.serving.material):

@@ -1,7 +1,4 @@
-"""Strict checks of the content of certificate signing requests.
-
-Sources: OCM's approver rules (exact subjects, CVE-2026-4740); ADR 0012.
-"""
+"""Checks of certificate signing requests. Sources: OCM's approver rules (exact subjects, CVE-2026-4740), ADR 0012."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -193,10 +193,7 @@ def _finding(door: DoorAt, dialled: Dialled, within: Dialled) -> DoctorFinding:
 
 
 async def query_door(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorFinding]:
-    """Query the user name, the time and the readiness of the HTTPS door as the administrator.
-
-    Raises MusterError.
-    """
+    """Query the user name, the time and the readiness of the HTTPS door as the administrator. Raises MusterError."""
     path = settings.data_dir / ADMIN_FILE
     if not path.exists():
         message = f"{path} does not exist: the door cannot be queried as an operator"

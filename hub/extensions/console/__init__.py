@@ -47,10 +47,7 @@ REVIEWS = frozenset(
 
 
 async def install(core: HubCore) -> None:
-    """Serve the console, if `console` is not off, and its own listener, if it has a certificate.
-
-    Raises InvalidError, UnavailableError.
-    """
+    """Serve the console if it is not off, and its listener if it has a certificate. Raises InvalidError, UnavailableError."""
     settings = core.context.settings
     if not isinstance(settings, Settings) or settings.console == "off":
         return

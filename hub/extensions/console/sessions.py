@@ -74,10 +74,7 @@ class SessionAuthenticator(RequestAuthenticator, ExternalAuthenticator):
         return Identity(actor_of(session), _mark_of(session), session.expires_at)
 
     async def find(self, request: web.Request) -> ConsoleSession:
-        """The session of a request at the console's listener.
-
-        Raises UnauthorizedError, TooManyRequestsError, UnavailableError.
-        """
+        """The session of a request to the listener. Raises UnauthorizedError, TooManyRequestsError, UnavailableError."""
         if not is_same_origin(request.headers, self._origin):
             raise UnauthorizedError(f"only pages of {self._origin} may use this listener")
         secret = cookie_of(request, SESSION_COOKIE)

@@ -61,10 +61,7 @@ class KubernetesIssuer(LoginIssuer):
         return _signer(self._authority) if self._authority is not None else ""
 
     def set_authority(self, certificate: bytes, key: bytes) -> None:
-        """Set the CA from exactly one certificate and its key, and notify the listeners.
-
-        Raises InvalidError; then nothing changes.
-        """
+        """Set the CA (exactly one certificate) and notify the listeners. Raises InvalidError; then nothing changes."""
         if len(pki.split_bundle(certificate)) != 1:
             raise InvalidError("there is more than one certificate: expected only the CA's")
         self._authority = pki.CertificateAuthority(certificate, key)

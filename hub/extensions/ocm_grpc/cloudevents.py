@@ -31,10 +31,7 @@ _DATA = "binary_data:12 text_data:9 proto_data:google.protobuf.Any"
 
 
 def _add_fields(message: descriptor_pb2.DescriptorProto, fields: str, oneof: str = "") -> None:
-    """Add fields from `name:type` pairs, with consecutive numbers.
-
-    A type is a FieldDescriptorProto.Type or a message's name.
-    """
+    """Add `name:type` fields with consecutive numbers. A type is a FieldDescriptorProto.Type or a message's name."""
     if oneof:
         message.oneof_decl.add(name=oneof)
     for pair in fields.split():

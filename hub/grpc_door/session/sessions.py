@@ -57,10 +57,7 @@ _Records = dict[tuple[ClusterName, AgentId], Opened | str]
 
 
 class Sessions:
-    """All sessions of this process: at most one per cluster. An agent's newer session supersedes.
-
-    `replica`: this replica's name.
-    """
+    """The sessions of this process, one per cluster. A newer session of the same agent supersedes. `replica`: its name."""
 
     def __init__(self, store: Store, replica: str = "") -> None:
         self._store = store

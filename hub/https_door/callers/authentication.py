@@ -178,10 +178,7 @@ class ExternalAuthenticator:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationConfig:
-    """How callers are authenticated.
-
-    `identify`, `revocations`: return certificate records and report revocations (`hub.access`).
-    """
+    """How callers are authenticated. `identify`: certificate records; `revocations`: reports revocations (`hub.access`)."""
 
     identify: Identify
     revocations: Listen | None = None
@@ -195,10 +192,7 @@ class AuthenticationConfig:
 
 
 class AuthenticatorChain:
-    """Tries client certificates, then bearer tokens. `presence`: a filter.
-
-    `resources`: served with the door's other resources.
-    """
+    """Tries client certificates, then bearer tokens. `presence`: a filter; `resources`: served with all others."""
 
     def __init__(
         self, store: Store, objects: Storage, feed: ChangeFeed, hub: HubId, config: AuthenticationConfig, *, clock: Clock

@@ -29,10 +29,7 @@ QUEUE = 1_000
 
 
 class SeenChange:
-    """A change for all watchers. It decodes labels and fields at most once.
-
-    Watchers with the same selection share one event.
-    """
+    """A change, for all watchers. Decodes labels and fields at most once. Watchers with the same selection share an event."""
 
     def __init__(self, change: Change) -> None:
         self.change = change
@@ -40,10 +37,7 @@ class SeenChange:
         self._events: dict[ChangeType, WatchEvent] = {}
 
     def through(self, query: Query) -> WatchEvent | None:
-        """Returns the event for a watcher with this selection.
-
-        None: it selects the object neither before nor after the change.
-        """
+        """Returns the event for this selection; None: it selects the object neither before nor after the change."""
         change = self.change
         if query.namespace is not None and change.key.namespace != query.namespace:
             return None
@@ -120,10 +114,7 @@ class _Watcher:
         return self._events.popleft() if self._events else None
 
     def _perhaps_quiet(self) -> None:
-        """Wakes a quiet watcher.
-
-        One timer serves many events, because a timer per event would cost more than the rest of the wait.
-        """
+        """Wakes a quiet watcher. One timer serves many events: a timer per event would cost more than the wait."""
         self._timer = None
         if self._loop.time() >= self._quiet_from:
             self.wake()

@@ -42,10 +42,7 @@ class LeaseFacts:
         return LeaseFacts(str(metadata.get("uid")), str(metadata.get("creationTimestamp")), seconds)
 
     def document(self, name: str, beat: datetime | None) -> dict[str, Any]:
-        """Returns the Lease as in OCM: the holder is its own name.
-
-        Before the first beat, the renewal time is the creation time.
-        """
+        """Returns the Lease as in OCM: held by its own name, and renewed at its creation until there is a beat."""
         renewed = beat or parse_time(self.created)
         return {
             "apiVersion": "coordination.k8s.io/v1",

@@ -74,10 +74,7 @@ def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
 
 
 def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str) -> ApprovalOutcome | None:
-    """Approve a request if a rule matches. Returns None if nothing was written and no rule depends on requests.
-
-    Raises NotFoundError.
-    """
+    """Approve a request if a rule matches. None: nothing was written and no rule needs requests. Raises NotFoundError."""
     stored = request_objects.find(tx, name)
     asking = doc.labels(stored.document).get(CLUSTER_LABEL, "") if any(map(_needs_request, known)) else ""
     undecided = ApprovalOutcome(asking=asking) if asking else None

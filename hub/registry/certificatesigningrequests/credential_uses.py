@@ -106,10 +106,7 @@ def admit(
     agent: AgentId | None = None,
     attested: Attested | None = None,
 ) -> tuple[CredentialRecord, bool]:
-    """Admit the name; an admitted name holds a use. Returns the credential, and whether the name is new.
-
-    Raises ForbiddenError.
-    """
+    """Admit the name, which then holds a use. Returns the credential, and whether the name is new. Raises ForbiddenError."""
     record = check(tx, credential, cluster, agent)
     bind_attested(tx, record, cluster, attested)
     is_new = not tx.credentials.has_admitted(credential, cluster)

@@ -56,10 +56,7 @@ def _hubs(row: TableRow) -> str:
 
 
 def _agent(row: TableRow) -> str:
-    """Return the agent's version.
-
-    Only sessions record it: an agent with beats but without a version uses the Kubernetes API.
-    """
+    """Return the agent's version. Only sessions record it: an agent with beats and no version uses the Kubernetes API."""
     version = row.extras.get("agent")
     if row.extras.get("session"):
         return str(version or "<unknown>")

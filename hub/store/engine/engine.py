@@ -168,10 +168,7 @@ _ENDED_BY_SERVER = frozenset(("57P01", "57P02", "57P03"))
 
 
 def database_time(connection: Connection, clock: Clock | None = None) -> datetime:
-    """The clock's time.
-
-    Without a clock: the time of PostgreSQL at the start of the transaction, or of the machine on SQLite.
-    """
+    """The clock's time. Without a clock: PostgreSQL's time at the start of the transaction, or the machine's on SQLite."""
     if clock is None and connection.dialect.name == "sqlite":
         clock = SystemClock()
     if clock is not None:

@@ -87,10 +87,7 @@ def _arguments(given: Mapping[str, Any], limits: SessionLimits) -> dict[str, Any
 
 
 def make_postgres_url(text: str) -> URL:
-    """Parse a URL, including libpq's form with several servers: `postgresql://USER@HOST1,HOST2:5433/NAME`.
-
-    Raises ArgumentError.
-    """
+    """Parse a URL, also with several servers: `postgresql://USER@HOST1,HOST2:5433/NAME`. Raises ArgumentError."""
     scheme = next((scheme for scheme in SCHEMES if text.startswith(scheme)), None)
     if scheme is not None:
         place, slash, rest = text.removeprefix(scheme).partition("/")

@@ -33,10 +33,7 @@ class SessionLimits:
         return (self.held + SLACK).total_seconds()
 
     def options(self) -> str:
-        """Session options for the server.
-
-        The lock time-out is shorter than the statement time-out, so it is reported as such.
-        """
+        """Session options for the server. The lock time-out is the shorter one, so that it is reported as such."""
         held = max(round(self.held.total_seconds() * 1000), 1)
         timeouts = {
             "idle_in_transaction_session_timeout": held,

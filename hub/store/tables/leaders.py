@@ -115,10 +115,7 @@ class SqlLeaders(Leaders):
 
 
 def _unreported(text: str | None) -> hubreplicas.UnreportedTerms:
-    """Decode unreported terms.
-
-    If another release wrote a value that cannot be decoded, it is skipped, so that it does not prevent leadership.
-    """
+    """Decode unreported terms. Skips a value of another release that cannot be decoded, so that the replica can lead."""
     try:
         return hubreplicas.decode_terms(text)
     except msgspec.DecodeError as error:
@@ -135,10 +132,7 @@ class SqlFacts(SqlTable, Facts):
         self._connection.execute(insert(schema.facts), {"name": name, "value": value})
 
     def settle(self, name: str, value: str) -> str:
-        """Store the value if there is none.
-
-        A concurrent caller waits for the first caller's commit and returns the first value.
-        """
+        """Store the value if there is none. A concurrent caller waits for the first one's commit and returns its value."""
         new = insert_into(schema.facts, self._connection.dialect.name).values(name=name, value=value)
         self._connection.execute(new.on_conflict_do_nothing(index_elements=[schema.facts.c.name]))
         chosen = select(schema.facts.c.value).where(schema.facts.c.name == name)
