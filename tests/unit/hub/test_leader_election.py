@@ -255,7 +255,7 @@ def test_lease_is_named_and_owned_by_the_workload_of_the_pod_and_each_link_is_wa
         assert 15 < made(cluster, "hub-5d-x") < 30
         assert metadata(cluster) == ("hub", [OWNER])
         cluster.trouble[path] = times(1000, error)
-        with pytest.raises(InvalidError, match=f"was not found out in 30s .{error.message}.: name the Lease"):
+        with pytest.raises(InvalidError, match=f"was not found within 30s .{error.message}.: name the Lease"):
             made(cluster, "hub-5d-x")
 
     errors = (UnavailableError("away"), ForbiddenError("not yet"), NotFoundError("not yet"))
