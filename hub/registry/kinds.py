@@ -37,6 +37,7 @@ DEFINITIONS: tuple[ResourceDefinition, ...] = (
     managedclustersets.MANAGED_CLUSTER_SET_BINDING,
     managedclusteraddons.MANAGED_CLUSTER_ADD_ON,
     managedclusteraddons.CLUSTER_MANAGEMENT_ADD_ON,
+    managedclusteraddons.ADD_ON_PLACEMENT_SCORE,
     clusterprofiles.CLUSTER_PROFILE,
     approvalrules.APPROVAL_RULE,
     bootstrapcredentials.BOOTSTRAP_CREDENTIAL,

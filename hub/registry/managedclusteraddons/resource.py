@@ -1,10 +1,10 @@
-"""ManagedClusterAddOn and ClusterManagementAddOn as OCM serves them, in v1beta1 (stored) and v1alpha1."""
+"""Add-ons as OCM serves them, in v1beta1 (stored) and v1alpha1, and the scores that an add-on gives to a cluster."""
 
 from collections.abc import Callable, Mapping
 
 from hub.api.managedclusteraddons import versions
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS
+from hub.api.meta.change import ADDON_DEFINITIONS, ADDON_SCORES, ADDONS
 from hub.api.query.selection import ADD_ON_ALIASES, ADD_ON_FIELDS, of_conditions
 from hub.registry.generic.declaration import HUB_KINDS, declared
 from hub.registry.generic.definition import ResourceDefinition
@@ -50,3 +50,4 @@ CLUSTER_MANAGEMENT_ADD_ON = ResourceDefinition(
         versions=(HUB_KINDS.version(ADDON_DEFINITIONS, "v1alpha1", versions.definition_shown, versions.definition_stored),),
     )
 )
+ADD_ON_PLACEMENT_SCORE = ResourceDefinition(declared(ADDON_SCORES))

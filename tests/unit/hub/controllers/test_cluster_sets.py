@@ -366,9 +366,10 @@ async def test_a_profile_that_somebody_deletes_or_edits_comes_back(hub: Hub, wor
     await bind(hub, work, "p/one", "q/one")
     hub.store.transact(remove, CLUSTER_PROFILES, "a", "p")
     edited = doc.with_metadata(profile(hub, "a", "q"), labels={"own": "label", OF_SET: "another"})
-    hub.store.transact(put, CLUSTER_PROFILES, edited)
+    hub.store.transact(put, CLUSTER_PROFILES, doc.with_status(edited, accessProviders=[{"name": "own"}]))
     await work.settle()
-    assert (profiles(hub), doc.labels(profile(hub, "a", "q"))) == (["p/a", "q/a"], {"own": "label", **LABELS})
+    assert (profiles(hub), doc.labels(again := profile(hub, "a", "q"))) == (["p/a", "q/a"], {"own": "label", **LABELS})
+    assert again["status"]["accessProviders"] == [{"name": "own"}], "a status that others write stays"
 
 
 async def test_a_profile_of_another_manager_is_never_touched(hub: Hub, work: Fleetwork) -> None:
