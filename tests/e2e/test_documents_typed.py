@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kubectl, pytest.mark.timeout(180), py
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {"hub": "hub", "spoke": "spoke", "hubctl": "hubctl", "hollow": "hollow"}
+AVAILABLE = {*PROGRAMS, "kubectl", "export", "python3", "mkdir", "curl"}  # commands on every machine that types the pages
 BLOCK = re.compile(r"^```(sh|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SERVES = re.compile(r"^(hub serve|hollow serve|spoke run)\b")
 STAYS = re.compile(rf"{SERVES.pattern}|^hubctl console\b|\s(-w|--watch|--follow)(\s|$)")
@@ -218,6 +219,8 @@ def test_each_page_with_commands_is_typed_and_its_exceptions_exist() -> None:
     flaws = [str(path) for path in documents if any(typed(path.read_text())) and str(path.relative_to(ROOT)) not in PAGES]
     for name, page in PAGES.items():
         commands = list(typed(text_of(name)))
+        here = [command for command in commands if not command.startswith(page.left_out)]
+        flaws += [f"{name}: {command}: not on this machine" for command in here if command.split()[0] not in AVAILABLE]
         idle = [each for each in page.left_out if not any(command.startswith(each) for command in commands)]
         flaws += [f"{name} has no command that begins {beginning}" for beginning in idle]
         flaws += [f"{name}: there is no reason {reason}" for reason in page.elsewhere if reason not in TABLE["reasons"]]
