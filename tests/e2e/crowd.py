@@ -22,7 +22,7 @@ from spoke.domain.next_step import SessionLoss
 from spoke.options import AgentOptions, Pauses
 from spoke.ports.hub import ClientIdentity, CSRState, HubAddress, HubLostError, HubSession, SessionHello
 from spoke.transports.grpc.client import GrpcHubClient, RecoveringHubClient
-from tests.e2e.processes import until
+from tests.e2e.processes import until_all
 from tests.fakes.credentials import MemoryCluster, MemorySecrets
 from tests.fakes.stage import world_of
 
@@ -226,10 +226,12 @@ class Crowd:
     async def all_heard_of(self, numbers: Iterable[int]) -> None:
         """Returns when a beat of each of these was acknowledged from now on."""
         since, names = asyncio.get_running_loop().time(), [f"{self.prefix}-{number}" for number in numbers]
-        await until(lambda: all(self.use_counts[name].heard > since for name in names), what="these agents beat")
+        await until_all(
+            lambda: sum(self.use_counts[name].heard > since for name in names), len(names), what="these agents beat"
+        )
 
     async def every(self, holds: Callable[[Tally], bool], *, what: str) -> None:
-        await until(lambda: all(holds(tally) for tally in self.use_counts.values()), what=what)
+        await until_all(lambda: sum(map(holds, self.use_counts.values())), len(self.use_counts), what=what)
 
     @property
     def why(self) -> Counter[str]:

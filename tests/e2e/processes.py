@@ -64,6 +64,17 @@ async def until(condition: Callable[[], Any], *, what: str, within: float | None
         await asyncio.sleep(min(SELDOM, OFTEN + passed / 20))
 
 
+async def until_all(count: Callable[[], int], goal: int, *, what: str) -> None:
+    """Waits until a number that only grows is `goal`. Fails when it stands still for as long as `until` waits."""
+    reached = count()
+
+    def grown() -> int:
+        return now if (now := count()) > reached else 0
+
+    while reached < goal:
+        reached = await until(grown, what=f"{what}: more than {reached} of {goal}")
+
+
 async def is_gone(asked: Awaitable[Any]) -> bool:
     """Whether an object that is asked for is not there."""
     try:

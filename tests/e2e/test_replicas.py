@@ -25,7 +25,7 @@ from machinery.runtime.clock import SystemClock
 from spoke.ports.hub import ClientIdentity, HubAddress
 from spoke.transports.grpc.client import GrpcHubClient
 from tests.e2e.crowd import Crowd, Joiner, crowd_of, entrance
-from tests.e2e.processes import AVAILABLE, CLUSTERS, Bench, status_of, until
+from tests.e2e.processes import AVAILABLE, CLUSTERS, Bench, status_of, until, until_all
 from tests.e2e.replicas import Election, Replica, Replicas, replicas_of, rows
 from tests.fakes.next_release import EXPANDED, expand
 from tests.fakes.postgres import Way, postgres_path
@@ -56,7 +56,7 @@ async def test_a_replica_that_is_killed_under_load_loses_doubles_and_silences_no
             let_in = await entrance(bench.admin, JOINERS)
             joiners = [Joiner(ClusterName(f"late-{number}"), let_in) for number in range(JOINERS)]
             joining = [asyncio.create_task(joiner.join()) for joiner in joiners]
-            await until(lambda: sum(task.done() for task in joining) >= JOINERS // 3, what="a third has joined")
+            await until_all(lambda: sum(task.done() for task in joining), JOINERS // 3, what="a third has joined")
             victim.process.send(signal.SIGKILL)
             killed = asyncio.get_running_loop().time()
             await crowd.all_heard(killed + 1.0)
