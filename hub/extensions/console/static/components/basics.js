@@ -7,11 +7,9 @@ import { html, signal, useEffect, useRef } from "../core/ui.js";
 
 /** @typedef {import("../core/access.js").Access} Access */
 
-const MARKS = { Available: "●", Unavailable: "▲", Unknown: "◌", Revoked: "⊘", Waiting: "◆", Denied: "✕", Never: "○" };
-
 /** The state of a cluster with its mark. @param {{state: import("../core/cluster.js").State}} props */
 export function StateBadge({ state }) {
-  return html`<span class="badge" data-state=${state} data-testid="state"><span aria-hidden="true">${MARKS[state]}</span> ${state}</span>`;
+  return html`<span class="badge" data-state=${state} data-testid="state">${state}</span>`;
 }
 
 /** Time since `at` (milliseconds), kept current; the tooltip is the moment. @param {{at: number, none?: string}} props */

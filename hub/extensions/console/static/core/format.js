@@ -25,9 +25,11 @@ function joined(ms, large, first, small, second) {
   return `${Math.floor(ms / large)}${first}${rest ? `${rest}${second}` : ""}`;
 }
 
+const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
 /** @param {number} at milliseconds since 1970 @returns {string} local date and time */
 export function moment(at) {
-  return Number.isFinite(at) ? new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "";
+  return Number.isFinite(at) ? MOMENT.format(at) : "";
 }
 
 /** @param {string | undefined} text RFC 3339 @returns {number} milliseconds; NaN without a time */

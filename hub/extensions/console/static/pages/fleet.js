@@ -1,15 +1,15 @@
 // @ts-check
 /** All clusters: the hub, tiles, bars, the question box, and a table of any length. */
 import { Button, Command, Dialog, Empty, copy, notify } from "../components/basics.js";
-import { VirtualTable } from "../components/vtable.js";
+import { ROW, VirtualTable, styleOf } from "../components/vtable.js";
 import { can } from "../core/access.js";
 import { RESOURCES } from "../core/api.js";
 import { counted } from "../core/format.js";
 import { useKeys } from "../core/keys.js";
-import { navigate, route, setParams } from "../core/router.js";
-import { clusters, loaded, rowOf, sessions, streams } from "../core/store.js";
+import { href, navigate, route, setParams } from "../core/router.js";
+import { clusters, loaded, now, revisions, sessions, streams } from "../core/store.js";
 import { html, signal, useEffect, useSignal } from "../core/ui.js";
-import { extraOf, show } from "./fleet/beats.js";
+import { beats, extras, show } from "./fleet/beats.js";
 import { choices, choose, chooseLabel, chosenLabels, columns, isChosen } from "./fleet/columns.js";
 import { conditionFor, toggled } from "./fleet/completion.js";
 import { csvOf, hubctlCommand, kubectlCommand, save } from "./fleet/export.js";
@@ -25,19 +25,87 @@ const current = signal("");
 const dialog = signal(/** @type {"" | "columns" | "copy"} */ (""));
 const showsBars = signal(localStorage.getItem(BARS) ? localStorage.getItem(BARS) === "shown" : innerWidth > 640);
 
-/** @param {{name: string, index: number, current: boolean}} props */
-function Row({ name, index, current: isCurrent }) {
-  const one = rowOf("clusters", name).value;
-  const session = rowOf("sessions", name).value;
-  const extra = extraOf(name).value;
-  const isSelected = selected.value.has(name);
-  if (!one) return html`<div role="row" class="vrow" aria-rowindex=${index + 2} style=${{ transform: `translateY(${index * 30}px)` }}><span role="cell" class="vcell muted gone">${name} was deleted</span></div>`;
-  return html`<div role="row" class="vrow" aria-rowindex=${index + 2} aria-selected=${String(isSelected)} data-current=${isCurrent ? "" : undefined} data-testid="row" data-name=${name}
-      style=${{ transform: `translateY(${index * 30}px)` }} onClick=${() => (current.value = name)}>
-    <span role="cell" class="vcell check"><input type="checkbox" checked=${isSelected} aria-label=${`Select ${name}`} onChange=${() => select([name], !isSelected)} /></span>
-    ${columns.value.map((column) => html`<span key=${column.id} role="cell" class=${`vcell ${column.numeric ? "numeric" : ""}`} data-column=${column.id}>${column.cell(one, session, extra)}</span>`)}
-  </div>`;
+/** @param {string} tag @param {Record<string, string>} attributes @param {(Node | string)[]} children */
+function make(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
 }
+
+/**
+ * A row of the table. It writes only what differs from what its elements show, because all rows change in a frame that scrolls.
+ * @param {readonly import("../components/vtable.js").Place[]} places @returns {import("../components/vtable.js").Row}
+ */
+function makeRow(places) {
+  const shownColumns = columns.peek();
+  const box = /** @type {HTMLInputElement} */ (make("input", { type: "checkbox" }));
+  const cells = shownColumns.map(({ id, numeric }) => {
+    const [text, note, base] = [new Text(), new Text(), numeric ? "vcell numeric" : "vcell"];
+    const element = make("span", { role: "cell", class: base, "data-column": id });
+    const inner = id === "name" ? make("a", { "data-testid": "cluster-link" }, text) : id === "state" ? make("b", { class: "badge", "data-testid": "state" }, text) : text;
+    element.append(inner, ...(id === "state" ? [make("span", { class: "muted note" }, note)] : []));
+    return { element, inner: /** @type {HTMLElement} */ (inner), text, note, base, tone: "" };
+  });
+  const lead = make("span", { role: "cell", class: "vcell check" }, box);
+  const element = make("div", { role: "row", class: "vrow", "data-testid": "row" }, lead, ...cells.map((each) => each.element));
+  [lead, ...cells.map((each) => each.element)].forEach((each, index) => Object.entries(styleOf(places[index - 1])).forEach(([name, value]) => each.style.setProperty(name, value)));
+  const seen = { name: "", index: -1, selected: "", current: false };
+  const show = (/** @type {string} */ name, /** @type {number} */ index) => {
+    revisions.clusters.value;
+    revisions.sessions.value;
+    beats.value;
+    const [one, session, extra, at] = [clusters.get(name), sessions.get(name), extras.get(name), now.value];
+    if (index !== seen.index) {
+      element.style.transform = `translateY(${index * ROW}px)`;
+      element.setAttribute("aria-rowindex", String(index + 2));
+      seen.index = index;
+    }
+    if (name !== seen.name) {
+      element.dataset.name = name;
+      box.setAttribute("aria-label", `Select ${name}`);
+      cells[0]?.inner.setAttribute("href", href("cluster", [name]));
+      for (const cell of cells) if (cell.element.title) cell.element.title = "";
+      seen.name = name;
+    }
+    const isSelected = selected.value.has(name);
+    box.checked = isSelected;
+    if (String(isSelected) !== seen.selected) element.setAttribute("aria-selected", (seen.selected = String(isSelected)));
+    if ((name === current.value) !== seen.current) seen.current = element.toggleAttribute("data-current", !seen.current);
+    for (const [place, column] of shownColumns.entries()) {
+      const slot = /** @type {typeof cells[0]} */ (cells[place]);
+      const cell = one ? column.cell(one, session, extra, at) : place ? "" : { text: `${name} was deleted`, tone: "muted" };
+      const { text, tone = "", note = "" } = typeof cell === "string" ? { text: cell } : cell;
+      const wanted = text ? tone : "muted";
+      if (slot.text.data !== (text || "–")) slot.text.data = text || "–";
+      if (slot.note.data !== note) slot.note.data = note;
+      if (slot.tone === wanted) continue;
+      if (column.id === "state") slot.inner.dataset.state = wanted;
+      else slot.element.className = wanted ? `${slot.base} ${wanted}` : slot.base;
+      slot.tone = wanted;
+    }
+  };
+  return { element, show };
+}
+
+/** @param {Event} event @returns {string} the cluster of the row */
+function nameAt(event) {
+  return /** @type {HTMLElement} */ (event.target).closest(".vrow")?.getAttribute("data-name") ?? "";
+}
+
+/** Events of all rows. A tooltip is made when the pointer is at its cell, because a date costs more than all texts of a row. */
+const on = {
+  onPointerEnter: () => hold(true),
+  onPointerLeave: () => hold(false),
+  onClick: (/** @type {Event} */ event) => (current.value = nameAt(event) || current.value),
+  onChange: (/** @type {any} */ event) => select([nameAt(event)], event.target.checked),
+  onPointerOver: (/** @type {any} */ event) => {
+    const [name, cell] = [nameAt(event), event.target.closest("[data-column]")];
+    const column = columns.peek().find((each) => each.id === cell?.dataset.column);
+    const one = clusters.get(name);
+    if (one && column) cell.title = column.about ? column.about(one, sessions.get(name), extras.get(name)) : column.text(one, sessions.get(name), extras.get(name));
+  },
+};
 
 /** @param {number} step */
 function move(step) {
@@ -61,7 +129,7 @@ function exportCsv() {
   const shownColumns = columns.peek();
   const rows = shown.peek().map((name) => {
     const one = clusters.get(name);
-    return one ? shownColumns.map((column) => column.text(one, sessions.get(name), extraOf(name).peek())) : [];
+    return one ? shownColumns.map((column) => column.text(one, sessions.get(name), extras.get(name))) : [];
   });
   save("clusters.csv", csvOf([shownColumns.map((column) => column.title), ...rows.filter((row) => row.length)]));
 }
@@ -160,7 +228,7 @@ export function FleetPage() {
     <${Toolbar} />
     ${params.group && result.value.groups
       ? html`<${Groups} />`
-      : html`<${VirtualTable} label="Clusters" columns=${columns.value} names=${shown.value} current=${here} sort=${params.sort || "name"} onSort=${(/** @type {string} */ word) => setParams({ sort: word === "name" ? "" : word })} Row=${Row} lead=${lead} onWindow=${show} onHold=${hold} empty=${html`<${Nothing} />`} />`}
+      : html`<${VirtualTable} label="Clusters" columns=${columns.value} names=${shown.value} current=${here} sort=${params.sort || "name"} onSort=${(/** @type {string} */ word) => setParams({ sort: word === "name" ? "" : word })} makeRow=${makeRow} lead=${lead} onWindow=${show} on=${on} empty=${html`<${Nothing} />`} />`}
     ${dialog.value === "columns" && html`<${ColumnsDialog} />`}
     ${dialog.value === "copy" && html`<${CopyDialog} />`}
   </div>`;

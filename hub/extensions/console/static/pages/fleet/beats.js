@@ -1,32 +1,32 @@
 // @ts-check
 /** What is known of visible rows only: last beat, flaps, the agent and the end of its certificate. Read every 10 s. */
 import { RESOURCES, TABLE, get, pathOf } from "../../core/api.js";
-import { rowOf as storeRow, stale } from "../../core/store.js";
+import { clusters, stale } from "../../core/store.js";
 import { signal } from "../../core/ui.js";
 import { quoted } from "./completion.js";
 
-/** @typedef {{beat: number, flaps: number, agent: string, ends: string}} Extra `beat`: milliseconds, NaN: none; `ends`: as kubectl prints it */
+/** @typedef {{beat: number, flaps: number, agent: string, ends: string, isEnding: boolean}} Extra `beat`: milliseconds, NaN: none; `ends`: as kubectl prints it; `isEnding`: expired, or within a week */
 
 const PERIOD = 10_000;
+/** Rows that scroll by are not read. */
+const REST = 300;
+const WEEK = 7 * 864e5;
 /** Characters of one condition: the hub reads 4,096, and a URL of 8,190 with them encoded. */
 const MOST = 3000;
 
-/** @type {Map<string, import("../../core/ui.js").Signal<Extra | undefined>>} */
-const extras = new Map();
+/** @type {Map<string, Extra>} */
+export const extras = new Map();
+/** Increases with each answer. */
+export const beats = signal(0);
 /** @type {Map<string, number>} */
 const readAt = new Map();
 let visible = /** @type {string[]} */ ([]);
+let movedAt = 0;
 let busy = false;
-
-/** @param {string} name */
-export function extraOf(name) {
-  let found = extras.get(name);
-  if (!found) extras.set(name, (found = signal(/** @type {Extra | undefined} */ (undefined))));
-  return found;
-}
 
 /** @param {string[]} names rows on the screen */
 export function show(names) {
+  if (names[0] !== visible[0]) movedAt = Date.now();
   visible = names;
 }
 
@@ -61,14 +61,18 @@ async function read(where) {
   for (const { cells } of table.rows ?? []) {
     const cell = (/** @type {string} */ title) => String(cells[columns.indexOf(title)] ?? "");
     readAt.set(cell("Name"), at);
-    extraOf(cell("Name")).value = { beat: at - parseDuration(cell("Last Beat")), flaps: Number(cell("Flaps")), agent: cell("Agent"), ends: cell("Certificate").replace("<none>", "") };
+    const ends = cell("Certificate").replace("<none>", "");
+    const isEnding = ends === "expired" || parseDuration(ends) < WEEK;
+    extras.set(cell("Name"), { beat: at - parseDuration(cell("Last Beat")), flaps: Number(cell("Flaps")), agent: cell("Agent"), ends, isEnding });
   }
+  beats.value += 1;
 }
 
 async function refresh() {
   if (busy || document.visibilityState !== "visible" || stale.peek()) return;
   const now = Date.now();
-  const due = visible.filter((name) => now - (readAt.get(name) ?? 0) >= PERIOD && storeRow("clusters", name).peek());
+  if (now - movedAt < REST) return;
+  const due = visible.filter((name) => now - (readAt.get(name) ?? 0) >= PERIOD && clusters.has(name));
   if (!due.length) return;
   busy = true;
   try {

@@ -1,39 +1,28 @@
 // @ts-check
 /** The columns of the fleet's table, and those that the user has chosen. */
-import { Ago, StateBadge } from "../../components/basics.js";
-import { cores, gibibytes, moment, shortId } from "../../core/format.js";
-import { href } from "../../core/router.js";
-import { html, signal } from "../../core/ui.js";
-import { parseDuration } from "./beats.js";
+import { cores, duration, gibibytes, moment, shortId } from "../../core/format.js";
+import { signal } from "../../core/ui.js";
 
 /** @typedef {import("../../core/cluster.js").Cluster} Cluster */
 /** @typedef {import("../../core/cluster.js").Session | undefined} Session */
 /** @typedef {import("./beats.js").Extra | undefined} Extra */
+/** @typedef {string | {text: string, tone?: string, note?: string}} Cell A text, its class or, for a state, the state; `note`: a text after it. */
 /**
- * @typedef {object} Column
+ * @typedef {object} Column Its functions run for each row of a frame while the table scrolls, except `about` and `text`.
  * @property {string} id
  * @property {string} title
- * @property {string} width of CSS grid
+ * @property {number} width the least, in pixels
+ * @property {number} [grow] share of the space that is left
  * @property {string} [sort] the field that sorts it
  * @property {boolean} [numeric]
- * @property {(cluster: Cluster, session: Session, extra: Extra) => any} cell
+ * @property {(cluster: Cluster, session: Session, extra: Extra, now: number) => Cell} cell
+ * @property {(cluster: Cluster, session: Session, extra: Extra) => string} [about] tooltip; without it the text
  * @property {(cluster: Cluster, session: Session, extra: Extra) => string | number} text for CSV
  */
 
 const time = (/** @type {number} */ at) => (Number.isFinite(at) ? new Date(at).toISOString() : "");
 const number = (/** @type {number} */ value) => (Number.isFinite(value) ? value : "");
 const pairs = (/** @type {Record<string, string>} */ map) => Object.entries(map).map(([name, value]) => `${name}=${value}`).join(" ");
-const none = html`<span class="muted">–</span>`;
-
-/** @param {string} text @param {string} [tone] */
-function plain(text, tone = "") {
-  return text ? html`<span class=${tone} title=${text}>${text}</span>` : none;
-}
-
-/** @param {string | undefined} ends of a certificate @returns {boolean} whether it has expired, or does within a week */
-function isSoon(ends = "") {
-  return ends === "expired" || parseDuration(ends) < 7 * 864e5;
-}
 
 /** @param {Cluster} one @returns {string} the reason without the prefix that all reasons have */
 export function shortReason(one) {
@@ -47,42 +36,42 @@ function sessionText(one, session, extra) {
   return one.state === "Waiting" || one.state === "Never" ? "" : "no session";
 }
 
+/** @param {Cluster} one @returns {Cell} */
+function addonsCell(one) {
+  const bad = Object.entries(one.addons).filter(([, state]) => state !== "available");
+  if (bad.length) return { text: bad.map(([name, state]) => `${name} ${state}`).join(", "), tone: "warn" };
+  const count = Object.keys(one.addons).length;
+  return count ? `${count} available` : "";
+}
+
 /** @type {Column[]} */
 const COLUMNS = [
-  { id: "name", title: "Name", width: "minmax(150px, 2fr)", sort: "name", cell: (one) => html`<a href=${href("cluster", [one.name])} data-testid="cluster-link">${one.name}</a>`, text: (one) => one.name },
+  { id: "name", title: "Name", width: 150, grow: 2, sort: "name", cell: (one) => one.name, text: (one) => one.name },
   {
-    id: "state", title: "State", width: "minmax(220px, 1.7fr)", sort: "state", text: (one) => `${one.state}${one.state === "Available" ? "" : ` ${one.reason}`}`,
-    cell: (one) => html`<span class="state-cell" title=${one.message}><${StateBadge} state=${one.state} /><span class="muted">${shortReason(one)}</span></span>`,
+    id: "state", title: "State", width: 220, grow: 1.7, sort: "state", text: (one) => `${one.state}${one.state === "Available" ? "" : ` ${one.reason}`}`,
+    cell: (one) => ({ text: one.state, tone: one.state, note: shortReason(one) }), about: (one) => one.message,
   },
-  { id: "since", title: "Since", width: "76px", sort: "since", cell: (one) => html`<${Ago} at=${one.since} />`, text: (one) => time(one.since) },
+  { id: "since", title: "Since", width: 76, sort: "since", cell: (one, _session, _extra, now) => duration(now - one.since), about: (one) => moment(one.since), text: (one) => time(one.since) },
   {
-    id: "session", title: "Session", width: "minmax(96px, .8fr)", sort: "replica", text: sessionText,
+    id: "session", title: "Session", width: 96, grow: 0.8, sort: "replica", text: sessionText,
     cell: (one, session, extra) => {
       const text = sessionText(one, session, extra);
-      const about = session ? `Agent ${session.agent} at ${session.replica} since ${moment(session.since)}` : text;
-      return text ? html`<span class=${text === "no session" ? "bad" : ""} title=${about} data-testid="session">${shortId(text)}</span>` : none;
+      return text === "no session" ? { text, tone: "bad" } : shortId(text);
     },
+    about: (one, session, extra) => (session ? `Agent ${session.agent} at ${session.replica} since ${moment(session.since)}` : sessionText(one, session, extra)),
   },
-  { id: "beat", title: "Last beat", width: "92px", sort: "lastBeat", cell: (_one, _session, extra) => (extra ? html`<span data-testid="beat"><${Ago} at=${extra.beat} /></span>` : none), text: (_one, _session, extra) => time(extra?.beat ?? NaN) },
-  { id: "certificate", title: "Certificate", width: "100px", sort: "certificateExpiresIn", cell: (_one, _session, extra) => plain(extra?.ends ?? "", isSoon(extra?.ends) ? "warn" : ""), text: (_one, _session, extra) => extra?.ends ?? "" },
-  { id: "set", title: "Set", width: "minmax(80px, 1fr)", sort: "set", cell: (one) => plain(one.set), text: (one) => one.set },
-  { id: "version", title: "Version", width: "86px", sort: "version", cell: (one) => plain(one.version), text: (one) => one.version },
-  { id: "nodes", title: "Nodes", width: "70px", sort: "nodes", numeric: true, cell: (one) => plain(String(number(one.nodes))), text: (one) => number(one.nodes) },
-  { id: "cpu", title: "CPU", width: "62px", sort: "cpu", numeric: true, cell: (one) => plain(cores(one.cpu)), text: (one) => number(one.cpu) },
-  { id: "memory", title: "Memory", width: "86px", sort: "memory", numeric: true, cell: (one) => plain(gibibytes(one.memory)), text: (one) => number(one.memory) },
-  { id: "agent", title: "Agent", width: "80px", sort: "agentVersion", cell: (one, session) => plain(session?.agentVersion || one.agentVersion), text: (one, session) => session?.agentVersion || one.agentVersion },
-  { id: "flaps", title: "Flaps", width: "66px", sort: "flaps", numeric: true, cell: (_one, _session, extra) => plain(extra?.flaps ? String(extra.flaps) : "", "warn"), text: (_one, _session, extra) => extra?.flaps ?? "" },
-  {
-    id: "addons", title: "Add-ons", width: "minmax(90px, 1fr)", text: (one) => pairs(one.addons),
-    cell: (one) => {
-      const bad = Object.entries(one.addons).filter(([, state]) => state !== "available");
-      const count = Object.keys(one.addons).length;
-      if (!count) return none;
-      return html`<span title=${pairs(one.addons)} class=${bad.length ? "warn" : ""}>${bad.length ? bad.map(([name, state]) => `${name} ${state}`).join(", ") : `${count} available`}</span>`;
-    },
-  },
-  { id: "taints", title: "Taints", width: "minmax(90px, 1fr)", cell: (one) => plain(pairs(one.taints)), text: (one) => pairs(one.taints) },
-  { id: "age", title: "Age", width: "62px", sort: "age", cell: (one) => html`<${Ago} at=${one.created} />`, text: (one) => time(one.created) },
+  { id: "beat", title: "Last beat", width: 92, sort: "lastBeat", cell: (_one, _session, extra, now) => (extra ? duration(now - extra.beat) : ""), about: (_one, _session, extra) => moment(extra?.beat ?? NaN), text: (_one, _session, extra) => time(extra?.beat ?? NaN) },
+  { id: "certificate", title: "Certificate", width: 100, sort: "certificateExpiresIn", cell: (_one, _session, extra) => ({ text: extra?.ends ?? "", tone: extra?.isEnding ? "warn" : "" }), text: (_one, _session, extra) => extra?.ends ?? "" },
+  { id: "set", title: "Set", width: 80, grow: 1, sort: "set", cell: (one) => one.set, text: (one) => one.set },
+  { id: "version", title: "Version", width: 86, sort: "version", cell: (one) => one.version, text: (one) => one.version },
+  { id: "nodes", title: "Nodes", width: 70, sort: "nodes", numeric: true, cell: (one) => String(number(one.nodes)), text: (one) => number(one.nodes) },
+  { id: "cpu", title: "CPU", width: 62, sort: "cpu", numeric: true, cell: (one) => cores(one.cpu), text: (one) => number(one.cpu) },
+  { id: "memory", title: "Memory", width: 86, sort: "memory", numeric: true, cell: (one) => gibibytes(one.memory), text: (one) => number(one.memory) },
+  { id: "agent", title: "Agent", width: 80, sort: "agentVersion", cell: (one, session) => session?.agentVersion || one.agentVersion, text: (one, session) => session?.agentVersion || one.agentVersion },
+  { id: "flaps", title: "Flaps", width: 66, sort: "flaps", numeric: true, cell: (_one, _session, extra) => ({ text: extra?.flaps ? String(extra.flaps) : "", tone: "warn" }), text: (_one, _session, extra) => extra?.flaps ?? "" },
+  { id: "addons", title: "Add-ons", width: 90, grow: 1, cell: addonsCell, about: (one) => pairs(one.addons), text: (one) => pairs(one.addons) },
+  { id: "taints", title: "Taints", width: 90, grow: 1, cell: (one) => pairs(one.taints), text: (one) => pairs(one.taints) },
+  { id: "age", title: "Age", width: 62, sort: "age", cell: (one, _session, _extra, now) => duration(now - one.created), about: (one) => moment(one.created), text: (one) => time(one.created) },
 ];
 const USUAL = ["name", "state", "since", "session", "beat", "certificate", "set", "version", "nodes", "cpu", "memory", "agent", "flaps", "addons"];
 const KEPT = "muster-console-columns";
@@ -91,7 +80,7 @@ const LABEL = "label:";
 /** @param {string} key of a label @returns {Column} */
 function labelColumn(key) {
   const sort = /^[A-Za-z_]\w*$/.test(key) ? `labels.${key}` : `labels["${key}"]`;
-  return { id: LABEL + key, title: key, width: "minmax(90px, 1fr)", sort, cell: (one) => plain(one.labels[key] ?? ""), text: (one) => one.labels[key] ?? "" };
+  return { id: LABEL + key, title: key, width: 90, grow: 1, sort, cell: (one) => one.labels[key] ?? "", text: (one) => one.labels[key] ?? "" };
 }
 
 /** @returns {string[]} */
