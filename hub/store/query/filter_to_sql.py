@@ -8,9 +8,11 @@ from typing import Any, assert_never
 
 from sqlalchemy import ARRAY, ColumnElement, Text, and_, any_, case, exists, false, func, literal, not_, null, or_, select, true
 
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.expressions import FieldSource, ValueSource, Where
 from hub.store.engine.encoding import to_micros
 from hub.store.query.inventory import TABLES, Entries, inventory
+from hub.store.schema import objects
 from machinery.expression import Type, tree
 from machinery.expression.types import Scalar, sort_key
 
@@ -81,8 +83,10 @@ class _Compiler:
                 compared: ColumnElement[bool] = _COMPARE[sign](self._operand(left), self._operand(right))
                 return compared
             case tree.OneOf(operand, values):
-                found = self._operand(operand)
-                return _unless_missing(found, self._among(found, [self._literal(value) for value in values]))
+                found, listed = self._operand(operand), [self._literal(value) for value in values]
+                if found is inventory.c.name:
+                    return self._is_named(listed)
+                return _unless_missing(found, self._among(found, listed))
             case tree.In(operand, collection):
                 return self._is_key(operand, collection.name)
             case tree.Match(function, operand, argument):
@@ -100,6 +104,12 @@ class _Compiler:
         if self.entries.dialect == "sqlite":
             return found.in_(select(func.json_each(json.dumps(values)).table_valued("value").c.value))
         return found == any_(literal(values, ARRAY(Text)))
+
+    def _is_named(self, names: list[str | int]) -> ColumnElement[bool]:
+        """By the key of the objects: the inventory, which has no index on names, is not read whole."""
+        key = objects.c
+        of_clusters = and_(key.kind == literal(MANAGED_CLUSTERS), key.namespace == "")
+        return inventory.c.uid.in_(select(key.uid).where(of_clusters, self._among(key.name, names)))
 
     def _operand(self, operand: tree.Operand) -> ColumnElement[Any]:
         if isinstance(operand, tree.Value):
