@@ -109,12 +109,18 @@ subjects:
     namespace: {{ .Release.Namespace }}
 {{- end }}
 
-{{- define "hub.grpcHost" -}}
-{{- regexReplaceAll ":[0-9]+$" .Values.advertise.grpc "" -}}
+{{- /* The address of each door and of the console's listener, as JSON, by the name of its port. */}}
+{{- define "hub.addresses" -}}
+{{- $found := dict "grpc" .Values.advertise.grpc "https" .Values.advertise.https }}
+{{- with .Values.consoleSignIn.url }}
+{{- $at := . | trimPrefix "https://" | trimSuffix "/" }}
+{{- $_ := set $found "console" (ternary $at (printf "%s:443" $at) (regexMatch ":[0-9]+$" $at)) }}
+{{- end }}
+{{- toJson $found }}
 {{- end }}
 
-{{- define "hub.httpsHost" -}}
-{{- regexReplaceAll ":[0-9]+$" .Values.advertise.https "" -}}
+{{- define "hub.host" -}}
+{{- regexReplaceAll ":[0-9]+$" . "" -}}
 {{- end }}
 
 {{- define "hub.port" -}}
@@ -168,14 +174,18 @@ subjects:
 {{- end }}
 {{- if or .Values.ingress.enabled .Values.gateway.enabled }}
 {{- $way := ternary "ingress" "gateway" .Values.ingress.enabled }}
-{{- range $door, $host := dict "grpc" (include "hub.grpcHost" .) "https" (include "hub.httpsHost" .) }}
+{{- $hosts := list }}
+{{- range $door, $address := include "hub.addresses" . | fromJson }}
+{{- $host := include "hub.host" $address }}
+{{- $value := ternary "consoleSignIn.url" (printf "advertise.%s" $door) (eq $door "console") }}
 {{- if or (regexMatch "^[0-9.]+$" $host) (contains ":" $host) }}
-{{- fail (printf "%s: TLS is passed through by the name that a client asks for: advertise.%s needs a DNS name, not the address %s" $way $door $host) }}
+{{- fail (printf "%s: TLS is passed through by the name that a client asks for: %s needs a DNS name, not the address %s" $way $value $host) }}
 {{- end }}
+{{- $own := and $.Values.gateway.enabled (not $.Values.ingress.enabled) $.Values.gateway.className }}
+{{- if and (has $host $hosts) (not $own) }}
+{{- fail (printf "%s: TLS is passed through by the name that a client asks for: advertise.grpc, advertise.https and consoleSignIn.url need different hosts, not both %s" $way $host) }}
 {{- end }}
-{{- $own := and .Values.gateway.enabled (not .Values.ingress.enabled) .Values.gateway.className }}
-{{- if and (eq (include "hub.grpcHost" .) (include "hub.httpsHost" .)) (not $own) }}
-{{- fail (printf "%s: TLS is passed through by the name that a client asks for: advertise.grpc and advertise.https need different hosts, not both %s" $way (include "hub.grpcHost" .)) }}
+{{- $hosts = append $hosts $host }}
 {{- end }}
 {{- end }}
 {{- end }}

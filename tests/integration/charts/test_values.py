@@ -35,6 +35,10 @@ from tests.charts.rendering import (
 from tests.checks import check_refusal, present
 
 LEAST, LEAST_SPOKE = VALUES["hub"], VALUES["spoke"]
+SIGN_IN = {
+    "console": "on",
+    "consoleSignIn": {"url": "https://people.example.com", "authenticator": "corp", "tlsSecret": "tls"},
+}
 SERVED_BY_KUBERNETES = {
     *("", "apiextensions.k8s.io", "certificates.k8s.io", "coordination.k8s.io", "events.k8s.io"),
     "rbac.authorization.k8s.io",
@@ -217,20 +221,21 @@ def test_a_service_has_both_doors_and_is_reached_as_its_type_has_it() -> None:
 
 
 def test_an_ingress_passes_tls_through_to_each_door_by_its_name() -> None:
-    ingress = only(render("hub", MATRIX["hub"]["ingress"]), "Ingress")
+    ingress = only(render("hub", MATRIX["hub"]["ingress"] | SIGN_IN), "Ingress")
     routes = {rule["host"]: rule["http"]["paths"][0]["backend"]["service"]["port"]["name"] for rule in ingress["spec"]["rules"]}
-    assert routes == {"agents.example.com": "grpc", "api.example.com": "https"}
+    assert routes == {"agents.example.com": "grpc", "api.example.com": "https", "people.example.com": "console"}
     assert ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/ssl-passthrough"] == "true"
-    assert ingress["spec"]["tls"] == [{"hosts": ["agents.example.com", "api.example.com"]}]
+    assert [sorted(each["hosts"]) for each in ingress["spec"]["tls"]] == [sorted(routes)]
 
 
 def test_gateways_listen_where_the_hub_is_advertised_and_routes_lead_to_its_ports() -> None:
-    documents = render("hub", MATRIX["hub"]["gateway of its own"])
+    documents = render("hub", MATRIX["hub"]["gateway of its own"] | SIGN_IN)
     gateway = only(documents, "Gateway")
     listeners = {each["name"]: each for each in gateway["spec"]["listeners"]}
     assert {name: (each["hostname"], each["port"]) for name, each in listeners.items()} == {
         "grpc": ("hub.example.com", 8443),
         "https": ("hub.example.com", 6443),
+        "console": ("people.example.com", 443),
     }
     assert {(each["protocol"], each["tls"]["mode"]) for each in listeners.values()} == {("TLS", "Passthrough")}
     for route in of_kind(documents, "TLSRoute"):
@@ -238,7 +243,7 @@ def test_gateways_listen_where_the_hub_is_advertised_and_routes_lead_to_its_port
         assert parent["name"] == gateway["metadata"]["name"]
         assert parent["sectionName"] in listeners
 
-    documents = render("hub", MATRIX["hub"]["gateway of others"])
+    documents = render("hub", MATRIX["hub"]["gateway of others"] | SIGN_IN)
     assert of_kind(documents, "Gateway") == []
     service = only(documents, "Service")
     ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
@@ -248,7 +253,8 @@ def test_gateways_listen_where_the_hub_is_advertised_and_routes_lead_to_its_port
         for backend in route["spec"]["rules"][0]["backendRefs"]
     }
     version, name = "gateway.networking.k8s.io/v1alpha2", service["metadata"]["name"]
-    assert led == {"agents.example.com": (version, name, ports["grpc"]), "api.example.com": (version, name, ports["https"])}
+    doors = {"agents.example.com": "grpc", "api.example.com": "https", "people.example.com": "console"}
+    assert led == {host: (version, name, ports[door]) for host, door in doors.items()}
 
 
 def test_a_network_policy_lets_in_to_the_doors_alone() -> None:
