@@ -51,6 +51,8 @@ FROM_ELSEWHERE = "Another site has sent you here. Open the console, and sign in 
 CREDENTIALS = ("authorization", "impersonate-", "x-remote-")
 """Prefixes of headers that the listener refuses, because its only credential is the session."""
 API_POLICY = "default-src 'none'; frame-ancestors 'none'"
+HSTS = f"max-age={365 * 24 * 3600}"
+"""For the listener's host only; its neighbours may be served without TLS."""
 
 log = structlog.get_logger(__name__)
 
@@ -230,6 +232,7 @@ def _protect(response: web.StreamResponse) -> None:
     for name in ("X-Content-Type-Options", "X-Frame-Options", "Referrer-Policy", "Cross-Origin-Resource-Policy"):
         response.headers.setdefault(name, HEADERS[name])
     response.headers.setdefault("Content-Security-Policy", API_POLICY)
+    response.headers["Strict-Transport-Security"] = HSTS
 
 
 def _redirect(url: str) -> web.Response:

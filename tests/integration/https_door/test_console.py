@@ -21,8 +21,7 @@ from tests.e2e.processes import until
 from tests.integration.https_door.conftest import CLUSTERS, REQUESTS, HubUnderTest, Running, admin_of, hub_with, nobody
 
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-ATTRIBUTES = {"verb": "list", "group": "cluster.open-cluster-management.io", "resource": "managedclusters"}
-SPEC = {"resourceAttributes": ATTRIBUTES}
+SPEC = {"resourceAttributes": {"verb": "list", "group": "cluster.open-cluster-management.io", "resource": "managedclusters"}}
 BOOKMARKS = f"{CLUSTERS}?watch=1&allowWatchBookmarks=true"
 
 
@@ -43,22 +42,15 @@ async def test_files_are_public_and_only_listed_ones_are_served_under_a_strict_p
             return await session.request(method, url, headers=headers, allow_redirects=False)
 
         config = await get("/console/config.json")
-        assert await config.json() == {
-            "mode": "on",
-            "version": await _version(hub),
-            "groupSuffix": "open-cluster-management.io",
-        }
+        shown = {"mode": "on", "version": await _version(hub), "groupSuffix": "open-cluster-management.io"}
+        assert await config.json() == shown
         page, unzipped = await get("/console/"), await get("/console/index.html", **{"Accept-Encoding": "identity"})
         assert (page.status, page.headers["Content-Encoding"], "Content-Encoding" in unzipped.headers) == (200, "gzip", False)
         assert await page.text() == await unzipped.text()
         for answer in (config, page):
             policy = dict(part.partition(" ")[::2] for part in answer.headers["Content-Security-Policy"].split("; "))
-            assert {name: policy.get(name) for name in ("default-src", "script-src", "connect-src", "frame-ancestors")} == {
-                "default-src": "'none'",
-                "script-src": "'self'",
-                "connect-src": "'self'",
-                "frame-ancestors": "'none'",
-            }
+            strict = {"default-src": "'none'", "script-src": "'self'", "connect-src": "'self'", "frame-ancestors": "'none'"}
+            assert strict.items() <= policy.items()
             assert policy["require-trusted-types-for"] == "'script'"
             assert not {"unsafe-inline", "unsafe-eval", "*", "data:", "blob:"} & set(" ".join(policy.values()).split())
             assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -68,15 +60,8 @@ async def test_files_are_public_and_only_listed_ones_are_served_under_a_strict_p
         media = {page.content_type, config.content_type}
         assert media == {"text/html", "application/json"}
         assert ((await get("/console/", "HEAD")).status, (await get("/console/", "POST")).status) == (200, 405)
-        for path in (
-            "nothing",
-            "../version",
-            "%2e%2e/version",
-            "..%2f__init__.py",
-            "/etc/passwd",
-            "files.py",
-            "static/index.html",
-        ):
+        outside = "../version", "%2e%2e/version", "..%2f__init__.py", "/etc/passwd"
+        for path in (*outside, "nothing", "files.py", "static/index.html"):
             assert (await get(f"/console/{path}")).status == 404, path
         for path, accept, status in (("/console", "", 302), ("/", "text/html,*/*", 302), ("/", "*/*", 403)):
             answer = await get(path, Accept=accept)
@@ -98,14 +83,10 @@ async def test_a_read_only_console_may_read_and_review_but_not_write(tmp_path: P
         await hub.join("edge1")
         patch = {"metadata": {"labels": {"a": "b"}}}
         for method, path, body, status in (
-            ("GET", CLUSTERS, None, 200),
-            ("POST", REVIEW, {"spec": SPEC}, 201),
-            ("PATCH", f"{CLUSTERS}/edge1", patch, 403),
-            ("PATCH", f"{CLUSTERS}/edge1?dryRun=All", patch, 403),
-            ("DELETE", f"{CLUSTERS}/edge1", None, 403),
-            ("POST", REQUESTS, {}, 403),
-            ("POST", f"{REVIEW}/name", {"spec": SPEC}, 403),
-        ):
+            ("GET", CLUSTERS, None, 200), ("POST", REVIEW, {"spec": SPEC}, 201), ("DELETE", f"{CLUSTERS}/edge1", None, 403),
+            *(("PATCH", f"{CLUSTERS}/edge1{query}", patch, 403) for query in ("", "?dryRun=All")),
+            ("POST", REQUESTS, {}, 403), ("POST", f"{REVIEW}/name", {"spec": SPEC}, 403),
+        ):  # fmt: skip
             answer = await admin.ask(method, path, body, **{MARK: "1", "content-type": "application/merge-patch+json"})
             if "selfsubject" in path and status == 201:
                 answer = await admin.ask(method, path, body, **{MARK: "1"})

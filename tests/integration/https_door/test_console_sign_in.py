@@ -39,7 +39,8 @@ from tests.integration.https_door.test_logins import LOGIN, ca_of, made
 SESSIONS, CORP = f"{LOGIN}/consolesessions", f"{LOGIN}/jwtauthenticators/corp"
 WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 OWN = {"Sec-Fetch-Site": "same-origin"}
-FRAMES = {"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
+FRAMES = {"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Strict-Transport-Security": "max-age=31536000"}
+FRAMES |= {"Cross-Origin-Resource-Policy": "same-origin"}
 
 
 @dataclass
@@ -303,12 +304,9 @@ async def test_read_only_counts_here_too_files_are_reloaded_and_a_user_has_a_bou
         await stage.hubs[0].join("edge1")
         patch = {"metadata": {"labels": {"a": "b"}}}
         for method, path, body, status in (
-            ("GET", CLUSTERS, None, 200),
-            ("POST", WHOAMI, {}, 201),
-            ("PATCH", f"{CLUSTERS}/edge1", patch, 403),
-            ("DELETE", f"{CLUSTERS}/edge1", None, 403),
-            ("POST", "/console/callback", None, 405),
-        ):
+            ("GET", CLUSTERS, None, 200), ("POST", WHOAMI, {}, 201), ("POST", "/console/callback", None, 405),
+            ("PATCH", f"{CLUSTERS}/edge1", patch, 403), ("DELETE", f"{CLUSTERS}/edge1", None, 403),
+        ):  # fmt: skip
             answer = await first.ask(method, path, body)
             assert answer.status == status, (method, path, answer)
         monkeypatch.setattr("hub.registry.consolesessions.MAX_PER_USER", 2)
