@@ -9,11 +9,9 @@ repeats the periodic reads of the fleet page, while one cluster changes every se
 
 import asyncio
 import json
-import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -27,7 +25,7 @@ OWN = "/apis/hub.open-cluster-management.io/v1alpha1"
 SESSIONS, REQUESTS = f"{OWN}/clustersessions", "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 STRIP = (f"{OWN}/hubreplicas", f"{OWN}/clustersummaries/fleet")
 STRIP_SECONDS, ROWS_SECONDS = 30, 10
-"""How often the page reads the strip of the hub, and the beats of the rows on the screen."""
+"""How often the page reads the strip of the hub, while the fleet changes, and the beats of the rows on the screen."""
 TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
 ROWS = 40
 LEASE_SECONDS = 3_600
@@ -38,22 +36,7 @@ LOADED = """() => {
   const total = document.querySelector("[data-testid=count]")?.textContent ?? "";
   return total && !total.includes("loading") && performance.now();
 }"""
-FRAMES = """async ([work, seconds]) => {
-  const table = document.querySelector("[data-testid=table]");
-  const steps = {
-    scroll: () => (table.scrollTop = (table.scrollTop + 700) % (table.scrollHeight - table.clientHeight)),
-    filter: (frame) => frame % 15 || document.querySelector("[data-testid=tile-available]").click(),
-  };
-  const spans = [];
-  const end = performance.now() + seconds * 1000;
-  for (let frame = 0, last = performance.now(); last < end; frame += 1) {
-    steps[work](frame);
-    await new Promise(requestAnimationFrame);
-    spans.push(performance.now() - last);
-    last = performance.now();
-  }
-  return spans;
-}"""
+SCRIPT = f"([name, ...given]) => {Path(__file__).with_suffix('.js').read_text('utf-8')}[name](...given)"
 
 
 async def console(
@@ -114,28 +97,19 @@ async def _in_browser(stage: Stage, hub: int, seconds: int) -> dict[str, Any]:
                 await context.close()
         found |= {"interactive": door.spread(loads[INTERACTIVE]), "all_loaded": door.spread(loads[LOADED])}
         for work in ("scroll", "filter"):
-            spans = await page.evaluate(FRAMES, [work, 10])
+            spans = await page.evaluate(SCRIPT, ["frames", work, 10])
             found[f"frames_{work}"] = {**door.spread([span / 1e3 for span in spans]), "frames": len(spans)}
         found["page_heap_mib"] = round(await page.evaluate("performance.memory.usedJSHeapSize") / 2**20, 1)
-        found["renderers_pss_mib"] = round(sum(memory_mib(pid)[0] for pid in _renderers()), 1)
+        processes = (await (await browser.new_browser_cdp_session()).send("SystemInfo.getProcessInfo"))["processInfo"]
+        renderers = (memory_mib(each["id"])[0] for each in processes if each["type"] == "renderer")
+        found["renderers_pss_mib"] = round(sum(renderers), 1)
         found["hub_with_one_page_ms_per_minute"] = await _spent(hub, seconds)
+        await page.goto("about:blank")
+        await page.evaluate(SCRIPT, ["plain"])
+        spans = await page.evaluate(SCRIPT, ["frames", "scroll", 10])
+        found["frames_scroll_plain"] = {**door.spread([span / 1e3 for span in spans]), "frames": len(spans)}
         await browser.close()
     return found
-
-
-def _renderers() -> Iterator[int]:
-    """Processes of pages and workers, of a browser that this process has started."""
-    parents: dict[int, int] = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parents[int(status.parent.name)] = int(status.read_text("ascii", "replace").rpartition(")")[2].split()[1])
-    for pid in parents:
-        above = pid
-        while above in parents and above != os.getpid():
-            above = parents[above]
-        with suppress(OSError):
-            if above == os.getpid() and b"--type=renderer" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                yield pid
 
 
 async def _many_pages(stage: Stage, hub: int, pages: int, seconds: int) -> dict[str, Any]:

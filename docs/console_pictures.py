@@ -18,10 +18,10 @@ from tests.integration.https_door.conftest import hub_with
 
 FOLDER = Path(__file__).parent / "console"
 VIEWS = {
-    "fleet": ("fleet", "beat"),
-    "inbox": ("inbox", "entry"),
-    "cluster": ("cluster/edge-3", "diagnosis"),
-    "time": ("time?range=3600000&at={now}", "fleet-then"),
+    "fleet": ("fleet", ".vbody [data-column=beat]:not(.muted)"),
+    "inbox": ("inbox", "[data-testid=entry]"),
+    "cluster": ("cluster/edge-3", "[data-testid=diagnosis]"),
+    "time": ("time?range=3600000&at={now}", "[data-testid=fleet-then]"),
 }
 """By the name of the picture: the view, and the part of it that must be visible."""
 THEMES = ("light", "dark")
@@ -67,7 +67,7 @@ async def take_pictures(folder: Path) -> None:
             async with desk.visit(viewport=SIZE, color_scheme=theme) as visit:
                 for name, (view, part) in VIEWS.items():
                     await visit.go(view.format(now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")))
-                    await visit.at(part).first.wait_for()
+                    await visit.page.locator(part).first.wait_for()
                     await visit.loaded()
                     await visit.page.screenshot(path=FOLDER / f"{name}-{theme}.png")
 

@@ -77,12 +77,9 @@ class Visit:
             if request.resource_type == "fetch" and "watch=1" not in request.url:
                 self.requests.add(request)
 
-        def end_request(request: Any) -> None:
-            self.requests.discard(request)
-
         self.page.on("request", open_request)
-        self.page.on("requestfinished", end_request)
-        self.page.on("requestfailed", end_request)
+        self.page.on("requestfinished", self.requests.discard)
+        self.page.on("requestfailed", self.requests.discard)
         self.page.on("console", note)
         self.page.on("dialog", dismiss)
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))

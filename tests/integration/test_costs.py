@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Pool, event, text
+from yarl import URL
 
 from bench.queries import QUESTIONS, fill
 from hub.api.managedclusters.cluster import StatusReport
@@ -33,6 +34,7 @@ from tests.fakes.rpc_stage import ADMIN, RpcStage, rpc_stage
 from tests.fakes.stage import until
 from tests.fakes.tape import RecordedClient, Tape
 from tests.fixtures.postgres import Databases
+from tests.integration.https_door.conftest import CLUSTERS as MANAGED_CLUSTERS, admin_of, hub_with
 from tests.unit.hub.test_query_plans import statement_of
 
 AGENTS = 20
@@ -43,6 +45,9 @@ TURN, QUIET_TURNS = 0.01, 40
 """Seconds of a turn, and turns without a statement after which nothing more follows from a call: twice as long as anything is
 gathered. Turns, as a process that a busy machine has stopped for as long would find the database quiet."""
 AGENT, UID = AgentId("agent"), "uid-1"
+NAMES = [f"edge{number}" for number in range(20)]
+ROWS = str(URL(MANAGED_CLUSTERS) % {"includeObject": "None", "where": f"name in {json.dumps(NAMES)}"})
+OWN = "/apis/hub.open-cluster-management.io/v1alpha1"
 CLUSTER = ClusterName("edge1")
 PERIODIC = (
     *("hub.access.revocation_poller", "hub.access.rbac_cache", "hub.heartbeat.coverage", "hub.composition.resources"),
@@ -234,6 +239,23 @@ async def test_a_certificate_request_has_its_cost_from_submission_to_certificate
     assert found.commits <= 8  # 6
     assert found.messages <= 7, "the request and its name, the wish to follow it, and three states"
     assert found.bytes <= 3_500  # 2,730
+
+
+async def test_what_an_idle_page_of_the_console_reads_has_its_cost(tmp_path: Path, meter: Meter) -> None:
+    """ROWS every 10 s (tests/browser), the strip of the hub every two minutes."""
+    spent = []
+    async with hub_with(tmp_path) as hub:
+        admin = await admin_of(hub)
+        for name in NAMES:
+            await hub.join(name)
+        for path, rows in ((ROWS, len(NAMES)), (f"{OWN}/hubreplicas", 1), (f"{OWN}/clustersummaries/fleet", 1)):
+            await meter.settled()
+            meter.statements = 0
+            _, table = await admin.ask("GET", path, accept="application/json;as=Table;g=meta.k8s.io;v=v1")
+            await meter.settled()
+            assert len(table["rows"]) == rows, table
+            spent.append(meter.statements)
+    assert spent == [6, 3, 7]
 
 
 CLUSTERS = 300

@@ -119,7 +119,7 @@ export function VirtualTable({ label, columns, names, current, sort, onSort, mak
     <div role="rowgroup" class="vhead"><div role="row" class="vrow" aria-rowindex=${1}>
       <span role="columnheader" class="vcell check" style=${styleOf()}>${lead}</span>
       ${columns.map((column, index) => html`<span key=${column.id} role="columnheader" class=${`vcell ${column.numeric ? "numeric" : ""}`} style=${styleOf(places[index])} aria-sort=${sorted(column)} data-column=${column.id}>
-        ${column.sort ? html`<button type="button" title=${`Sort by ${column.title}`} onClick=${() => onSort(sorted(column) === "ascending" ? `-${column.sort}` : /** @type {string} */ (column.sort))}>${column.title}<i aria-hidden="true">${{ ascending: " ↑", descending: " ↓" }[/** @type {"ascending"} */ (sorted(column))] ?? ""}</i></button>` : column.title}
+        ${column.sort ? html`<button type="button" title=${`Sort by ${column.title}`} onClick=${() => onSort(sorted(column) === "ascending" ? `-${column.sort}` : /** @type {string} */ (column.sort))}>${column.title}<i aria-hidden="true">${{ ascending: "↑", descending: "↓" }[/** @type {"ascending"} */ (sorted(column))] ?? ""}</i></button>` : column.title}
       </span>`)}
     </div></div>
     <div role="rowgroup" class="vbody" ref=${body} style=${{ height: `${names.length * ROW}px` }} ...${on}></div>

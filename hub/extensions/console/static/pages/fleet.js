@@ -8,8 +8,8 @@ import { counted } from "../core/format.js";
 import { useKeys } from "../core/keys.js";
 import { href, navigate, route, setParams } from "../core/router.js";
 import { clusters, loaded, now, revisions, sessions, streams } from "../core/store.js";
-import { html, signal, useEffect, useSignal } from "../core/ui.js";
-import { beats, extras, show } from "./fleet/beats.js";
+import { effect, html, signal, untracked, useEffect, useSignal } from "../core/ui.js";
+import { beats, extras, readAll, show } from "./fleet/beats.js";
 import { choices, choose, chooseLabel, chosenLabels, columns, isChosen } from "./fleet/columns.js";
 import { conditionFor, toggled } from "./fleet/completion.js";
 import { csvOf, hubctlCommand, kubectlCommand, save } from "./fleet/export.js";
@@ -88,23 +88,35 @@ function makeRow(places) {
   return { element, show };
 }
 
-/** @param {Event} event @returns {string} the cluster of the row */
-function nameAt(event) {
-  return /** @type {HTMLElement} */ (event.target).closest(".vrow")?.getAttribute("data-name") ?? "";
+/** @param {Element | null} element @returns {string} the cluster of its row */
+function nameAt(element) {
+  return element?.closest(".vrow")?.getAttribute("data-name") ?? "";
 }
 
-/** Events of all rows. A tooltip is made when the pointer is at its cell, because a date costs more than all texts of a row. */
+/** The cell under the pointer: only it has a tooltip, because a date costs more than all texts of a row. @type {HTMLElement | null} */
+let pointed = null;
+
+function showTip() {
+  const name = nameAt(pointed);
+  const column = columns.peek().find((each) => each.id === pointed?.dataset.column);
+  const one = clusters.get(name);
+  if (pointed && column && one) pointed.title = String((column.about ?? column.text)(one, sessions.get(name), extras.get(name)));
+}
+
+effect(() => {
+  revisions.clusters.value;
+  revisions.sessions.value;
+  beats.value;
+  untracked(showTip);
+});
+
+/** Events of all rows. */
 const on = {
   onPointerEnter: () => hold(true),
-  onPointerLeave: () => hold(false),
-  onClick: (/** @type {Event} */ event) => (current.value = nameAt(event) || current.value),
-  onChange: (/** @type {any} */ event) => select([nameAt(event)], event.target.checked),
-  onPointerOver: (/** @type {any} */ event) => {
-    const [name, cell] = [nameAt(event), event.target.closest("[data-column]")];
-    const column = columns.peek().find((each) => each.id === cell?.dataset.column);
-    const one = clusters.get(name);
-    if (one && column) cell.title = column.about ? column.about(one, sessions.get(name), extras.get(name)) : column.text(one, sessions.get(name), extras.get(name));
-  },
+  onPointerLeave: () => ((pointed = null), hold(false)),
+  onPointerOver: (/** @type {any} */ event) => ((pointed = event.target.closest("[data-column]")), showTip()),
+  onClick: (/** @type {any} */ event) => (current.value = nameAt(event.target) || current.value),
+  onChange: (/** @type {any} */ event) => select([nameAt(event.target)], event.target.checked),
 };
 
 /** @param {number} step */
@@ -125,8 +137,13 @@ function decide(action) {
   navigate("inbox", [], { select: names.slice(0, MOST_IN_URL).join(","), do: action });
 }
 
-function exportCsv() {
+async function exportCsv() {
   const shownColumns = columns.peek();
+  try {
+    await readAll(shown.peek());
+  } catch (error) {
+    return notify(`No CSV: ${error instanceof Error ? error.message : error}`, true);
+  }
   const rows = shown.peek().map((name) => {
     const one = clusters.get(name);
     return one ? shownColumns.map((column) => column.text(one, sessions.get(name), extras.get(name))) : [];
@@ -198,6 +215,7 @@ function Groups() {
 
 function Nothing() {
   if (!loaded.value) return html`<${Empty} title="Loading…">${streams.clusters.value.why}<//>`;
+  if (result.value.problem) return html`<${Empty} title="The hub does not answer this condition"><//>`;
   if (clusters.size) return html`<${Empty} title="No cluster matches"><${Button} onClick=${() => setParams({ tile: "", where: "" })}>Show all<//><//>`;
   return html`<${Empty} title="No clusters yet"><p>A cluster appears here as soon as its agent asks to join.</p><p><${Command} text="hubctl join edge1 | kubectl --context edge1 apply -f -" /></p><//>`;
 }

@@ -1,6 +1,6 @@
 // @ts-check
 /** What is known of visible rows only: last beat, flaps, the agent and the end of its certificate. Read every 10 s. */
-import { RESOURCES, TABLE, get, pathOf } from "../../core/api.js";
+import { RESOURCES, TABLE, get, pages, pathOf } from "../../core/api.js";
 import { clusters, stale } from "../../core/store.js";
 import { signal } from "../../core/ui.js";
 import { quoted } from "./completion.js";
@@ -13,6 +13,8 @@ const REST = 300;
 const WEEK = 7 * 864e5;
 /** Characters of one condition: the hub reads 4,096, and a URL of 8,190 with them encoded. */
 const MOST = 3000;
+/** More clusters are read with the whole fleet. */
+const SCREENS = 200;
 
 /** @type {Map<string, Extra>} */
 export const extras = new Map();
@@ -37,7 +39,7 @@ export function parseDuration(text) {
   return parts.length ? parts.reduce((sum, [, count, unit]) => sum + Number(count) * units[/** @type {"s"} */ (unit)], 0) : NaN;
 }
 
-/** @param {string[]} names @returns {string[]} conditions for them: one for a screen of rows, unless their names are long */
+/** @param {readonly string[]} names @returns {string[]} conditions for them: one for a screen of rows, unless their names are long */
 export function conditionsFor(names) {
   const found = [];
   let words = /** @type {string[]} */ ([]);
@@ -53,9 +55,19 @@ export function conditionsFor(names) {
   return [...found, words].filter((each) => each.length).map((each) => `name in [${each.join(", ")}]`);
 }
 
-/** @param {string} where */
-async function read(where) {
-  const table = await get(pathOf(RESOURCES.clusters), { where, includeObject: "None" }, { accept: TABLE });
+/** Reads clusters that are not on the screen too, as for CSV. @param {readonly string[]} names */
+export async function readAll(names) {
+  if (names.length <= SCREENS) await read(names);
+  else for await (const page of pages(pathOf(RESOURCES.clusters), { limit: 1000, includeObject: "None" }, { accept: TABLE })) keep(page);
+}
+
+/** @param {readonly string[]} names */
+async function read(names) {
+  for (const where of conditionsFor(names)) keep(await get(pathOf(RESOURCES.clusters), { where, includeObject: "None" }, { accept: TABLE }));
+}
+
+/** @param {any} table */
+function keep(table) {
   const columns = table.columnDefinitions.map((/** @type {any} */ column) => column.name);
   const at = Date.now();
   for (const { cells } of table.rows ?? []) {
@@ -76,7 +88,7 @@ async function refresh() {
   if (!due.length) return;
   busy = true;
   try {
-    for (const where of conditionsFor(due)) await read(where);
+    await read(due);
   } catch {
     // the watch reports a hub that does not answer; the next round reads again
   } finally {

@@ -24,9 +24,9 @@ const time = (/** @type {number} */ at) => (Number.isFinite(at) ? new Date(at).t
 const number = (/** @type {number} */ value) => (Number.isFinite(value) ? value : "");
 const pairs = (/** @type {Record<string, string>} */ map) => Object.entries(map).map(([name, value]) => `${name}=${value}`).join(" ");
 
-/** @param {Cluster} one @returns {string} the reason without the prefix that all reasons have */
+/** @param {Cluster} one @returns {string} the reason without the prefix that all reasons have; "": it says no more than the state */
 export function shortReason(one) {
-  return one.state === "Available" ? "" : one.reason.replace(/^ManagedCluster|^HubCluster/, "");
+  return one.state === "Available" || one.reason === one.state ? "" : one.reason.replace(/^ManagedCluster|^HubCluster/, "");
 }
 
 /** @param {Cluster} one @param {Session} session @param {Extra} extra */
@@ -44,32 +44,32 @@ function addonsCell(one) {
   return count ? `${count} available` : "";
 }
 
-/** @type {Column[]} */
+/** The usual columns fit into a window of 1,200 pixels. @type {Column[]} */
 const COLUMNS = [
   { id: "name", title: "Name", width: 150, grow: 2, sort: "name", cell: (one) => one.name, text: (one) => one.name },
   {
-    id: "state", title: "State", width: 220, grow: 1.7, sort: "state", text: (one) => `${one.state}${one.state === "Available" ? "" : ` ${one.reason}`}`,
+    id: "state", title: "State", width: 130, grow: 2.4, sort: "state", text: (one) => `${one.state}${one.state === "Available" ? "" : ` ${one.reason}`}`,
     cell: (one) => ({ text: one.state, tone: one.state, note: shortReason(one) }), about: (one) => one.message,
   },
-  { id: "since", title: "Since", width: 76, sort: "since", cell: (one, _session, _extra, now) => duration(now - one.since), about: (one) => moment(one.since), text: (one) => time(one.since) },
+  { id: "since", title: "Since", width: 62, sort: "since", cell: (one, _session, _extra, now) => duration(now - one.since), about: (one) => moment(one.since), text: (one) => time(one.since) },
   {
-    id: "session", title: "Session", width: 96, grow: 0.8, sort: "replica", text: sessionText,
+    id: "session", title: "Session", width: 84, grow: 0.8, sort: "replica", text: sessionText,
     cell: (one, session, extra) => {
       const text = sessionText(one, session, extra);
       return text === "no session" ? { text, tone: "bad" } : shortId(text);
     },
     about: (one, session, extra) => (session ? `Agent ${session.agent} at ${session.replica} since ${moment(session.since)}` : sessionText(one, session, extra)),
   },
-  { id: "beat", title: "Last beat", width: 92, sort: "lastBeat", cell: (_one, _session, extra, now) => (extra ? duration(now - extra.beat) : ""), about: (_one, _session, extra) => moment(extra?.beat ?? NaN), text: (_one, _session, extra) => time(extra?.beat ?? NaN) },
-  { id: "certificate", title: "Certificate", width: 100, sort: "certificateExpiresIn", cell: (_one, _session, extra) => ({ text: extra?.ends ?? "", tone: extra?.isEnding ? "warn" : "" }), text: (_one, _session, extra) => extra?.ends ?? "" },
-  { id: "set", title: "Set", width: 80, grow: 1, sort: "set", cell: (one) => one.set, text: (one) => one.set },
-  { id: "version", title: "Version", width: 86, sort: "version", cell: (one) => one.version, text: (one) => one.version },
-  { id: "nodes", title: "Nodes", width: 70, sort: "nodes", numeric: true, cell: (one) => String(number(one.nodes)), text: (one) => number(one.nodes) },
-  { id: "cpu", title: "CPU", width: 62, sort: "cpu", numeric: true, cell: (one) => cores(one.cpu), text: (one) => number(one.cpu) },
-  { id: "memory", title: "Memory", width: 86, sort: "memory", numeric: true, cell: (one) => gibibytes(one.memory), text: (one) => number(one.memory) },
-  { id: "agent", title: "Agent", width: 80, sort: "agentVersion", cell: (one, session) => session?.agentVersion || one.agentVersion, text: (one, session) => session?.agentVersion || one.agentVersion },
-  { id: "flaps", title: "Flaps", width: 66, sort: "flaps", numeric: true, cell: (_one, _session, extra) => ({ text: extra?.flaps ? String(extra.flaps) : "", tone: "warn" }), text: (_one, _session, extra) => extra?.flaps ?? "" },
-  { id: "addons", title: "Add-ons", width: 90, grow: 1, cell: addonsCell, about: (one) => pairs(one.addons), text: (one) => pairs(one.addons) },
+  { id: "beat", title: "Last beat", width: 82, sort: "lastBeat", cell: (_one, _session, extra, now) => (extra ? duration(now - extra.beat) : ""), about: (_one, _session, extra) => moment(extra?.beat ?? NaN), text: (_one, _session, extra) => time(extra?.beat ?? NaN) },
+  { id: "certificate", title: "Certificate", width: 90, sort: "certificateExpiresIn", cell: (_one, _session, extra) => ({ text: extra?.ends ?? "", tone: extra?.isEnding ? "warn" : "" }), text: (_one, _session, extra) => extra?.ends ?? "" },
+  { id: "set", title: "Set", width: 64, grow: 1, sort: "set", cell: (one) => one.set, text: (one) => one.set },
+  { id: "version", title: "Version", width: 74, grow: 0.4, sort: "version", cell: (one) => one.version, text: (one) => one.version },
+  { id: "nodes", title: "Nodes", width: 64, sort: "nodes", numeric: true, cell: (one) => String(number(one.nodes)), text: (one) => number(one.nodes) },
+  { id: "cpu", title: "CPU", width: 50, sort: "cpu", numeric: true, cell: (one) => cores(one.cpu), text: (one) => number(one.cpu) },
+  { id: "memory", title: "Memory", width: 78, sort: "memory", numeric: true, cell: (one) => gibibytes(one.memory), text: (one) => number(one.memory) },
+  { id: "agent", title: "Agent", width: 64, grow: 0.3, sort: "agentVersion", cell: (one, session) => session?.agentVersion || one.agentVersion, text: (one, session) => session?.agentVersion || one.agentVersion },
+  { id: "flaps", title: "Flaps", width: 58, sort: "flaps", numeric: true, cell: (_one, _session, extra) => ({ text: extra?.flaps ? String(extra.flaps) : "", tone: "warn" }), text: (_one, _session, extra) => extra?.flaps ?? "" },
+  { id: "addons", title: "Add-ons", width: 82, grow: 1, cell: addonsCell, about: (one) => pairs(one.addons), text: (one) => pairs(one.addons) },
   { id: "taints", title: "Taints", width: 90, grow: 1, cell: (one) => pairs(one.taints), text: (one) => pairs(one.taints) },
   { id: "age", title: "Age", width: 62, sort: "age", cell: (one, _session, _extra, now) => duration(now - one.created), about: (one) => moment(one.created), text: (one) => time(one.created) },
 ];

@@ -16,7 +16,9 @@ import { TILES, bars } from "./view.js";
 
 /** @typedef {{replicas: any[], status: any, problem: string}} Hub `status`: of the ClusterSummary; undefined: not known */
 
-const PERIOD = 30_000;
+/** How often the strip is read: while nothing happens in the fleet, only CA phases and backups can change. */
+const PERIOD = { changed: 30_000, quiet: 120_000 };
+const LOOK = 5000;
 const FLEET = () => pathOf(RESOURCES.summaries, "fleet");
 const MOST_BARS = 8;
 /** Age of a backup at which the alert MusterHubBackupOld is raised. */
@@ -26,8 +28,18 @@ const OLD = 8 * 86400e3;
 const hub = signal(/** @type {Hub} */ ({ replicas: [], status: undefined, problem: "" }));
 const releasing = signal(false);
 
+let readAt = 0;
+let seen = -1;
+const revision = () => revisions.clusters.peek() + revisions.sessions.peek();
+
+function look() {
+  const waited = Date.now() - readAt;
+  const period = hub.peek().problem || revision() !== seen ? PERIOD.changed : PERIOD.quiet;
+  if (document.visibilityState === "visible" && waited >= period) readHub();
+}
+
 async function readHub() {
-  if (document.visibilityState !== "visible") return;
+  [readAt, seen] = [Date.now(), revision()];
   const none = (/** @type {unknown} */ error) => {
     if (error instanceof ApiError && error.code === 403) return [];
     throw error;
@@ -45,8 +57,8 @@ export function HubStrip() {
   const { version } = config.value;
   useEffect(() => {
     if (!version) return;
-    readHub();
-    const timer = setInterval(readHub, PERIOD);
+    look();
+    const timer = setInterval(look, LOOK);
     return () => clearInterval(timer);
   }, [version]);
   const { replicas, status } = hub.value;
