@@ -17,7 +17,7 @@ const STEPS = 1000;
 const PAUSE = 250;
 const TILES = [
   { title: "Available", where: 'accepted && available == "True"', is: (/** @type {any} */ one) => one.accepted && one.available === "True" },
-  { title: "API server fails", where: 'accepted && available == "False"', is: (/** @type {any} */ one) => one.accepted && one.available === "False" },
+  { title: "Unavailable", where: 'accepted && available == "False"', is: (/** @type {any} */ one) => one.accepted && one.available === "False" },
   { title: "Unknown", where: 'accepted && available == "Unknown"', is: (/** @type {any} */ one) => one.accepted && one.available === "Unknown" },
   { title: "Never reported", where: "accepted && !has(available)", is: (/** @type {any} */ one) => one.accepted && one.available === "" },
   { title: "Not accepted", where: "!accepted", is: (/** @type {any} */ one) => !one.accepted },

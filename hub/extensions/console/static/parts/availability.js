@@ -8,7 +8,7 @@ const HOUR = 3600e3;
 /** What a status means, and the height of its bar, so that states differ without colour. */
 const STATUSES = new Map([
   ["True", { words: "Available", height: 24 }],
-  ["False", { words: "API server fails", height: 16 }],
+  ["False", { words: "Unavailable", height: 16 }],
   ["Unknown", { words: "Silent", height: 10 }],
   ["", { words: "Not reported", height: 3 }],
 ]);
