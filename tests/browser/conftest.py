@@ -78,8 +78,8 @@ class Visit:
                 self.requests.add(request)
 
         self.page.on("request", open_request)
-        self.page.on("requestfinished", self.requests.discard)
-        self.page.on("requestfailed", self.requests.discard)
+        self.page.on("requestfinished", lambda request: self.requests.discard(request))  # noqa: PLW0108 - Playwright takes no builtin
+        self.page.on("requestfailed", lambda request: self.requests.discard(request))  # noqa: PLW0108 - likewise
         self.page.on("console", note)
         self.page.on("dialog", dismiss)
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))

@@ -1,6 +1,6 @@
 // @ts-check
 /** The view is in the URL's fragment: `#/fleet?where=…`, `#/cluster/edge1?at=…`. */
-import { signal } from "./ui.js";
+import { computed, signal } from "./ui.js";
 
 /** @typedef {{page: string, args: string[], params: Record<string, string>}} Route */
 
@@ -42,6 +42,16 @@ export const route = signal(parseRoute(location.hash));
 addEventListener("hashchange", () => {
   route.value = parseRoute(location.hash);
 });
+
+/** @type {Map<string, import("./ui.js").Signal<string>>} */
+const known = new Map();
+
+/** A parameter of the present page; a component that reads only it is not drawn again when others change. @param {string} name */
+export function param(name) {
+  const found = known.get(name) ?? computed(() => route.value.params[name] ?? "");
+  known.set(name, found);
+  return found.value;
+}
 
 /** @param {string} page @param {string[]} [args] @param {Record<string, string | undefined>} [params] */
 export function navigate(page, args, params) {

@@ -6,7 +6,7 @@ import { can } from "../core/access.js";
 import { RESOURCES } from "../core/api.js";
 import { counted } from "../core/format.js";
 import { useKeys } from "../core/keys.js";
-import { href, navigate, route, setParams } from "../core/router.js";
+import { href, navigate, param, route, setParams } from "../core/router.js";
 import { clusters, loaded, now, revisions, sessions, streams } from "../core/store.js";
 import { effect, html, signal, untracked, useEffect, useSignal } from "../core/ui.js";
 import { beats, extras, readAll, show } from "./fleet/beats.js";
@@ -221,7 +221,6 @@ function Nothing() {
 }
 
 export function FleetPage() {
-  const { params } = route.value;
   const here = shown.value.indexOf(current.value);
   const at = (/** @type {KeyboardEvent} */ event) => (event.target instanceof HTMLInputElement ? "" : current.peek());
   useKeys(
@@ -244,9 +243,9 @@ export function FleetPage() {
     ${showsBars.value && html`<${Bars} />`}
     <${QuestionBox} />
     <${Toolbar} />
-    ${params.group && result.value.groups
+    ${param("group") && result.value.groups
       ? html`<${Groups} />`
-      : html`<${VirtualTable} label="Clusters" columns=${columns.value} names=${shown.value} current=${here} sort=${params.sort || "name"} onSort=${(/** @type {string} */ word) => setParams({ sort: word === "name" ? "" : word })} makeRow=${makeRow} lead=${lead} onWindow=${show} on=${on} empty=${html`<${Nothing} />`} />`}
+      : html`<${VirtualTable} label="Clusters" columns=${columns.value} names=${shown.value} current=${here} sort=${param("sort") || "name"} onSort=${(/** @type {string} */ word) => setParams({ sort: word === "name" ? "" : word })} makeRow=${makeRow} lead=${lead} onWindow=${show} on=${on} empty=${html`<${Nothing} />`} />`}
     ${dialog.value === "columns" && html`<${ColumnsDialog} />`}
     ${dialog.value === "copy" && html`<${CopyDialog} />`}
   </div>`;

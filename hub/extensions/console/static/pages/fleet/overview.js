@@ -6,7 +6,7 @@ import { can, config } from "../../core/access.js";
 import { ApiError, RESOURCES, get, listAll, patch, pathOf } from "../../core/api.js";
 import { STATES } from "../../core/cluster.js";
 import { shortId, timeOf } from "../../core/format.js";
-import { route, setParams } from "../../core/router.js";
+import { param, setParams } from "../../core/router.js";
 import { clusters, now, revisions } from "../../core/store.js";
 import { computed, html, signal, useEffect, useState } from "../../core/ui.js";
 import { conditionFor, toggled } from "./completion.js";
@@ -89,7 +89,7 @@ const TONES = /** @type {Record<string, string>} */ ({ available: "Available", u
 
 /** The tiles; each one filters the table. */
 export function Tiles() {
-  const { tile: chosen = "" } = route.value.params;
+  const chosen = param("tile");
   const brake = hub.value.status?.brake ?? {};
   const choose = (/** @type {string} */ id) => setParams({ tile: chosen === id ? "" : id });
   return html`<div class="tiles" role="group" aria-label="Filters">
@@ -129,7 +129,7 @@ function BrakeDialog({ brake, onClose }) {
 
 /** @param {{title: string, word: string, found: import("./view.js").Bar[]}} props */
 function BarList({ title, word, found }) {
-  const { where = "" } = route.value.params;
+  const where = param("where");
   const most = Math.max(1, ...found.map((bar) => bar.total));
   const field = fields.value.find((each) => each.name === word);
   return html`<section class="panel bars" aria-label=${title}><h2>${title}</h2><ul>

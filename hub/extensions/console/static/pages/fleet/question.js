@@ -2,7 +2,7 @@
 /** The question box: a condition in the language of `--where`, with completion and the place of an error. */
 import { Button } from "../../components/basics.js";
 import { get } from "../../core/api.js";
-import { route, setParams } from "../../core/router.js";
+import { param, setParams } from "../../core/router.js";
 import { clusters, sessions } from "../../core/store.js";
 import { html, signal, useEffect, useRef, useState } from "../../core/ui.js";
 import { complete } from "./completion.js";
@@ -91,7 +91,7 @@ function Suggested({ id, label, value, placeholder, onRun, suggest, invalid = fa
 
 /** The condition, the order and the groups, all in the URL. */
 export function QuestionBox() {
-  const { where = "", sort = "", group = "" } = route.value.params;
+  const [where, sort, group] = [param("where"), param("sort"), param("group")];
   const { problem, column, busy } = result.value;
   return html`<section class="question" aria-label="Question">
     <${Suggested} id="where" wide=${true} label="Condition" value=${where} invalid=${Boolean(problem)} placeholder='Ask:  version < 1.30 && available != "True"     ( / )' onRun=${(/** @type {string} */ text) => setParams({ where: text })} suggest=${(/** @type {string} */ text, /** @type {number} */ cursor) => complete(text, cursor, fields.value, values)} />
