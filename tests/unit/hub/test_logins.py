@@ -95,27 +95,7 @@ def test_user_and_groups_come_from_the_claims_of_a_token_that_has_what_it_needs(
     rules = ClaimRules("https://i", "muster", "name", "corp:", "roles", "corp-")
     assert named(rules, name="Ann Lee", roles=["x"], groups=["y"]) == AuthenticatedUser("corp:Ann Lee", ("corp-x",))
     assert (named(aud=["others", "muster"]), named(nbf=AT + 60)) == (AuthenticatedUser("ann"), AuthenticatedUser("ann"))
-    rows: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"iss": "https://other"}, "another one"),
-        ({"iss": "https://i/"}, "another one"),
-        ({"aud": "Muster"}, "not for the audience"),
-        ({"aud": []}, "not for the audience"),
-        ({"aud": None}, "not for the audience"),
-        ({"aud": {"muster": 1}}, "neither"),
-        ({"exp": AT}, "expired"),
-        ({"exp": None}, "no expiry"),
-        ({"exp": "soon"}, "not a valid time"),
-        ({"exp": True}, "not a valid time"),
-        ({"exp": float("nan")}, "not a valid time"),
-        ({"exp": 10**30}, "not a valid time"),
-        ({"nbf": AT + 61}, "not valid yet"),
-        ({"sub": None}, "no claim"),
-        ({"sub": 5}, "no claim"),
-        ({"sub": ""}, "no claim"),
-        ({"groups": {"a": 1}}, "neither"),
-        ({"groups": ["a", 1]}, "neither"),
-    )
-    check_refusals(UnauthorizedError, lambda claims: named(**claims), rows)
+    check_refusals(UnauthorizedError, lambda claims: named(**claims), TABLES["claims"])
     later = user_of_claims({**GOOD, "exp": AT + 600, "nbf": AT + 61}, RULES, NOW + timedelta(seconds=1))
     assert later.user == "ann", "a token may begin a minute in the future"
     rules = ClaimRules("https://i", "muster", required={"tenant": "one"})

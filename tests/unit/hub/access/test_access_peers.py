@@ -64,7 +64,6 @@ ISSUER = "https://edge.example.org"
 SUBJECT = "system:serviceaccount:agents:spoke"
 HUB = HubId("b2f1d5a0-0000-4000-8000-000000000001")
 AUDIENCE = f"urn:uuid:{HUB}"
-LEFT_OUT = object()
 
 
 @dataclass
@@ -361,7 +360,7 @@ class Prover:
     def claims(self, **changed: Any) -> dict[str, Any]:
         now = int(self.clock.now().timestamp())
         told = {"iss": ISSUER, "aud": [AUDIENCE], "sub": SUBJECT, "exp": now + 600, "nbf": now, "iat": now, **changed}
-        return {name: value for name, value in told.items() if value is not LEFT_OUT}
+        return {name: value for name, value in told.items() if value is not None}
 
     def token(self, **changed: Any) -> str:
         return self.keys.sign(self.claims(**changed))
@@ -398,30 +397,8 @@ async def test_a_token_of_the_issuer_for_this_hub_proves_the_cluster(prover: Pro
     assert await prover.refused(prover.token(sub="system:serviceaccount:default:default"), any_of_agents)
 
 
-WRONG_CLAIMS: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"iss": "https://other.example.org"}, "the token is of issuer 'https://other.example.org'"),
-    ({"iss": ISSUER + "/"}, "the token is of issuer"),
-    ({"iss": LEFT_OUT}, "the token is of issuer 'None'"),
-    ({"aud": ["https://kubernetes.default.svc"]}, "and not for 'urn:uuid:"),
-    ({"aud": [AUDIENCE.upper()]}, "and not for 'urn:uuid:"),
-    ({"aud": f"x{AUDIENCE}"}, "and not for 'urn:uuid:"),
-    ({"aud": {AUDIENCE: 1}}, "and not for 'urn:uuid:"),
-    ({"aud": LEFT_OUT}, "and not for 'urn:uuid:"),
-    ({"exp": 1}, "the token has expired"),
-    ({"exp": LEFT_OUT}, "the token has no expiry"),
-    ({"exp": True}, '"exp" of the token is not a time'),
-    ({"exp": "2030"}, '"exp" of the token is not a time'),
-    ({"exp": 1e300}, '"exp" of the token is not a time'),
-    ({"nbf": 4_000_000_000}, "the token is not valid yet"),
-    ({"iat": 4_000_000_000}, "the token is not valid yet"),
-    ({"sub": "system:node:a"}, "which does not fit"),
-    ({"sub": LEFT_OUT}, "which does not fit"),
-    ({"sub": ["system:serviceaccount:agents:spoke"]}, "which does not fit"),
-)
-
-
 async def test_a_token_with_wrong_claims_proves_nothing_and_the_reason_is_not_for_its_sender(prover: Prover) -> None:
-    for changed, why in WRONG_CLAIMS:
+    for changed, why in TABLES["claims"]:
         refused = await prover.refused(prover.token(**changed))
         assert refused is not None, changed
         assert (why in refused.why, refused.message) == (True, FAILED), refused.why

@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+import yaml
 
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.authz.escalation import MOST_LISTED, EscalationCheck
@@ -26,7 +27,16 @@ from machinery.apiserver.resource import Question, Resource
 from machinery.apiserver.storage import Actor, Admission, GroupResource
 from machinery.errors import BadRequestError, ForbiddenError, InvalidError, NotFoundError
 from machinery.meta.objects import Document, Key
-from tests.checks import awaited_refusal, check_refusal, check_refusal_of, check_refusals, present, within_steps
+from tests.checks import (
+    CASE_FILES,
+    awaited_refusal,
+    check_refusal,
+    check_refusal_of,
+    check_refusals,
+    check_results,
+    present,
+    within_steps,
+)
 
 
 def asked(verb: str, resource: str, group: str = "", **more: str) -> Attributes:
@@ -38,70 +48,40 @@ def may(verbs: str, resources: str, *names: str, groups: str = "") -> PolicyRule
     return PolicyRule(tuple(verbs.split()), tuple(groups.split(",")), tuple(resources.split()), names)
 
 
-def urls(*paths: str) -> PolicyRule:
-    return PolicyRule(("get",), paths=paths)
-
-
 PODS, NAMED = may("get", "pods"), may("get list watch create deletecollection", "pods", "one")
+TABLES = yaml.safe_load((CASE_FILES / "rbac.yaml").read_text())
+
+
+def rule_of(text: str) -> PolicyRule:
+    """`get+list pods one groups=apps` is a rule for a resource, perhaps with names; `get @/x` is one for a URL."""
+    verbs, *words = text.split() or [""]
+    if not words or words[0].startswith("@"):
+        return PolicyRule(tuple(filter(None, verbs.split("+"))), paths=tuple(word[1:] for word in words))
+    groups = [word.removeprefix("groups=") for word in words if word.startswith("groups=")]
+    names = [word for word in words[1:] if not word.startswith("groups=")]
+    return may(verbs.replace("+", " "), words[0], *names, groups=",".join(groups))
+
+
+def question_of(text: str) -> Attributes:
+    """`get pods/log apps name=one`, or `get @/x`."""
+    verb, what, *more = text.split()
+    if what.startswith("@"):
+        return Attributes(verb, what[1:])
+    groups, names = [word for word in more if "=" not in word], [word.split("=") for word in more if "=" in word]
+    return asked(verb, what, *groups, **dict(names))
 
 
 def test_rule_allows_what_kubernetes_rules_allow() -> None:
-    def selected(verb: str, name: str) -> Attributes:
-        return asked(verb, "pods", selected_name=name)
-
-    get, logs, apps = asked("get", "pods"), asked("get", "pods/log"), asked("get", "pods", "apps")
-    one, two = asked("get", "pods", name="one"), asked("get", "pods", name="two")
-    rows: list[tuple[PolicyRule, list[Attributes], list[Attributes]]] = [
-        (PODS, [get], [asked("list", "pods"), apps, logs, asked("get", "podss")]),
-        (may("*", "pods"), [asked("frob", "pods")], []),
-        (may("get", "pods", groups="*"), [apps], []),
-        (may("get", "*"), [logs], []),
-        (may("get", "pods/log"), [logs], [get]),
-        (may("get", "*/log"), [logs], [asked("get", "pods/logs"), get]),
-        (may("get", "pods/*"), [], [logs]),
-        (NAMED, [one, selected("list", "one"), selected("watch", "one")], [two, asked("list", "pods")]),
-        (NAMED, [], [selected("watch", "two"), selected("deletecollection", "one"), asked("create", "pods")]),
-        (
-            urls("/healthz"),
-            [Attributes("get", "/healthz")],
-            [Attributes("get", "/healthz/etcd"), Attributes("put", "/healthz")],
-        ),
-        (urls("/apis/*"), [Attributes("get", "/apis/x/v1")], [Attributes("get", "/apis")]),
-        (urls("*"), [Attributes("get", "/anything")], []),
-        (may("*", "*", groups="*"), [], [Attributes("get", "/anything")]),
-        (PolicyRule(("*",), paths=("*",)), [], [get]),
-        (PolicyRule(), [], [get]),
-    ]
-    assert [(rule, each) for rule, allowed, _ in rows for each in allowed if not rule.allows(each)] == []
-    assert [(rule, each) for rule, _, refused in rows for each in refused if rule.allows(each)] == []
+    for granted in (True, False):
+        cases = [(rule, each) for rule, *questions in TABLES["rules"] for each in questions[not granted]]
+        assert [case for case in cases if rule_of(case[0]).allows(question_of(case[1])) is not granted] == []
 
 
 def test_missing_permissions_are_computed_and_shown_compactly() -> None:
-    list_pods, logs, all_of_core = may("list", "pods"), may("get", "pods/log"), may("get", "*")
-    rows: list[tuple[list[PolicyRule], PolicyRule, list[PolicyRule]]] = [
-        ([PODS], PODS, []),
-        ([], PODS, [PODS]),
-        ([may("*", "*", groups="*")], PODS, []),
-        ([may("*", "*", groups="*")], NAMED, []),
-        ([PODS], may("get list", "pods"), [list_pods]),
-        ([PODS], may("*", "pods"), [may("*", "pods")]),
-        # What two rules hold in parts covers each part.
-        ([PODS, list_pods], may("get list", "pods"), []),
-        # Verbs of one rule and resources of another are not held together.
-        ([PODS, may("list", "nodes")], list_pods, [list_pods]),
-        ([all_of_core], logs, []),
-        ([may("get", "*/log")], logs, []),
-        ([PODS], logs, [logs]),
-        ([may("get", "*/log")], all_of_core, [all_of_core]),
-        # A name is less than all names.
-        ([PODS], may("get", "pods", "one"), []),
-        ([may("get", "pods", "one")], PODS, [PODS]),
-        ([may("get", "pods", "one")], may("get", "pods", "one", "two"), [may("get", "pods", "two")]),
-        ([urls("/apis/*")], urls("/apis/x", "/apis/y/*"), []),
-        ([urls("/apis/x")], urls("/apis/*"), [urls("/apis/*")]),
-        ([may("*", "*", groups="*")], urls("/x"), [urls("/x")]),
-    ]
-    assert [(held, wanted) for held, wanted, lacking in rows if missing(tuple(held), (wanted,)) != lacking] == []
+    def lacking(held: list[str], wanted: str) -> list[PolicyRule]:
+        return list(missing(tuple(map(rule_of, held)), (rule_of(wanted),)))
+
+    check_results(lacking, [(held, wanted, list(map(rule_of, left))) for held, wanted, left in TABLES["missing"]])
 
     assert missing(EVERYTHING, (*EVERYTHING, PODS, NAMED, PolicyRule(("get",), paths=("/x*",)))) == []
 
