@@ -142,8 +142,11 @@ class TransactionReconciler(BatchReconciler[str]):
         await batch.run(keys, commit)
         return batch
 
+    def shared(self, tx: Transaction, names: Sequence[str]) -> object:
+        return self.read_ahead(tx, names)
+
     def _steps(self, tx: Transaction, names: Sequence[str]) -> Sequence[object]:
-        shared, results = self.read_ahead(tx, names), []
+        shared, results = self.shared(tx, names), []
         for name in names:
             with suppress(NotFoundError):
                 if (result := self.step(tx, name, shared)) is not None:

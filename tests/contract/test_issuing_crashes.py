@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from structlog.testing import capture_logs
 
+from hub.api.approvalrules import flag_rules
 from hub.api.certificates import CertificateRecord, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.api.certificatesigningrequests import RequestPhase, RequestState, Submission, phase
 from hub.api.managedclusters import cluster as rules
@@ -21,6 +23,7 @@ from hub.controllers.manager import ControllerManager
 from hub.extensions.settings import load
 from hub.ports import Store, Transaction
 from hub.registry import namespaces
+from hub.registry.approvalrules import approval
 from hub.registry.approvalrules.approval import RULE_ACTOR
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import issuance, service as requests, submission
@@ -101,6 +104,7 @@ class Hub:
     issuer: WordIssuer
     newcomer: Newcomer
     request: bytes
+    by_rule: bool
 
     async def _run(self, step: Callable[[Transaction], Any]) -> Any:
         def mortal(tx: Transaction) -> Any:
@@ -118,15 +122,20 @@ class Hub:
         await self._run(lambda tx: clusters.ensure(tx, joining, requester.user))
         submission = self.newcomer.submission(requester, request=self.request)
         name: str = await self._run(lambda tx: submit(tx, submission))
-        await self._run(lambda tx: requests.decide(tx, name, approve=True, reason="R", message="m", actor="ann"))
-        await self._run(lambda tx: issuance.issue(tx, name, Mortal(self.issuer, self.life), LIFETIMES, "hub"))
+        issuer = Mortal(self.issuer, self.life)
+        if self.by_rule:
+            sign = partial(issuance.sign_request, issuer=issuer, lifetimes=LIFETIMES)
+            await self._run(lambda tx: approval.review(tx, name, flag_rules(("*",)), "hub", sign=sign))
+        else:
+            await self._run(lambda tx: requests.decide(tx, name, approve=True, reason="R", message="m", actor="ann"))
+        await self._run(lambda tx: issuance.issue(tx, name, issuer, LIFETIMES, "hub"))
         return name, await self.store.read(lambda tx: requests.state(tx, name))
 
 
 @asynccontextmanager
-async def born(database: SqlDatabase, clock: ManualClock, life: Life, newcomer: Newcomer, request: bytes) -> AsyncIterator[Hub]:
+async def born(database: SqlDatabase, clock: ManualClock, life: Life, *of_hub: Any) -> AsyncIterator[Hub]:
     async with database.opened(clock) as store:
-        yield Hub(store, life, NumberedIssuer(), newcomer, request)
+        yield Hub(store, life, NumberedIssuer(), *of_hub)
 
 
 async def _credential(database: SqlDatabase, clock: ManualClock, newcomer: Newcomer) -> CertificateRecord:
@@ -141,19 +150,19 @@ async def _credential(database: SqlDatabase, clock: ManualClock, newcomer: Newco
 
 @soaked(AT_MOST // STEP)
 async def test_whenever_a_hub_dies_a_request_has_one_certificate(database: SqlDatabase, clock: ManualClock) -> None:
-    """Each moment has a cluster of its own, with a credential that has one use."""
+    """Each moment has a cluster of its own, with a credential that has one use. A rule or an operator approves."""
     tried = 0
     for fatal in range(1, AT_MOST, STEP):
         cluster = cluster_name(f"edge-{fatal}")
         newcomer = Newcomer(InlineStore(clock), cluster=cluster, key=pki.generate_key())
-        request, requester = newcomer.request(), await _credential(database, clock, newcomer)
+        of_hub, requester = (newcomer, newcomer.request(), fatal // STEP % 2), await _credential(database, clock, newcomer)
         told: RequestState | None = None
-        async with born(database, clock, Life(fatal), newcomer, request) as hub:
+        async with born(database, clock, Life(fatal), *of_hub) as hub:
             try:
                 _, told = await hub.joined(requester)
             except KilledError:
                 tried += 1
-        async with born(database, clock, Life(), newcomer, request) as hub:
+        async with born(database, clock, Life(), *of_hub) as hub:
             name, state = await hub.joined(requester)
             again, same = await hub.joined(requester)
             stored = await hub.store.read(lambda tx, name=name: requests.find(tx, name))  # type: ignore[misc]
@@ -174,7 +183,6 @@ NAMES = [ClusterName(f"c{number:02d}") for number in range(CLUSTERS)]
 AT_ONCE = {"auto_approve": ("*",), "taint_delay": "0s", "brake_share": 0.0, "default_cluster_set": False}
 ONCE_EACH = (
     ("certificatesigningrequests", "--auto-approve", "MODIFIED"),
-    ("certificatesigningrequests", "issuance", "MODIFIED"),
     ("managedclusters", "--auto-approve", "MODIFIED"),
     ("managedclusters", "availability", "MODIFIED"),
     ("managedclusters", "taints", "MODIFIED"),
@@ -223,11 +231,6 @@ def delete(tx: Transaction) -> None:
         clusters.remove(tx, clusters.find(tx, name), "admin")
 
 
-def lose_namespaces(tx: Transaction) -> None:
-    for name in NAMES:
-        namespaces.remove(tx, present(namespaces.get(tx, name)), "admin")
-
-
 def every(holds: Callable[[Transaction, Document], bool]) -> Holds:
     return lambda tx: all(holds(tx, clusters.find(tx, name).document) for name in NAMES)
 
@@ -262,7 +265,7 @@ async def test_several_hubs_at_once_decide_judge_and_remove_as_one_would(store: 
                 await store.run(come, name, issuer, pki.generate_key())
             await until(store, every(is_let_in))
             agents = await store.read(lambda tx: [tx.certificates.of_cluster(name) for name in NAMES])
-            await store.run(lose_namespaces)
+            await store.run(lambda tx: [namespaces.remove(tx, present(namespaces.get(tx, name)), "admin") for name in NAMES])
             await until(store, every(has_new_namespace))
             clock.advance(timedelta(seconds=301))
             await store.run(touch, "later")

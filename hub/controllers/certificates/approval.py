@@ -2,13 +2,16 @@
 
 Acceptance also owns the condition HubAcceptedManagedCluster, which reflects `spec.hubAcceptsClient` as set by an operator or a
 rule (OCM's ManagedCluster controller). A cluster that was never accepted has no such condition. A rule accepts a cluster only
-once, so a later denial by an operator stays. Approval approves renewals, add-ons, and registrations that match a rule. It never
-denies: other requests wait for an operator. The rules are in `hub.registry.approvalrules.approval`.
+once, so a later denial by an operator stays. Approval approves and signs renewals, add-ons, and registrations that match a
+rule. It never denies: other requests wait for an operator, and are signed by issuance. The rules are in
+`hub.registry.approvalrules.approval`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from hub.api import certificatesigningrequests as requests
 from hub.api.approvalrules import FLAG, ApprovalRule, RuleAction, RuleDecision
@@ -42,40 +45,25 @@ objects."""
 
 Enqueue = Callable[[str], None]
 Page = Callable[[Transaction, Key | None], tuple[list[str], Key | None]]
-Decide = Callable[[Transaction, str, Sequence[ApprovalRule]], ApprovalOutcome | None]
-Record = Callable[[Transaction, ApprovalOutcome], ApprovalOutcome]
 
 
+@dataclass(eq=False)
 class RuleReconciler(TransactionReconciler):
-    """Calls the use case `decide` for each name, with all rules.
+    """Calls its use case for each name, with all rules.
 
-    `read_ahead`: loads objects for the names. `globs`: patterns of cluster names that need no operator. `are_there_rules`:
-    whether ApprovalRules may exist. `record`: writes the audit records of each outcome in its transaction.
+    `globs`: patterns of cluster names that need no operator. `are_there_rules`: whether ApprovalRules may exist.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        globs: tuple[str, ...],
-        *,
-        decide: Decide,
-        read_ahead: Callable[[Transaction, Sequence[str]], None],
-        are_there_rules: Callable[[], bool] = lambda: False,
-        committed: Callable[[ApprovalOutcome], None] = lambda _outcome: None,
-        record: Record = lambda _tx, outcome: outcome,
-    ) -> None:
-        super().__init__(store, decide, self._rules, committed, record)
-        self._read_names_ahead = read_ahead
-        self._globs = globs
-        self._are_there_rules = are_there_rules
+    globs: tuple[str, ...] = ()
+    are_there_rules: Callable[[], bool] = lambda: False
 
     @property
     def has_rules(self) -> bool:
-        return bool(self._globs) or self._are_there_rules()
+        return bool(self.globs) or self.are_there_rules()
 
-    def _rules(self, tx: Transaction, names: Sequence[str]) -> Sequence[ApprovalRule]:
-        self._read_names_ahead(tx, names)
-        return approving.rules_in(tx, self._globs) if self.has_rules else ()
+    def shared(self, tx: Transaction, names: Sequence[str]) -> Sequence[ApprovalRule]:
+        self.read_ahead(tx, names)
+        return approving.rules_in(tx, self.globs) if self.has_rules else ()
 
 
 def _read_clusters_ahead(tx: Transaction, names: Sequence[str]) -> None:
@@ -115,10 +103,17 @@ def _acceptance_condition(cluster: Document) -> Condition | None:
     return cluster_rules.denied_condition(cluster)
 
 
-acceptance_reconciler = partial(RuleReconciler, decide=_accept, read_ahead=_read_clusters_ahead)
-approval_reconciler = partial(
-    RuleReconciler, decide=partial(approving.review, actor=f"{ACTOR}:{APPROVAL}"), read_ahead=approving.read_ahead
-)
+def acceptance_reconciler(store: Store, globs: tuple[str, ...], **options: Any) -> RuleReconciler:
+    """`options`: of RuleReconciler."""
+    return RuleReconciler(store, _accept, _read_clusters_ahead, globs=globs, **options)
+
+
+def approval_reconciler(
+    store: Store, globs: tuple[str, ...], sign: Callable[..., dict[str, Any]] | None = None, **options: Any
+) -> RuleReconciler:
+    """`sign`: see `approving.review`."""
+    review = partial(approving.review, actor=f"{ACTOR}:{APPROVAL}", sign=sign)
+    return RuleReconciler(store, review, approving.read_ahead, globs=globs, **options)
 
 
 class RuleStatusReconciler(BatchReconciler[str]):
@@ -195,21 +190,15 @@ def register(builder: ControllerBuilder) -> None:
         if outcome.accepted:  # renewals and add-ons waited for the acceptance
             ruling.enqueue(ACCEPTED + outcome.accepted)
 
-    accepting, approver = (
-        make(
-            store,
-            builder.settings.auto_approve,
-            are_there_rules=lambda: bool(status.wanted.known),
-            committed=committed,
-            record=(lambda _tx, outcome: outcome) if decisions is None else decisions.write,
-        )
-        for make in (acceptance_reconciler, approval_reconciler)
-    )
+    options: dict[str, Any] = {"are_there_rules": lambda: bool(status.wanted.known), "committed": committed}
+    options |= {} if decisions is None else {"record": decisions.write}
+    signing: dict[str, Any] = {"issuer": builder.issuer, "lifetimes": builder.lifetimes}
+    accepting = acceptance_reconciler(store, builder.settings.auto_approve, **options)
+    approver = approval_reconciler(store, builder.settings.auto_approve, partial(issuance.sign_request, **signing), **options)
     acceptance, approval = builder.add(ACCEPTANCE, accepting), builder.add(APPROVAL, approver)
     status = RuleStatusReconciler(store, builder.clock.now, acceptance.enqueue, approval.enqueue)
     ruling = builder.add(RULES, status)
-    issue = partial(issuance.issue, issuer=builder.issuer, lifetimes=builder.lifetimes)
-    issuing = builder.add_use_case(ISSUANCE, issue, request_service.read_ahead)
+    issuing = builder.add_use_case(ISSUANCE, partial(issuance.issue, **signing), request_service.read_ahead)
     builder.watch_names(APPROVAL_RULES, ruling, status.wanted)
     builder.watch_names(
         MANAGED_CLUSTERS, acceptance, lambda cluster: wants_acceptance(cluster, are_there_rules=accepting.has_rules)

@@ -196,6 +196,8 @@ class TransitionRecorder:
         before, self._requests[key] = self._requests.get(key), phase
         if is_initial or phase is before:
             return
+        if phase is RequestPhase.ISSUED and before is not RequestPhase.APPROVED:
+            self.phases[RequestPhase.APPROVED.value] += 1  # a rule's approval and the signature are one change
         self.phases[phase.value] += 1
         cluster = doc.labels(document).get(CLUSTER_LABEL, "")
         cluster_log = log.bind(request=key.name, cluster=cluster, **_by(by))
@@ -203,11 +205,10 @@ class TransitionRecorder:
             cluster_log.info("certificate requested")
         if phase is not RequestPhase.PENDING:
             state = request_rules.state(document)
-            fields: dict[str, Any] = {} if phase is RequestPhase.ISSUED else {"reason": state.reason, "detail": state.message}
             level = "warning" if phase is RequestPhase.FAILED else "info"
-            getattr(cluster_log, level)(f"certificate request {phase.lower()}", **fields)
+            getattr(cluster_log, level)(f"certificate request {phase.lower()}", reason=state.reason, detail=state.message)
             if phase is not RequestPhase.APPROVED:  # only the end of a request is an Event, because thousands may join at once
-                why = f": {state.message}" if fields and state.message else ""
+                why = f": {state.message}" if phase is not RequestPhase.ISSUED and state.message else ""
                 message = f"certificate request {phase.lower()}{_with(by)}{why}"
                 self._record(cluster, document, f"Certificate{phase}", message, well=phase is not RequestPhase.FAILED)
 

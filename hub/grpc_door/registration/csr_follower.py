@@ -1,10 +1,9 @@
 """Streams that follow a certificate request until it is final, or until the caller's certificate is no longer valid."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import nullcontext
 from datetime import UTC, timedelta
-from typing import Protocol
 
 from hub.api import certificatesigningrequests as requests_domain
 from hub.api.certificates import CertificateRecord
@@ -40,10 +39,8 @@ _STATES = {
 }
 
 
-class Check(Protocol):
-    """Raises ForbiddenError unless the holder of the certificate may follow a request that `requester` made for `cluster`."""
-
-    def __call__(self, record: CertificateRecord, *, requester: str, cluster: str) -> None: ...
+Check = Callable[..., None]
+"""Raises ForbiddenError unless the holder of a record may follow a request that `requester` made for `cluster`."""
 
 
 class CSRFollower:

@@ -5,9 +5,10 @@ deny: without a matching rule, a request waits for an operator. Rules approve on
 name exactly the same cluster, and the request is only for a client certificate.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from hub.api import approvalrules as by_rule, certificatesigningrequests as csr_rules
 from hub.api.approvalrules import ApprovalRule, RequesterKind, RequesterRecord, RuleAction, RuleDecision, RuleInput, rule_of
@@ -20,7 +21,8 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
 from hub.ports import Transaction
 from hub.registry import owners
-from hub.registry.certificatesigningrequests import issuance, service as request_objects
+from hub.registry.certificatesigningrequests import service as request_objects
+from hub.registry.certificatesigningrequests.issuance import CertificateGrant, grant_of
 from hub.registry.generic.objects import write
 from hub.registry.managedclusters import service as cluster_objects
 from machinery.errors import InvalidError, MusterError
@@ -47,15 +49,6 @@ class ApprovalOutcome:
     """Audit records of the decisions, written in the same transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class _StrictRequest:
-    """A strict request and its grant. `is_automatic`: built-in rules approve it, see `_strict_request`."""
-
-    candidate: RuleInput
-    purpose: Purpose
-    is_automatic: bool
-
-
 def rules_in(tx: Transaction, globs: tuple[str, ...]) -> tuple[ApprovalRule, ...]:
     """Return all rules: first the rule of `--auto-approve`, then the others by name."""
     known = list(by_rule.flag_rules(globs))
@@ -73,8 +66,13 @@ def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
     tx.objects.read_ahead(MANAGED_CLUSTERS, [Key("", name) for name in clusters_asked])
 
 
-def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str) -> ApprovalOutcome | None:
-    """Approve a request if a rule matches. None: nothing was written and no rule needs requests. Raises NotFoundError."""
+def review(
+    tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str, *, sign: Callable[..., dict[str, Any]] | None = None
+) -> ApprovalOutcome | None:
+    """Approve a request if a rule matches. None: nothing was written and no rule needs requests. Raises NotFoundError.
+
+    `sign` (`issuance.sign_request`) signs it at once; without it, `issuance.issue` does later.
+    """
     stored = request_objects.find(tx, name)
     asking = doc.labels(stored.document).get(CLUSTER_LABEL, "") if any(map(_needs_request, known)) else ""
     undecided = ApprovalOutcome(asking=asking) if asking else None
@@ -82,9 +80,11 @@ def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str
     if asked is None:
         return undecided
     message, by, decisions = csr_rules.AUTO_APPROVED_MESSAGE, actor, tuple[RuleDecision, ...]()
-    if not asked.is_automatic:
-        candidate = asked.candidate
-        if asked.purpose is not Purpose.AGENT or _is_denied(candidate.document) or _needs_bound(tx, candidate, stored):
+    candidate, grant, is_automatic = asked
+    if not is_automatic:
+        cluster = candidate.document
+        is_denied = cluster is not None and (doc.is_deleting(cluster) or clusters.is_denied(cluster))
+        if grant.purpose is not Purpose.AGENT or is_denied or _needs_bound(tx, candidate, stored):
             return undecided
         fitting = [rule for rule in known if rule.fits(RuleAction.APPROVE, candidate)]
         deciding = next((rule for rule in fitting if not rule.dry_run), None)
@@ -94,6 +94,9 @@ def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str
         message, by = f'Approved by the rule "{deciding.name}".', RULE_ACTOR + deciding.name
         decisions = (_decision(deciding, RuleAction.APPROVE, candidate.cluster, stored),)
     approved = csr_rules.with_decision(stored.document, APPROVED, csr_rules.AUTO_APPROVED_REASON, message, tx.now)
+    if sign is not None:
+        with suppress(MusterError):  # a missing key or an expired CA: the issuance controller tries again and logs the error
+            approved = sign(tx, approved, stored.uid, grant=grant)
     write(tx, REQUESTS, approved, stored, by, writer=HUB_WRITER)
     return ApprovalOutcome(decisions, asking=asking)
 
@@ -166,20 +169,21 @@ def _accepting(tx: Transaction, cluster: StoredObject, known: Sequence[ApprovalR
         refused = (RequestPhase.DENIED, RequestPhase.FAILED)
         requests = (stored.document for stored in request_objects.of_cluster(tx, cluster.key.name))
         found = [_strict_request(tx, request) for request in requests if csr_rules.phase(request) not in refused]
-        candidates += [asked.candidate for asked in found if asked is not None and asked.purpose is Purpose.AGENT]
+        candidates += [asked[0] for asked in found if asked is not None and asked[1].purpose is Purpose.AGENT]
     return [rule for rule in deciding if any(rule.fits(RuleAction.ACCEPT, candidate) for candidate in candidates)]
 
 
-def _strict_request(tx: Transaction, request: Document) -> _StrictRequest | None:
-    """Return the strict request. None: only an operator can decide, or the request is for another signer.
+def _strict_request(tx: Transaction, request: Document) -> tuple[RuleInput, CertificateGrant, bool] | None:
+    """Return what rules know of a strict request, its grant, and whether built-in rules approve it.
 
-    No rule is needed if the cluster's own agent renews its certificate or requests the certificate of a registered add-on.
-    Sources: OCM's CSR approver (the requester is the subject; exact parts, never a prefix), ADR 0012.
+    None: only an operator can decide, or the request is for another signer. No rule is needed if the cluster's own agent renews
+    its certificate or requests that of a registered add-on. Sources: OCM's CSR approver (the requester is the subject; exact
+    parts, never a prefix), ADR 0012.
     """
     if not csr_rules.is_for_a_client(request):
         return None
     try:
-        grant = issuance.grant_of(tx, request)
+        grant = grant_of(tx, request)
     except MusterError:
         return None
     requester, name, spec = grant.requester, grant.holder.cluster, doc.mapping(request, "spec")
@@ -201,7 +205,7 @@ def _strict_request(tx: Transaction, request: Document) -> _StrictRequest | None
         asker = RequesterRecord(RequesterKind.AGENT, user, user, groups)
     document = cluster.document if cluster else None
     candidate = RuleInput(name, document, tx.now, request, asker, str(grant.holder.agent or ""))
-    return _StrictRequest(candidate, grant.purpose, is_automatic)
+    return candidate, grant, is_automatic
 
 
 def is_an_addons(subject: CertificateSubject) -> bool:
@@ -224,11 +228,6 @@ def _is_own(tx: Transaction, requester: CertificateRecord, name: ClusterName, cl
         and requester.not_before <= tx.now
         and requester.agent == owners.own_agent(tx, name)
     )
-
-
-def _is_denied(cluster: Document | None) -> bool:
-    """Whether an operator has denied or deleted the cluster."""
-    return cluster is not None and (doc.is_deleting(cluster) or clusters.is_denied(cluster))
 
 
 def _needs_bound(tx: Transaction, candidate: RuleInput, request: StoredObject) -> bool:

@@ -1,6 +1,7 @@
 """Signs each approved request once. The hub's records determine the content of the certificate."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hub.api import certificates as profiles, certificatesigningrequests as csr_rules
 from hub.api.bootstrapcredentials import CredentialUse, check_name
@@ -42,25 +43,34 @@ class CertificateGrant:
 
 
 def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, actor: str) -> Written | None:
-    """Sign an approved request and its recovery certificate; a request that breaks a rule becomes Failed with the reason.
+    """Sign an approved request and write it; see `sign_request`. Raises NotFoundError.
 
-    Records, signatures and `status.certificate` are written in one transaction. Returns None if there is nothing to sign (not
-    approved, already issued, another signer). Raises NotFoundError.
+    Returns None if there is nothing to sign (not approved, already issued, another signer).
     """
     stored = request_objects.find(tx, name)
     request = stored.document
     if doc.mapping(request, "spec").get("signerName") != SIGNER or csr_rules.phase(request) is not RequestPhase.APPROVED:
         return None
+    final = sign_request(tx, request, stored.uid, issuer=issuer, lifetimes=lifetimes)
+    return write(tx, REQUESTS, final, stored, actor, writer=HUB_WRITER)
+
+
+def sign_request(
+    tx: Transaction, request: Document, uid: str, *, issuer: Issuer, lifetimes: Lifetimes, grant: CertificateGrant | None = None
+) -> dict[str, Any]:
+    """Return the approved request with its certificate and recovery certificate, or Failed with the rule that it breaks.
+
+    The transaction that records and signs the certificates must also write the result. `grant`: the result of `grant_of`.
+    """
     try:
-        grant = grant_of(tx, request)
+        grant = grant or grant_of(tx, request)
         holder, first = grant.holder, grant.requester is None or grant.requester.purpose is Purpose.BOOTSTRAP
         use: CredentialUse | None = None
         if first and holder.credential is not None and holder.cluster is not None and holder.agent is not None:
             use = credential_uses.use_for(tx, holder.credential, holder.cluster, holder.agent)
     except MusterError as error:
-        failed = csr_rules.with_decision(request, FAILED, csr_rules.REFUSED_REASON, error.message, tx.now)
-        return write(tx, REQUESTS, failed, stored, actor, writer=HUB_WRITER)
-    holder = replace(holder, request_uid=stored.uid)
+        return csr_rules.with_decision(request, FAILED, csr_rules.REFUSED_REASON, error.message, tx.now)
+    holder = replace(holder, request_uid=uid)
     start = tx.now - lifetimes.backdate
     lifetime = min(csr_rules.requested_duration(request) or lifetimes.agent, lifetimes.agent)
     profile = Profile(grant.purpose, grant.subject, grant.public_key, start, tx.now + lifetime, grant.dns_names)
@@ -71,8 +81,8 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
         recovering = replace(profile, purpose=Purpose.RECOVERY, subject=subject, not_after=until)
         recovery = certificates.sign(tx, issuer, recovering, holder).chain
     if use is not None:
-        credential_uses.spend(tx, replace(use, request=name, issued_at=tx.now, serial=issued.serial))
-    return write(tx, REQUESTS, csr_rules.with_certificate(request, issued.chain, recovery), stored, actor, writer=HUB_WRITER)
+        credential_uses.spend(tx, replace(use, request=doc.name(request), issued_at=tx.now, serial=issued.serial))
+    return csr_rules.with_certificate(request, issued.chain, recovery)
 
 
 def grant_of(tx: Transaction, request: Document) -> CertificateGrant:

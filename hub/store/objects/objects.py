@@ -61,6 +61,7 @@ class SqlObjects(Objects):
         self._pending: list[PendingWrite] = []
         self._latest: dict[tuple[Kind, Key], PendingWrite] = {}
         self._read: dict[tuple[Kind, Key], StoredObject | None] = {}
+        self._any: dict[Kind, bool] = {}
 
     def get(self, kind: Kind, key: Key) -> StoredObject | None:
         if write := self._latest.get((kind, key)):
@@ -111,7 +112,9 @@ class SqlObjects(Objects):
     def has_any(self, kind: Kind) -> bool:
         if any(kind == changed for changed, _ in self._latest):
             return bool(self._find_with_buffer(kind, Query(), PENDING).items)
-        return queries.ANY.row(self._connection, {"kind": kind}) is not None
+        if kind not in self._any:
+            self._any[kind] = queries.ANY.row(self._connection, {"kind": kind}) is not None
+        return self._any[kind]
 
     def _remaining(self, kind: Kind, query: Query, last: Key, place: SortPosition = ()) -> int | None:
         """The number of objects after `last`, whose sort position is `place`; None if a selector is used.

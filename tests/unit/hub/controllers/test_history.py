@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from hub.api import history as rules
+from hub.api.approvalrules import flag_rules
 from hub.api.auditrecords import AuditEntry, AuditFields, AuditQuery
 from hub.api.events import EventRecord
 from hub.api.history import BYTES_OF_A_ROW, RetentionPeriods, Volume, warnings
@@ -26,6 +28,7 @@ from hub.controllers.hub.retention import PAUSE, Compaction
 from hub.controllers.observers.transition_recorder import TransitionRecorder
 from hub.ports import Transaction
 from hub.registry import auditrecords as audit, events
+from hub.registry.approvalrules import approval
 from hub.registry.certificatesigningrequests import issuance
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import ExpiredError, InvalidError, UnavailableError
@@ -175,6 +178,10 @@ async def test_requests_are_counted_once_by_outcome_and_their_end_is_an_event_of
     assert [(each.cluster, each.reason, each.message, each.about["kind"]) for each in reader.told] == [
         ("c1", "CertificateIssued", "certificate request issued by issuance", "CertificateSigningRequest")
     ]
+    sign = partial(issuance.sign_request, issuer=hub.issuer, lifetimes=hub.lifetimes)
+    hub.store.transact(approval.review, hub.submit("c1"), flag_rules(("*",)), "hub", sign=sign)
+    assert (await reader.read())[-1]["detail"] == 'Approved by the rule "--auto-approve".'
+    assert dict(chronicle.phases) == {"Pending": 1, "Approved": 2, "Issued": 2}, "also an approval with its signature"
 
 
 async def test_what_was_there_at_the_start_is_no_news_and_what_changed_or_went_meanwhile_is_known(hub: Hub) -> None:
