@@ -1,4 +1,4 @@
-"""The program hubctl: imports a command's module only when it is called, and prints failures as one sentence to stderr."""
+"""The program hubctl. It imports the module of a command only when the command is called, and prints failures to stderr."""
 
 import os
 import sys
@@ -78,11 +78,11 @@ SYNONYMS = {
     "remove": "`hubctl delete`",
     "rm": "`hubctl delete`",
 }
-"""Names that other programs use for a command."""
+"""Maps names that other programs use to commands."""
 
 
 class LazyGroup(click.Group):
-    """Holds each command's name and one line of help; imports a command when it is called."""
+    """Contains the name and one line of help of each command. Imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -97,7 +97,7 @@ class LazyGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Adds suggestions for transposed letters, which click does not find."""
+        """Resolve a command. The error suggests similar names, including transposed letters, which click does not find."""
         name = args[0]
         if not ctx.resilient_parsing and name not in COMMANDS and not name.startswith("-"):
             hint = f": use {SYNONYMS[name]}" if name in SYNONYMS else closest(name, COMMANDS)
@@ -155,14 +155,14 @@ def hubctl(**_options: Any) -> None:
 
 
 def _check_text(arguments: Sequence[str]) -> None:
-    """Raises CommandError for arguments that are not UTF-8, which no output and no request could contain."""
+    """Raises CommandError for arguments that are not UTF-8, because outputs and requests cannot contain them."""
     for place, argument in enumerate(arguments, 1):
         if not argument.isascii() and any("\ud800" <= letter <= "\udfff" for letter in argument):
             raise UsageError(f"argument {place} is not text in UTF-8")
 
 
 def _called(arguments: Sequence[str] | None, name: str) -> object:
-    """Run the command. Raises CommandError for a file error of the operating system that no command has handled."""
+    """Run the command. Raises CommandError instead of an OSError that the command has not handled."""
     try:
         return hubctl(arguments, prog_name=name, standalone_mode=False)
     except OSError as error:
@@ -172,7 +172,7 @@ def _called(arguments: Sequence[str] | None, name: str) -> object:
 
 
 def run(arguments: Sequence[str] | None = None, name: str = "hubctl") -> int:
-    """Run a command, by default with the arguments of the process; return its exit code (`hubctl.errors`)."""
+    """Run a command and return its exit code (`hubctl.errors`). `arguments` None: those of the process."""
     output = sys.stdout
     try:
         _check_text(sys.argv[1:] if arguments is None else arguments)
@@ -190,7 +190,7 @@ def run(arguments: Sequence[str] | None = None, name: str = "hubctl") -> int:
     except SystemExit:
         if sys.stdout is output:
             raise
-        return DONE  # the reader of a pipe has closed it: click has replaced the stream and exits with 1
+        return DONE  # the reader has closed the pipe; click has replaced the stream and exits with 1
     return ended if isinstance(ended, int) else DONE
 
 
@@ -200,7 +200,7 @@ def main(name: str = "hubctl") -> None:
         sys.exit(run(name=name))
     except OSError as error:
         click.echo(f"error: the answer cannot be written: {error.strerror or error}", err=True)
-        # The rest of the buffer cannot be written either, and Python would report that again at exit.
+        # The rest of the buffer cannot be written either; without this, Python would report it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
 

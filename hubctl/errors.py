@@ -1,22 +1,22 @@
-"""Errors of hubctl: one sentence with what to do, a suggestion for a mistyped word, and the exit code."""
+"""Errors of hubctl. An error is one sentence with the remedy, and has an exit code. Also suggests words for mistyped ones."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 DONE, FAILED, MISUSED, NOT_FOUND, TIMED_OUT, UNREACHABLE, NOT_WELL, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
-"""Exit codes: done; refused or failed; wrong usage, or an unusable kubeconfig; an object does not exist; the time is over
-before a condition is met; the hub is unreachable or does not answer; the checked object is not well; interrupted.
+"""Exit codes: success; refused or failed; wrong usage or an unusable kubeconfig; an object does not exist; timeout; the hub is
+unreachable; `hubctl diagnose` found a problem; interrupted.
 """
 
 
 class CommandError(Exception):
-    """A command failed; the sentence is for its user."""
+    """A command has failed. `sentence` is the message for the user."""
 
     def __init__(self, sentence: str, *, reason: str = "", code: int | None = None) -> None:
         super().__init__(sentence)
         self.sentence = sentence
         self.reason = reason
-        """The hub's reason, as in a Status; empty when the hub gave none."""
+        """The reason in the hub's Status; empty: there is none."""
         self.code = (NOT_FOUND if reason == "NotFound" else FAILED) if code is None else code
 
 
@@ -28,14 +28,14 @@ class UsageError(CommandError):
 
 
 class ConnectionLostError(CommandError):
-    """The hub is unreachable or the connection broke; a watch retries."""
+    """The hub is unreachable, or the connection broke. A watch retries."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence, code=UNREACHABLE)
 
 
 class RejectedCredentialError(CommandError):
-    """The hub rejects the credential; another one may work. `had_no_effect`: the request had no effect."""
+    """The hub has rejected the credential; another one may work. `had_no_effect`: the request had no effect."""
 
     def __init__(self, sentence: str, *, reason: str = "", had_no_effect: bool = False) -> None:
         super().__init__(sentence, reason=reason)
@@ -43,7 +43,7 @@ class RejectedCredentialError(CommandError):
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """`: did you mean "x"?`, or empty when nothing is similar."""
+    """Return `: did you mean "x"?`; empty: no known word is similar."""
     from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
 
     found = get_close_matches(word.lower(), list(known), n=1)
@@ -52,7 +52,7 @@ def closest(word: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Turns an InvalidError of the block into a CommandError for wrong usage."""
+    """A block that raises UsageError instead of InvalidError."""
     from machinery.errors import InvalidError  # noqa: PLC0415 - not for `hubctl --help`
 
     try:

@@ -1,4 +1,4 @@
-"""Reads and writes files. Writes are atomic, and only the owner may read. --overwrite replaces files with other content."""
+"""Reads and writes files. Writes are atomic, and only the owner can read the files. Also declares the option --overwrite."""
 
 import os
 import tempfile
@@ -13,7 +13,7 @@ from hubctl.errors import CommandError, UsageError
 
 
 def read_text(name: str | Path) -> str:
-    """The text of a file that the user names. Raises CommandError for wrong usage."""
+    """Return the text of a file that the user has named. Raises UsageError."""
     try:
         return Path(name).read_text()
     except OSError as error:
@@ -23,7 +23,7 @@ def read_text(name: str | Path) -> str:
 
 
 def as_yaml(document: Mapping[str, Any], *, apart: bool = False) -> str:
-    """A document as YAML in its own order; `apart`: with the line that begins a document."""
+    """Return a document as YAML. The order of keys stays. `apart`: begin with the line `---`."""
     import yaml  # noqa: PLC0415 - the other forms do not wait for it
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -32,7 +32,7 @@ def as_yaml(document: Mapping[str, Any], *, apart: bool = False) -> str:
 
 @contextmanager
 def private_file(path: Path) -> Iterator[BinaryIO]:
-    """A new file readable only by its owner, which replaces `path` when the block ends without error. Raises CommandError."""
+    """Yield a new file that only its owner can read. Without an error in the block, it replaces `path`. Raises CommandError."""
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
@@ -52,9 +52,10 @@ OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace FILE even if
 
 
 def output_file(name: str, is_own: Callable[[list[Any]], bool], *, overwrite: bool) -> AbstractContextManager[BinaryIO]:
-    """The file to write; symbolic links are followed.
+    """Return the file to write. Symbolic links are followed.
 
-    `is_own` decides whether the command itself wrote such YAML documents. Raises CommandError for a file with other content.
+    `is_own` returns whether the command has written such YAML documents itself. Raises CommandError if the file exists with
+    other content, unless `overwrite`.
     """
     path = Path(name).resolve()
     if path.exists() and not path.is_file():
@@ -65,7 +66,7 @@ def output_file(name: str, is_own: Callable[[list[Any]], bool], *, overwrite: bo
 
 
 def single_user(documents: list[Any]) -> dict[str, Any] | None:
-    """The user entry of a kubeconfig with one context, cluster and user; None for any other document."""
+    """Return the user entry of a kubeconfig with one context, cluster and user; None: the documents are something else."""
     config = documents[0] if len(documents) == 1 else None
     if not isinstance(config, dict) or config.get("kind") != "Config":
         return None
@@ -76,8 +77,8 @@ def single_user(documents: list[Any]) -> dict[str, Any] | None:
 
 
 def _documents(path: Path) -> list[Any]:
-    """The file's documents; empty for an empty file, and a single None for invalid YAML."""
-    from machinery.meta.bounded_yaml import YamlError, load_all  # noqa: PLC0415 - only where a file is there already
+    """Return the file's documents; none for an empty file, and a single None for invalid YAML."""
+    from machinery.meta.bounded_yaml import YamlError, load_all  # noqa: PLC0415 - only if the file exists
 
     try:
         content = path.read_bytes()

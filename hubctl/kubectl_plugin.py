@@ -9,7 +9,7 @@ from click.shell_completion import ShellComplete
 from hubctl.__main__ import hubctl, main as run_hubctl
 
 DEFAULT, NO_FILES = 0, 4
-"""Directives for kubectl after the words: also complete file names, or not."""
+"""Directives for kubectl: also complete file names, or do not."""
 
 
 def main() -> None:
@@ -18,13 +18,13 @@ def main() -> None:
 
 
 def complete() -> None:
-    """The program `kubectl_complete-hub`: its arguments are the words so far, the last one unfinished."""
+    """The program `kubectl_complete-hub`. Its arguments are the words of the command line; the last one is incomplete."""
     for line in offered(sys.argv[1:]):
         click.echo(line)
 
 
 def offered(words: Sequence[str]) -> list[str]:
-    """One completion per line, with its help after a tab; the last line is the directive for kubectl."""
+    """Return the lines for kubectl: one completion per line, with its help after a tab; the last line is the directive."""
     *before, unfinished = words or ("",)
     items = ShellComplete(hubctl, {}, "hubctl", "").get_completions(list(before), unfinished)
     files = any(item.type in ("file", "dir") for item in items)

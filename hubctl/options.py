@@ -29,7 +29,7 @@ class Duration(click.ParamType[timedelta]):
 
 
 def text_option(*words: str) -> Decorator:
-    """An option with a text, which is empty unless given: its names, placeholder and help."""
+    """Return an option for a text; the default is empty. `words`: its names, its placeholder and its help."""
     *names, metavar, text = words
     return click.option(*names, default="", metavar=metavar, help=text)
 
@@ -51,7 +51,7 @@ DRY_RUN = click.option(
 )
 YES = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 CHANGE = (YES, DRY_RUN)
-"""Of a command that changes objects."""
+"""Options of commands that change objects."""
 
 IMPERSONATION = (
     click.option("--as", "as_user", metavar="USER", help="Act as this user (impersonation)."),
@@ -59,11 +59,11 @@ IMPERSONATION = (
     click.option("--as-uid", metavar="UID", help="Act as the user with this UID."),
 )
 CONNECTION = ("kubeconfig", "context_name", "as_user", "as_groups", "as_uid")
-"""Parameters of the options that every command with a client has."""
+"""Parameters of the options that all commands with a client have."""
 
 
 def with_options(*options: Decorator) -> Callable[[F], F]:
-    """Decorate a command with options, which its help lists in this order."""
+    """Return a decorator that adds options to a command. The help lists them in this order."""
 
     def decorate(command: F) -> F:
         decorated: F = reduce(lambda inner, option: option(inner), reversed(options), command)
@@ -73,7 +73,7 @@ def with_options(*options: Decorator) -> Callable[[F], F]:
 
 
 def read_key_values(option: str, noun: str, texts: Iterable[str]) -> dict[str, str]:
-    """The pairs KEY=VALUE given to an option. Raises CommandError."""
+    """Parse the pairs KEY=VALUE of an option. Raises CommandError."""
     pairs = {}
     for text in texts:
         key, equals, pairs[key] = text.partition("=")
@@ -88,7 +88,7 @@ TIME_FORMS = (
 
 
 def moment(text: str) -> str:
-    """The time in the hub's format; empty: now. A time without zone is local. Raises CommandError."""
+    """Return the time in the hub's format; empty: now. A time without a time zone is local time. Raises CommandError."""
     text = text.strip()
     if text in ("", "now"):
         return ""

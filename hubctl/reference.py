@@ -1,4 +1,4 @@
-"""Generates docs/reference/hubctl from the output of `--help`: `python -m hubctl.reference FOLDER`, or with --check."""
+"""Generates docs/reference/hubctl from the commands' help: `python -m hubctl.reference FOLDER`. --check only compares."""
 
 import inspect
 import sys
@@ -15,7 +15,7 @@ FOLDER = Path("docs/reference/hubctl")
 INDEX = "README.md"
 GENERATED = "<!-- Made by `make reference` from what hubctl's --help says: change it there. -->"
 COMMON_OPTIONS = ("help", *CONNECTION)
-"""Options that are listed only in the index."""
+"""Options that only the index lists."""
 CODES = (
     (DONE, "done"),
     (FAILED, "the hub rejected the request, or the command failed"),
@@ -41,7 +41,7 @@ USERS = (
 
 
 def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """A command and all its subcommands, each with its words. Hidden ones are omitted."""
+    """Yield a command and all its subcommands, each with its words. Hidden commands are omitted."""
     yield words, command
     if isinstance(command, click.Group):
         context = click.Context(command, info_name=" ".join(("hubctl", *words)))
@@ -52,7 +52,7 @@ def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tu
 
 
 def pages() -> dict[str, str]:
-    """Every page by its file name."""
+    """Return all pages by file name."""
     made = {INDEX: _index()}
     for name in COMMANDS:
         found = hubctl.get_command(click.Context(hubctl), name)
@@ -63,14 +63,14 @@ def pages() -> dict[str, str]:
 
 
 def drift(folder: Path) -> list[str]:
-    """Names of pages that differ from those of `pages`, or are not among them."""
+    """Return the names of files that differ from the generated pages, or that are not generated."""
     made = pages()
     there = {path.name: path.read_text() for path in folder.glob("*.md")}
     return sorted(name for name in {*made, *there} if made.get(name) != there.get(name))
 
 
 def write(folder: Path) -> None:
-    """Write all pages, and delete those of removed commands."""
+    """Write all pages, and delete pages of removed commands."""
     folder.mkdir(parents=True, exist_ok=True)
     made = pages()
     for path in folder.glob("*.md"):
@@ -148,7 +148,7 @@ def _cell(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages, or with --check print which ones differ."""
+    """Write the pages; with --check, print which ones differ."""
     check = "--check" in arguments
     folder = next((Path(each) for each in arguments if not each.startswith("-")), FOLDER)
     if not check:

@@ -1,4 +1,4 @@
-"""Acts on many objects: asks before, uses several connections, shows the progress, names what failed, and counts."""
+"""Acts on many objects: asks for confirmation, uses several connections, shows the progress, and reports failures."""
 
 import sys
 from collections import deque
@@ -18,11 +18,11 @@ from hubctl.errors import FAILED, UNREACHABLE, CommandError, ConnectionLostError
 T = TypeVar("T")
 R = TypeVar("R")
 WORKERS = 8
-"""Largest number of requests at a time."""
+"""Largest number of concurrent requests."""
 CONFIRM_ABOVE = 10
-"""Above this number a terminal is asked first and shows the progress."""
+"""Above this number of objects, hubctl asks for confirmation on a terminal, and shows the progress there."""
 ATTEMPTS = 5
-"""Of a change that conflicts with others."""
+"""Attempts of a change that conflicts with other changes."""
 CLEAR_LINE = "\r\x1b[K"
 
 
@@ -36,7 +36,7 @@ def run_batch(
     is_destructive: bool = False,
     workers: int = WORKERS,
 ) -> None:
-    """Call `act` for each object, as `run_each` does, after a confirmation if it needs one. Raises CommandError."""
+    """Ask for confirmation if needed, then call `act` for each object like `run_each`. Raises CommandError."""
     confirm(selection, chosen, order, is_destructive=is_destructive)
     run_each(
         selection.objects, act, show, workers=workers, counts=not selection.is_named or len(selection.objects) > CONFIRM_ABOVE
@@ -44,9 +44,10 @@ def run_batch(
 
 
 def confirm(selection: Selection, chosen: Mapping[str, Any], order: str, *, is_destructive: bool = False) -> None:
-    """Ask before `order`, as in "delete", on many objects. Raises CommandError after a no, and where nobody can be asked.
+    """Ask for confirmation before `order` (such as "delete") on many objects.
 
-    Many: above CONFIRM_ABOVE; for a destructive order more than one, unless the user named them.
+    It asks for more than CONFIRM_ABOVE objects. If `is_destructive`, it asks for more than one, unless the user has named them.
+    Raises CommandError if the user declines, or if there is no terminal to ask.
     """
     count = len(selection.objects)
     is_required = is_destructive and not selection.is_named and count > 1
@@ -69,10 +70,11 @@ def run_each(
     workers: int = WORKERS,
     counts: bool = False,
 ) -> None:
-    """Call `act` for every item, also after failures, and `show` with its results in order (default: print the text).
+    """Call `act` for each item, even after failures. Call `show` with the results in order; default: print the text.
 
-    Raises CommandError at the end, with the common exit code if any, and early when the hub stays unreachable. `named`: an
-    item in messages, as in `cluster "edge1"`. `counts`: print how many succeeded, if all did. `act` runs in several threads.
+    Raises CommandError at the end if items failed. Its exit code is that of the failures if they have the same one. Raises it
+    early if the hub stays unreachable. `named`: returns the name of an item for messages, such as `cluster "edge1"`. `counts`:
+    print the number of items if all succeeded. `act` runs in several threads.
     """
     is_many = len(items) > CONFIRM_ABOVE and sys.stderr.isatty()
     failed: list[CommandError] = []
@@ -110,7 +112,7 @@ def _print(result: object) -> None:
 
 
 def _with_name(name: str, error: CommandError) -> CommandError:
-    """The error with the name of its object, unless it has it already."""
+    """Return the error with the name of its object, unless the message already contains it."""
     if name[max(name.find('"'), 0) :] not in error.sentence:
         error.sentence = f"{name}: {error.sentence}"
     return error
@@ -119,7 +121,7 @@ def _with_name(name: str, error: CommandError) -> CommandError:
 def _outcomes(
     items: Sequence[T], act: Callable[[T], R], workers: int, done: Callable[[], object]
 ) -> Generator[R | CommandError]:
-    """Yield the result or the error of each item, in order; call `done` after each. Raises other errors than CommandError."""
+    """Yield the result or the CommandError of each item, in order. Call `done` after each. Raises other errors."""
     if min(workers, len(items)) == 1:
         for item in items:
             outcome = _attempt(act, item)
@@ -128,7 +130,7 @@ def _outcomes(
         return
     waiting, ended = deque(enumerate(items)), SimpleQueue[tuple[int, Any, BaseException | None]]()
     for _ in range(min(workers, len(items))):
-        # As daemons, so that an interrupted command does not wait for them.
+        # Daemon threads, so that an interrupted command does not wait for them.
         Thread(target=_work, args=(act, waiting, ended), daemon=True).start()
     early: dict[int, Any] = {}
     try:
@@ -144,7 +146,7 @@ def _outcomes(
 
 
 def _work(act: Callable[[T], R], waiting: deque[tuple[int, T]], ended: SimpleQueue[Any]) -> None:
-    """Put the place and the outcome of each waiting item into `ended`, until none is left."""
+    """Call `act` for each waiting item. Put the item's place and outcome into `ended`."""
     with suppress(IndexError):
         while True:
             place, item = waiting.popleft()
@@ -162,7 +164,7 @@ def _attempt(act: Callable[[T], R], item: T) -> R | CommandError:
 
 
 def retried(change: Callable[[], T]) -> T:
-    """Call `change`, which reads an object and writes it, again after conflicts with others. Raises CommandError."""
+    """Call `change`, which reads and writes an object. After a conflict, call it again. Raises CommandError."""
     for _ in range(ATTEMPTS - 1):
         try:
             return change()
@@ -175,10 +177,10 @@ def retried(change: Callable[[], T]) -> T:
 def patch_object(
     client: ApiClient, one: ObjectReference, change: Callable[[Mapping[str, Any]], dict[str, Any] | None]
 ) -> tuple[bool, Mapping[str, Any]]:
-    """Apply the merge patch that `change` returns for the object; None: there is nothing to change. Raises CommandError.
+    """Apply the merge patch that `change` returns for the object; None: no patch. Raises CommandError.
 
-    Returns whether it was changed, and the object afterwards. The object as it was listed is not read again, except after a
-    conflict: the patch fails if the object has changed since it was read.
+    Return whether the object was changed, and the object afterwards. A listed object is read again only after a conflict,
+    because the patch fails if the object has changed since it was listed.
     """
     listed = [one.listed]
 

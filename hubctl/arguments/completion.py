@@ -1,4 +1,4 @@
-"""Shell completion of kinds, of names from the hub, and of query fields. Errors offer no completion and print nothing."""
+"""Shell completion of kinds, of names from the hub, and of query fields. After an error it offers and prints nothing."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from hubctl.auth.kubeconfig import complete_words
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 COMPLETION_TIMEOUT = 2.0
-"""Seconds for an answer of the hub, because the user waits for the shell."""
+"""Seconds to wait for the hub. The time is short, because the user waits for the shell."""
 MAX_NAMES = 1000
 """Largest number of offered names."""
 QUERY_FIELDS = (
@@ -20,7 +20,7 @@ QUERY_FIELDS = (
     *("clockSynced", "conditions", "connected", "cpu", "driver", "flaps", "joined", "labels", "lastBeat", "memory", "name"),
     *("nodes", "reason", "replica", "set", "taints", "version", "version.minor"),
 )
-"""Fields of clusters in conditions, orders, groups and sums."""
+"""Fields of clusters that conditions, --sort-by, --group-by and --sum accept."""
 _QUOTED = re.compile(r""""[^"]*"|'[^']*'""")
 
 
@@ -57,7 +57,7 @@ def names_of(kind: str) -> Completion:
 
 
 def _kinds(context: click.Context, incomplete: str) -> list[CompletionItem]:
-    from hubctl.client.connection import chosen_client  # noqa: PLC0415 - only when a key was pressed
+    from hubctl.client.connection import chosen_client  # noqa: PLC0415 - only during a completion
     from hubctl.client.resources import ALL, Catalogue  # noqa: PLC0415 - likewise
 
     def served() -> Iterable[str]:

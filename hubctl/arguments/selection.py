@@ -1,4 +1,4 @@
-"""The objects that a command acts on: by names, selectors, a condition, --all, or from a file."""
+"""Selects the objects of a command: by names, selectors, a condition, --all, or a file."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,21 +15,21 @@ from hubctl.options import EVERYTHING, FIELDS, FILES, SELECTOR
 
 WHERE = where_option(help="Select clusters by a condition (`hubctl get --help`).")
 SELECTION = (SELECTOR, FIELDS, WHERE, EVERYTHING, FILES)
-"""Options that select objects, instead of names."""
+"""Options that select objects. They are an alternative to names."""
 
 NAME_LINE = re.compile(r"""(?:[A-Za-z0-9.-]+/)?[A-Za-z0-9][^\s/"'{}\[\],]*""")
-"""NAME or KIND/NAME, as `hubctl get -o name` prints it. No line of a manifest looks like that in all lines."""
+"""A line with NAME or KIND/NAME, as `hubctl get -o name` prints it. A manifest has at least one line that does not match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The objects to act on, and whether the user named them: on the command line, or in a file that is not standard input."""
+    """The objects of a command, and whether the user has named them on the command line or in a file (not standard input)."""
 
     objects: tuple[ObjectReference, ...]
     is_named: bool
 
     def __str__(self) -> str:
-        """Their number and the first names, as in `12 clusters: edge1, edge2, ...`."""
+        """Return the number of objects and the first names, as in `12 clusters: edge1, edge2, ...`."""
         kinds = {one.resource for one in self.objects}
         is_same, count = len(kinds) == 1, len(self.objects)
         noun = next(iter(kinds)).noun if is_same else "object"
@@ -39,15 +39,16 @@ class Selection:
 
 
 NAMES_SHOWN = 10
-"""Largest number of names in a message about many."""
+"""Largest number of names in a message about many objects."""
 
 
 def select_objects(
     client: ApiClient, words: Sequence[str], chosen: Mapping[str, Any], kind: ResourceKind | None = None, *, whole: bool = False
 ) -> Selection:
-    """The objects that the words and options of a command select. Raises CommandError for none, and for two ways at once.
+    """Return the objects that the words and options of a command select.
 
-    `words`: KIND NAME..., or names alone for a command on one `kind`. `whole`: listed objects with more than their metadata.
+    `words`: KIND NAME..., or only names if the command has one `kind`. `whole`: read the whole objects, not only their
+    metadata. Raises CommandError if there is no object, or if names and options are combined.
     """
     scope, files, catalogue = TargetScope.of(chosen), chosen.get("files") or (), Catalogue(client)
     if files and (words or scope.selects):
@@ -72,7 +73,7 @@ def select_objects(
 
 
 def _list_objects(client: ApiClient, resource: ResourceKind, scope: TargetScope, accept: str) -> list[ObjectReference]:
-    """Raises CommandError when there is none."""
+    """Return the objects in the scope. Raises CommandError if there is none."""
     listed = list(items(client, resource.within(scope.namespace), scope.query, accept=accept))
     if not listed:
         raise CommandError(f"no {resource.noun} matches", reason="NotFound")
@@ -83,7 +84,7 @@ def _list_objects(client: ApiClient, resource: ResourceKind, scope: TargetScope,
 def _read_objects(
     catalogue: Catalogue, files: Sequence[str], namespace: str, kind: ResourceKind | None
 ) -> Iterator[ObjectReference]:
-    """The objects in manifests, or in lines with names. Raises CommandError."""
+    """Yield the objects in files, which contain manifests or lines with names. Raises CommandError."""
     for source, text in read_sources(files):
         lines = text.split("\n")
         names = [line.strip() for line in lines if line.strip()]
@@ -111,7 +112,7 @@ def _named(catalogue: Catalogue, source: str, line: str, namespace: str, kind: R
 
 
 def _name(kind: ResourceKind, word: str) -> str:
-    """The name in NAME or KIND/NAME. Raises CommandError for another kind."""
+    """Return the name in NAME or KIND/NAME. Raises CommandError for another kind."""
     before, slash, name = word.partition("/")
     if slash and before.lower().partition(".")[0] not in kind.words:
         raise UsageError(f'"{word}" is not a {kind.noun}')

@@ -13,7 +13,7 @@ from hubctl.files import read_text
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One kind and names of its objects; no names: all objects."""
+    """A kind with names of its objects. Without names: all its objects."""
 
     resource: ResourceKind
     names: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class TargetScope:
 
     @classmethod
     def of(cls, chosen: Mapping[str, Any]) -> "TargetScope":
-        """The scope in the options of a command; it need not have all of them."""
+        """Return the scope that the options of a command specify. A command need not have all options."""
         namespace, selector, fields, where = (
             str(chosen.get(option) or "") for option in ("namespace", "selector", "field_selector", "where")
         )
@@ -44,7 +44,7 @@ class TargetScope:
         return self.everything or any(self.query.values())
 
     def check(self, target: Target) -> None:
-        """Raises CommandError for names together with selectors, and for a name without its namespace."""
+        """Raises CommandError for names combined with selectors, and for a name that lacks its namespace."""
         if target.names and self.selects:
             raise UsageError("give names, or --selector, --field-selector, --where or --all, not both")
         if target.names and target.resource.namespaced and not self.namespace:
@@ -55,13 +55,13 @@ class TargetScope:
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """One object; as text, it is named as in messages."""
+    """One object. Its text is its name for messages."""
 
     resource: ResourceKind
     name: str
     namespace: str = ""
     listed: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
-    """The object as the hub listed it; None if it was named."""
+    """The object as the hub listed it; None: the user has named it."""
 
     def __str__(self) -> str:
         return f'{self.resource.noun} "{self.name}"'
@@ -96,14 +96,14 @@ Manifest = dict[str, Any]
 
 
 def read_sources(files: Sequence[str], *, recursive: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each file in order; - is standard input. Raises CommandError."""
+    """Yield the name and the text of each file, in order. The name - is standard input. Raises CommandError."""
     for name in files:
         for source in _sources(name, recursive=recursive):
             yield ("standard input", sys.stdin.read()) if source == "-" else (source, read_text(Path(source)))
 
 
 def read_manifests(source: str, text: str) -> list[Manifest]:
-    """The objects in the text of a file, lists expanded. Raises CommandError with the invalid file."""
+    """Return the objects in the text of a file. Lists are expanded. Raises CommandError with the name of the file."""
     from machinery.meta import bounded_yaml  # noqa: PLC0415 - only for manifests
 
     try:
@@ -114,7 +114,7 @@ def read_manifests(source: str, text: str) -> list[Manifest]:
 
 
 def located(catalogue: Catalogue, manifest: Mapping[str, Any], namespace: str) -> ObjectReference:
-    """The object that a manifest is of. Raises CommandError."""
+    """Return the object that a manifest describes. Raises CommandError."""
     metadata = manifest["metadata"]
     resource = catalogue.of_kind(manifest["apiVersion"], manifest["kind"])
     own = str(metadata.get("namespace") or "")

@@ -1,8 +1,8 @@
-"""The identity of hubctl at the hub, from a kubeconfig's user; renewed after expiry or refusal.
+"""The identity of hubctl at the hub: the user of a kubeconfig. It is renewed after expiry or refusal.
 
-As in client-go: certificate and token are used together; `tokenFile` has precedence over `token`, which is used until the file
-has been read once; a plug-in runs only if the kubeconfig has neither, and again when its credential has expired. A plug-in
-writes messages to standard error, which the user sees; its standard output is parsed and never shown.
+The rules are those of client-go. A certificate and a token are sent together. `tokenFile` takes precedence over `token`, which
+is used only until the file was read once. A plug-in runs only if the kubeconfig has neither certificate nor token, and again
+when its credential has expired. The user sees the standard error of a plug-in; its standard output is parsed and never shown.
 """
 
 import os
@@ -35,16 +35,16 @@ REISSUE_ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class RequestCredentials:
-    """The credential of one connection. None or empty: nothing of that kind."""
+    """The credential of one connection. None, or an empty token: there is none of this kind."""
 
     credential: Credential | None = None
     token: str = field(default="", repr=False)
 
 
 class UserIdentity:
-    """A kubeconfig's user with the credential in the kubeconfig itself.
+    """A user whose credential is in the kubeconfig itself.
 
-    `description` names the credential in messages; `advice` is for when the hub rejects it.
+    `description`: the credential in messages; `advice`: what to do if the hub rejects it.
     """
 
     def __init__(self, found: Kubeconfig) -> None:
@@ -60,12 +60,15 @@ class UserIdentity:
         return RequestCredentials(self._found.credential, checked(self._inline, where) if self._inline else "")
 
     def renewed(self, refused: RequestCredentials) -> bool:
-        """Whether there is another credential than the refused one. Raises CommandError."""
+        """Return whether there is another credential than the refused one. Raises CommandError."""
         return self.current() != refused
 
 
 class TokenFileIdentity(UserIdentity):
-    """A token in a file that others renew, read for each connection. The last one stays in use while the file is unreadable."""
+    """A user whose token is in a file that another program renews. The file is read for each connection.
+
+    While the file is unreadable, the last token stays in use.
+    """
 
     def __init__(self, found: Kubeconfig, path: Path) -> None:
         super().__init__(found)
@@ -84,13 +87,13 @@ class TokenFileIdentity(UserIdentity):
                 why = (error.strerror if isinstance(error, OSError) else "") or "it is not text"
                 raise UsageError(f"{where} cannot be read: {why}") from None
         except CommandError:
-            if not known:  # it may be incomplete at this moment
+            if not known:  # otherwise the file may just be incomplete, and the last token is used
                 raise
         return RequestCredentials(self._found.credential, self._token) if self._token else super().current()
 
 
 class PluginIdentity(UserIdentity):
-    """The credential of a plug-in, which runs at first use, after expiry, and once more after a refusal by the hub."""
+    """A user whose credential comes from a plug-in. It runs at the first use, after expiry, and once after a hub's refusal."""
 
     def __init__(self, found: Kubeconfig, plugin: ExecUser, *, prompts: bool) -> None:
         super().__init__(found)
@@ -115,7 +118,7 @@ class PluginIdentity(UserIdentity):
         return True
 
     def _run(self) -> ExecCredential:
-        """A plug-in that has worked may fail temporarily, for example when the server that it uses is unreachable."""
+        """Run the plug-in. If it has worked before, a failure may be temporary, for example of a server that it uses."""
         try:
             found = run_plugin(self._found, self._plugin, prompts=self._prompts)
         except CommandError as error:
@@ -127,7 +130,7 @@ class PluginIdentity(UserIdentity):
 
 
 def identity_of(found: Kubeconfig, *, prompts: bool = True) -> UserIdentity:
-    """The user of a kubeconfig. Raises CommandError for one that hubctl does not support."""
+    """Return the identity for the user of a kubeconfig. Raises CommandError if hubctl does not support the credential."""
     if found.unusable:
         raise UsageError(f'user "{found.user}" of kubeconfig {found.source} {found.unusable}')
     token = found.token or BearerToken()
@@ -141,7 +144,7 @@ def identity_of(found: Kubeconfig, *, prompts: bool = True) -> UserIdentity:
 
 
 def impersonation_headers(chosen: Impersonation) -> list[tuple[str, bytes]]:
-    """The headers for an identity that requests run as. Raises CommandError for one that the hub cannot be sent."""
+    """Return the headers for impersonation. Raises CommandError for an identity that headers cannot express."""
     if not chosen.user and (chosen.groups or chosen.uid or chosen.extra):
         raise UsageError("a group, a UID and extra fields are acted as only together with a user: give --as USER")
     named = (("User", chosen.user), ("Uid", chosen.uid))
@@ -153,26 +156,26 @@ def impersonation_headers(chosen: Impersonation) -> list[tuple[str, bytes]]:
 
 
 def checked(token: str, where: str) -> str:
-    """The token, if it is valid in a request header. Raises CommandError without any part of the token."""
+    """Return the token. Raises CommandError if it is not valid in a header; the message contains no part of the token."""
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError(f"{where} is not a token: it is empty, or contains spaces or characters that are not printable ASCII")
     return token
 
 
 PLUGIN_TIMEOUT, COMPLETION_TIMEOUT = 300.0, 2.0
-"""Seconds for a plug-in, which may log in with a browser; and without prompts, for shell completion."""
+"""Seconds to wait for a plug-in, which may log in with a browser; and for shell completion, where it cannot ask the user."""
 
 
 def exec_cluster(entry: ClusterEntry) -> ExecCluster:
-    """The cluster of a kubeconfig, as plug-ins get it."""
+    """Return the cluster of a kubeconfig in the form that plug-ins get."""
     return ExecCluster(entry.server, entry.certificate_authority, entry.proxy_url, entry.tls_server_name)
 
 
 def run_plugin(found: Kubeconfig, plugin: ExecUser, *, prompts: bool = True) -> ExecCredential:
-    """Run the plug-in of a kubeconfig's user; return its credential. Raises CommandError without any of its output.
+    """Run the plug-in of a kubeconfig's user. Return its credential. Raises CommandError, without output of the plug-in.
 
-    `prompts`: it may print messages and ask the user. A command with a folder is relative to the kubeconfig's folder; any other
-    is searched on the PATH.
+    `prompts`: the plug-in may print messages and ask the user. A command with a path is relative to the kubeconfig's folder; a
+    command without a path is searched in the PATH.
     """
     import shutil  # noqa: PLC0415 - most kubeconfigs have no plug-in
     import subprocess  # noqa: PLC0415 - likewise
@@ -192,7 +195,7 @@ def run_plugin(found: Kubeconfig, plugin: ExecUser, *, prompts: bool = True) -> 
         raise UsageError(f"{called} cannot be found: {hint or 'install it, or put it on the PATH'}")
     timeout = PLUGIN_TIMEOUT if prompts else COMPLETION_TIMEOUT
     try:
-        done = subprocess.run(  # noqa: S603 - the program that the user's kubeconfig names
+        done = subprocess.run(  # noqa: S603 - the user's kubeconfig names the program
             [path, *plugin.arguments],
             env={**os.environ, **plugin.environment, EXEC_INFO: request},
             stdin=None if interactive else subprocess.DEVNULL,

@@ -1,7 +1,7 @@
-"""Kubeconfig files: one, or a list as in $KUBECONFIG, merged as by kubectl; and completion of their contexts.
+"""Kubeconfig files: one file, or a list as in $KUBECONFIG, merged like kubectl does. Also completes the names of contexts.
 
-The first file wins for equal names of clusters, users and contexts, and for the current context. Missing files are skipped.
-Relative paths in a file refer to its own folder.
+For equal names of clusters, users and contexts, and for the current context, the first file counts. Missing files are skipped.
+Relative paths in a file start at the folder of the file.
 """
 
 import os
@@ -29,22 +29,22 @@ VARIABLES = ("HUBCTL_KUBECONFIG", "KUBECONFIG")
 
 
 def admin_kubeconfig() -> Path:
-    """Where a hub on this machine writes its admin kubeconfig, again at each start."""
+    """Return the path to which a hub on this machine writes its admin kubeconfig at each start."""
     return default_data_dir() / ADMIN_KUBECONFIG
 
 
 @dataclass(frozen=True)
 class KubeconfigFiles:
-    """The files in order; `present` has those that exist. `is_default`: neither a flag nor a variable names them."""
+    """The files, in order. `present`: those that exist. `is_default`: neither a flag nor a variable names them."""
 
     paths: tuple[Path, ...]
     is_default: bool = False
 
     @classmethod
     def chosen(cls, given: str | None) -> "KubeconfigFiles":
-        """The files to read: those of `to_change`, but the admin kubeconfig of a local hub before ~/.kube/config.
+        """Return the files to read: those of `to_change`; but the admin kubeconfig of a local hub precedes ~/.kube/config.
 
-        Raises CommandError when there is none.
+        Raises CommandError if none exists.
         """
         files = cls.to_change(given)
         if not files.is_default:
@@ -59,7 +59,7 @@ class KubeconfigFiles:
 
     @classmethod
     def to_change(cls, given: str | None) -> "KubeconfigFiles":
-        """The file of the flag, else those of $HUBCTL_KUBECONFIG or $KUBECONFIG, else ~/.kube/config. None need exist."""
+        """Return the file of the flag, else those of $HUBCTL_KUBECONFIG or $KUBECONFIG, else ~/.kube/config. None need exist."""
         if given:
             return cls((Path(given).expanduser(),))
         for variable in VARIABLES:
@@ -70,16 +70,16 @@ class KubeconfigFiles:
 
     @property
     def present(self) -> tuple[Path, ...]:
-        """The files that exist; if none does, the first, so that reading it fails."""
+        """The files that exist. If none exists, the first file, so that reading it raises the error."""
         return tuple(path for path in self.paths if path.exists()) or (self.paths[0],)
 
     @property
     def source(self) -> str:
-        """The files as named in errors."""
+        """The names of the files for errors."""
         return os.pathsep.join(map(str, self.present))
 
     def read(self, context: str | None = None) -> "Kubeconfig":
-        """Parse the named or current context. Raises CommandError with the file and the defect."""
+        """Parse the context with this name, or the current one. Raises CommandError with the file and the problem."""
         from machinery.client.kubeconfig import parsed, read_kubeconfig  # noqa: PLC0415 - not for `hubctl --help`
 
         if context and context not in self.contexts:
@@ -92,7 +92,7 @@ class KubeconfigFiles:
 
     @property
     def current(self) -> str:
-        """The current context; empty if there is none. Raises CommandError."""
+        """The name of the current context; empty: there is none. Raises CommandError."""
         return str(self.merged.get("current-context") or "")
 
     @property
@@ -101,7 +101,7 @@ class KubeconfigFiles:
         return {str(entry["name"]): entry.get("context") or {} for entry in self.merged["contexts"]}
 
     def holding(self, section: str, name: str | None = None) -> Path:
-        """The file to change: the first with the section, or with the entry of this name in it. Raises CommandError."""
+        """Return the file to change: the first one with this section, or with this entry in it. Raises CommandError."""
         for path in (path for path in self.paths if path.exists()):
             found = self.documents[path].get(section)
             if found and (name is None or any(each.get("name") == name for each in found)):
@@ -110,7 +110,7 @@ class KubeconfigFiles:
 
     @property
     def for_new_entries(self) -> Path:
-        """The first file that exists, else the last, as in kubectl."""
+        """Return the first file that exists; if none exists, the last file, as in kubectl."""
         return next((path for path in self.paths if path.exists()), self.paths[-1])
 
     @cached_property
@@ -128,7 +128,7 @@ class KubeconfigFiles:
 
 
 def has_kubeconfig(context: click.Context) -> bool:
-    """Whether the user names a kubeconfig, or there is one where it is searched."""
+    """Whether the user has named a kubeconfig, or there is one at a default place."""
     try:
         return bool(option_of(context, "kubeconfig")) or any(path.exists() for path in KubeconfigFiles.chosen(None).paths)
     except CommandError:
@@ -140,9 +140,9 @@ def has_content(path: Path) -> bool:
 
 
 def edit_kubeconfig(path: Path, change: Callable[[Document], Document], *, mode: int | None = None) -> None:
-    """Change a file under kubectl's lock, atomically; without `mode` it keeps its own. Symbolic links are followed.
+    """Change a file atomically, under kubectl's lock. Create a missing file with mode 0600. Follow symbolic links.
 
-    A missing file is created, with mode 0600, and an empty one is filled. Raises CommandError.
+    `mode`: the new mode of the file; None: it keeps its mode. Raises CommandError.
     """
     path = path.resolve()
     try:
@@ -161,7 +161,7 @@ def edit_kubeconfig(path: Path, change: Callable[[Document], Document], *, mode:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Kubectl's lock: a file next to it. Raises CommandError when another process holds it."""
+    """Hold kubectl's lock, a file next to the kubeconfig. Raises CommandError if another process holds it."""
     lock = path.with_name(f"{path.name}.lock")
     try:
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -190,12 +190,12 @@ def context_names(context: click.Context, parameter: click.Parameter, incomplete
 
 
 def option_of(context: click.Context, name: str) -> str | None:
-    """An option given to the command, or before it."""
+    """Return the value of an option that was given to the command or before it."""
     return next((str(found) for at in context_chain(context) if (found := at.params.get(name))), None)
 
 
 def context_chain(context: click.Context) -> Iterator[click.Context]:
-    """The command's context, then those around it."""
+    """Yield the command's context, then its parents."""
     at: click.Context | None = context
     while at is not None:
         yield at
@@ -203,7 +203,7 @@ def context_chain(context: click.Context) -> Iterator[click.Context]:
 
 
 def complete_words(find: Callable[[], Iterable[str]], incomplete: str) -> list[CompletionItem]:
-    """The words with this prefix; empty after an error."""
+    """Return the words with the prefix `incomplete`. After an error, return none."""
     try:
         return [CompletionItem(word) for word in find() if word.startswith(incomplete)]
     except (CommandError, click.ClickException):

@@ -1,6 +1,6 @@
 """Obtains tokens from an OpenID Connect issuer: in a browser, with client credentials, or with a refresh token.
 
-The browser flow is the authorization code with PKCE and a redirect to this machine; programs use client credentials.
+In a browser it uses the authorization code flow with PKCE and a redirect to this machine. Programs use client credentials.
 Sources: those of `machinery.client.oidc`, and RFC 8252 (native apps: a loopback redirect on a free port).
 """
 
@@ -25,14 +25,14 @@ from machinery.client.proxy import https_proxy_for
 
 REQUEST_TIMEOUT = 15.0
 LOGIN_TIMEOUT = 300.0
-"""Seconds to wait for an answer of the issuer, and for a person at the browser."""
+"""Seconds to wait for an answer of the issuer, and for the user at the browser."""
 MAX_ANSWER = 512 * 1024
 DONE_PAGE = b"<!doctype html><title>hubctl</title><p>Login complete. You may close this window."
 REFUSED_PAGE = b"<!doctype html><title>hubctl</title><p>hubctl does not expect this answer."
 
 
 class OidcIssuer:
-    """An issuer, with hubctl as its registered client. Every failure is a CommandError that contains no token or secret."""
+    """An issuer, of which hubctl is a registered client. Failures raise CommandError without any token or secret."""
 
     def __init__(
         self, issuer: str, client_id: str, scopes: Iterable[str] = (), *, secret_file: str | None, ca_file: str | None
@@ -52,11 +52,11 @@ class OidcIssuer:
         return self._tokens({"grant_type": "client_credentials", "scope": self._scope})
 
     def by_refresh(self, token: str) -> dict[str, Any]:
-        """Tokens for the identity of an earlier one; the issuer may have replaced the refresh token."""
+        """Return tokens for a refresh token. The answer may contain a new refresh token."""
         return {"refresh_token": token, **self._tokens({"grant_type": "refresh_token", "refresh_token": token})}
 
     def by_browser(self, show: Callable[[str], None], *, browser: bool) -> dict[str, Any]:
-        """Tokens for the person at the browser. `show` is called with the URL to open."""
+        """Return tokens for the user at the browser. `show` is called with the URL to open."""
         verifier, state, nonce = (secrets.token_urlsafe(48) for _ in range(3))
         with _Redirect(state) as redirect:
             flow = CodeFlow(self._client_id, redirect.uri, self._scope, verifier, state, nonce)
@@ -114,14 +114,14 @@ class OidcIssuer:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects, so that a secret is sent only to the intended host."""
+    """Refuses redirects, so that secrets are sent only to the intended host."""
 
     def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
         return None
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """The OAuth error code, if the answer has a plausible one."""
+    """Return the OAuth error code, as the rest of a sentence; empty: the answer has no plausible one."""
     try:
         code = json.loads(error.read(MAX_ANSWER)).get("error")
     except (OSError, ValueError, AttributeError):
@@ -136,7 +136,7 @@ def _why(reason: object) -> str:
 
 
 class _Redirect(HTTPServer):
-    """The target of the browser's redirect: a port of the loopback address that accepts one answer with the right state."""
+    """The target of the browser's redirect: a server on the loopback address that accepts one answer with the right state."""
 
     def __init__(self, state: str) -> None:
         super().__init__(("127.0.0.1", 0), _Page)
@@ -173,4 +173,4 @@ class _Page(BaseHTTPRequestHandler):
         self.wfile.write(DONE_PAGE if good else REFUSED_PAGE)
 
     def log_message(self, *_args: Any) -> None:
-        """Does nothing, because the path holds the code."""
+        """Log nothing, because the path contains the code."""

@@ -1,7 +1,7 @@
-"""Tokens and certificates of logins: where a token comes from, and the cache between runs.
+"""Tokens and certificates of logins: the source of a token, and the cache between runs.
 
-A kubeconfig holds names of files and options, never a token. The cache is in files of the user's cache folder, mode 0600 in
-folders of 0700, written atomically. A file that others could read or write is ignored.
+A kubeconfig contains names of files and options, but no token. The cache consists of files in the user's cache folder. They
+have the mode 0600, their folders 0700, and they are written atomically. A file that other users could read or write is ignored.
 """
 
 import json
@@ -31,14 +31,14 @@ _OTHER_USERS = 0o077
 
 
 def login_folder() -> Path:
-    """`$XDG_CACHE_HOME/muster/logins`."""
+    """Return the folder of the cache, `$XDG_CACHE_HOME/muster/logins`."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(home).expanduser() / NAME / "logins"
 
 
 @dataclass(frozen=True, slots=True)
 class LoginCache:
-    """The cached files of one login, identified by everything that it depends on."""
+    """The cached files of one login. Everything that determines the login identifies them."""
 
     folder: Path
     key: str
@@ -51,7 +51,7 @@ class LoginCache:
         return self.folder / f"{self.key}.{part}.json"
 
     def read(self, part: str) -> Mapping[str, Any]:
-        """The document; empty when there is none or it cannot be trusted."""
+        """Return the document; empty: there is none, or other users could have changed it."""
         with suppress(OSError, ValueError):
             descriptor = os.open(self._path(part), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as file:
@@ -62,7 +62,7 @@ class LoginCache:
         return {}
 
     def write(self, part: str, document: Mapping[str, Any]) -> Path:
-        """Store a document; return its path. Raises CommandError."""
+        """Store a document. Return its path. Raises CommandError."""
         path = self._path(part)
         try:
             self.folder.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ class LoginCache:
         return path
 
     def forget(self) -> bool:
-        """Delete the files; return whether there were any."""
+        """Delete the files. Return whether there were any."""
         found = [path for path in (self._path(CERTIFICATE), self._path(TOKENS)) if path.exists()]
         for path in found:
             path.unlink(missing_ok=True)
@@ -90,12 +90,12 @@ def forget_all() -> int:
 BROWSER, PROGRAM = "browser", "client-credentials"
 MAX_TOKEN = 64 * 1024
 MIN_VALIDITY_SECONDS = 30
-"""Seconds: a token with less validity left is not used."""
+"""A token that expires within this many seconds is not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenSource:
-    """A file that another program renews, a token given to `hubctl login` and kept in the cache, or an OIDC issuer."""
+    """The source of a token: a file that another program renews, the cache (`hubctl login` stored it), or an OIDC issuer."""
 
     file: str | None = None
     is_stored: bool = False
@@ -107,7 +107,7 @@ class TokenSource:
     scopes: tuple[str, ...] = ()
 
     def flags(self) -> tuple[str, ...]:
-        """The command line options for this source."""
+        """The command line options that specify this source."""
         named = {
             "--token-file": self.file,
             "--oidc-issuer": self.issuer,
@@ -142,11 +142,11 @@ source_options = with_options(
         help="Scope to request in addition to openid. May be repeated.",
     ),
 )
-"""The options of a TokenSource."""
+"""Adds the options that specify a TokenSource."""
 
 
 def source_of(chosen: Mapping[str, Any], *, is_stored: bool = False) -> TokenSource:
-    """The token source of the options. Raises CommandError unless there is exactly one."""
+    """Return the token source that the options specify. Raises CommandError unless there is exactly one."""
     file, issuer = chosen["token_file"], chosen["oidc_issuer"]
     if sum((bool(file), bool(issuer), is_stored)) != 1:
         raise UsageError("choose one source of the token: --token-file, --token-stdin or --oidc-issuer")
@@ -169,7 +169,7 @@ def _absolute(path: str | None) -> str | None:
 
 
 def current_token(source: TokenSource, cache: LoginCache, now: float) -> str:
-    """A token to exchange, without interaction. Raises CommandError with what to do."""
+    """Return a token to exchange, without interaction. Raises CommandError with the remedy."""
     if source.file is not None:
         return read_token_file(Path(source.file))
     stored = cache.read(TOKENS)
@@ -188,7 +188,7 @@ def current_token(source: TokenSource, cache: LoginCache, now: float) -> str:
 
 
 def new_token(source: TokenSource, cache: LoginCache, show: Callable[[str], None], *, browser: bool) -> str:
-    """A token for `hubctl login`, which may interact with a person: `show` gets the URL to open. Raises CommandError."""
+    """Return a token for `hubctl login`. It may interact with the user: `show` gets the URL to open. Raises CommandError."""
     if source.issuer is None:
         return current_token(source, cache, 0.0)
     issuer = _issuer(source)
@@ -205,7 +205,7 @@ def _issuer(source: TokenSource) -> "OidcIssuer":
 
 
 def store_tokens(answer: Mapping[str, Any], cache: LoginCache) -> str:
-    """Store the token of an issuer's answer, its expiry and the refresh token; return the token."""
+    """Store the token in an issuer's answer, its expiry and the refresh token. Return the token."""
     token = str(answer.get("id_token") or answer["access_token"])
     refresh = answer.get("refresh_token")
     renewed = {"refresh_token": refresh} if isinstance(refresh, str) else {}
@@ -214,7 +214,7 @@ def store_tokens(answer: Mapping[str, Any], cache: LoginCache) -> str:
 
 
 def expires_at(token: str) -> float:
-    """Expiry of a JSON web token in seconds since 1970; 0 if it states none."""
+    """Return the expiry of a JSON web token in seconds since 1970; 0: it states none."""
     try:
         body = token.split(".")[1]
         ends = json.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))["exp"]

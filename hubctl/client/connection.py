@@ -13,12 +13,12 @@ from hubctl.options import CONNECTION, IMPERSONATION, with_options
 
 
 def client_of(given: str | None, context: str | None) -> ApiClient:
-    """A client for the server of a kubeconfig. Raises CommandError."""
+    """Return a client for the server of a kubeconfig. Raises CommandError."""
     return ApiClient(KubeconfigFiles.chosen(given).read(context))
 
 
 def chosen_client(context: click.Context, *, timeout: float = REQUEST_TIMEOUT, prompts: bool = True) -> ApiClient:
-    """The client for the options of `connected`, given to the command or before it. Raises CommandError."""
+    """Return the client for the connection options, given to the command or before it. Raises CommandError."""
     config = KubeconfigFiles.chosen(option_of(context, "kubeconfig")).read(option_of(context, "context_name"))
     own = config.impersonation
     groups = next((found for at in context_chain(context) if (found := at.params.get("as_groups"))), own.groups)
@@ -47,12 +47,12 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
     @connection_options
     @click.pass_context
     def with_client(context: click.Context, /, **arguments: Any) -> None:
-        arguments = {name: value for name, value in arguments.items() if name not in CONNECTION}  # chosen_client reads them
+        arguments = {name: value for name, value in arguments.items() if name not in CONNECTION}  # chosen_client reads these
         client = chosen_client(context)
         client.dry_run = bool(arguments.get("dry_run"))
         with client.keep_connections():
             command(client, **arguments)
 
-    # click reads name, help and parameters from here
+    # click reads name, help and parameters of the command from this function
     update_wrapper(with_client, command)
     return with_client

@@ -1,8 +1,9 @@
-"""The server behind `hubctl console`: forwards a browser on this machine to the hub, with the credential of hubctl.
+"""The server of `hubctl console`. It forwards requests of a browser on this machine to the hub, with the credential of hubctl.
 
-Any web page that a browser shows, and any user of this machine, can send requests to a loopback port. So each request must name
-this server as its host (against DNS rebinding) and come from its own pages, and each request to the API must have the secret of
-this start, which only the printed URL contains. The console's files need no secret: they hold no data.
+Any web page in a browser, and any user of this machine, can send requests to a loopback port. So each request must name this
+server as its host (against DNS rebinding) and come from its own pages. Each request to the API must also contain a secret. Each
+start creates a new secret, and only the printed URL contains it. Requests for the console's files need no secret, because the
+files contain no data.
 """
 
 import hmac
@@ -27,9 +28,9 @@ CONSOLE = "/console/"
 REDIRECTED = ("/", "/console")
 SECRET = "Muster-Console-Secret"  # noqa: S105 - the header's name
 MARK = "Muster-Console"
-"""Header by which the hub knows requests of a console."""
+"""Header that marks requests of a console for the hub."""
 FORWARDED = ("Accept", "Accept-Encoding", "Content-Type", "If-None-Match")
-"""Headers of the browser that the hub receives: no credential, no cookie, no impersonation."""
+"""Headers of the browser's requests that the hub gets: no credentials, no cookies, no impersonation."""
 RETURNED = frozenset(
     (
         *("audit-id", "cache-control", "content-encoding", "content-security-policy", "content-type", "etag"),
@@ -37,14 +38,14 @@ RETURNED = frozenset(
         *("x-content-type-options", "x-frame-options"),
     )
 )
-"""Headers of the hub that the browser receives."""
+"""Headers of the hub's answers that the browser gets."""
 READS = frozenset(("GET", "HEAD"))
 WITHOUT_BODY = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 MAX_BODY = 3 * 1024 * 1024
 MAX_CONNECTIONS = 64
 PIECE = 64 * 1024
 LOCAL_TIMEOUT = 75.0
-"""Seconds that a browser may be silent within a request or between two, or not read."""
+"""A connection is closed if the browser sends or reads nothing for this many seconds, also between requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class RequestGuard:
     secret: str = field(repr=False)
 
     def refusal(self, method: str, target: str, headers: Any) -> tuple[HTTPStatus, str] | None:
-        """Status and reason; None: the request is forwarded. `headers`: a mapping with `get_all`, as of `http.client`."""
+        """Return status and reason of a refusal; None: forward the request. `headers`: a mapping with `get_all`."""
         hosts = {f"{ADDRESS}:{self.port}", f"localhost:{self.port}"}
         named = headers.get_all("Host") or [""]
         if len(named) != 1 or named[0] not in hosts:
@@ -66,7 +67,7 @@ class RequestGuard:
             return HTTPStatus.BAD_REQUEST, "the path is not an absolute one without . and .."
         is_file = path in REDIRECTED or path.startswith(CONSOLE)
         site, origins = headers.get("Sec-Fetch-Site", "none"), headers.get_all("Origin") or ()
-        opens = is_file and headers.get("Sec-Fetch-Mode") == "navigate"  # a link of another page may open the console
+        opens = is_file and headers.get("Sec-Fetch-Mode") == "navigate"  # a link on another page may open the console
         if (site not in ("same-origin", "none") and not opens) or any(each != f"http://{named[0]}" for each in origins):
             return HTTPStatus.FORBIDDEN, "pages of another origin may not use this server"
         if is_file and method not in READS:
@@ -78,7 +79,7 @@ class RequestGuard:
 
 
 def body_size(headers: Any) -> int | None:
-    """The length of a request's body in bytes; None: it is not accepted. `headers`: as for `RequestGuard`."""
+    """Return the length of a request's body in bytes; None: the body is not accepted. `headers`: as in `RequestGuard`."""
     lengths = headers.get_all("Content-Length") or ["0"]
     if headers.get_all("Transfer-Encoding") or len(lengths) > 1 or not re.fullmatch("[0-9]{1,7}", lengths[0]):
         return None
@@ -86,7 +87,7 @@ def body_size(headers: Any) -> int | None:
 
 
 class ConsoleProxy(ThreadingTCPServer):
-    """Listens on a port of the loopback address; 0: a free one. Raises OSError."""
+    """Listens on a port of the loopback address; 0: a free port. Raises OSError."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -94,7 +95,7 @@ class ConsoleProxy(ThreadingTCPServer):
     block_on_close = False
 
     def __init__(self, client: ApiClient, port: int, secret: str) -> None:
-        """`client`: with timeouts for requests; its `keep_connections` makes it reuse connections."""
+        """`client`: the client for requests. If its `keep_connections` is active, it reuses connections."""
         super().__init__((ADDRESS, port), _Handler)
         self.client = client
         self.guard = RequestGuard(self.server_address[1], secret)
@@ -102,7 +103,7 @@ class ConsoleProxy(ThreadingTCPServer):
 
     @property
     def url(self) -> str:
-        """The URL to open. It contains the secret in the fragment, which browsers send to no server."""
+        """The URL to open. The secret is in its fragment, because browsers do not send the fragment to servers."""
         return f"http://{ADDRESS}:{self.guard.port}{CONSOLE}#secret={self.guard.secret}"
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -118,7 +119,7 @@ class ConsoleProxy(ThreadingTCPServer):
             self._free.release()
 
     def handle_error(self, *_args: Any) -> None:
-        """Does nothing: a browser that leaves is no error."""
+        """Do nothing, because a disconnected browser is not an error."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -129,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         length = body_size(self.headers)
-        content = self.rfile.read(length) if length else None  # read in any case: the browser may not see an early answer
+        content = self.rfile.read(length) if length else None  # even before a refusal, so that the browser gets it
         refusal = self.server.guard.refusal(self.command, self.path, self.headers)
         if length is None or len(content or b"") < length:
             self.close_connection = True
@@ -153,12 +154,12 @@ class _Handler(BaseHTTPRequestHandler):
             lost = isinstance(error, ConnectionLostError)
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE if lost else HTTPStatus.BAD_GATEWAY, error.sentence)
         except (OSError, HTTPException, ValueError):
-            self.close_connection = True  # so that the browser sees that the answer is not complete
+            self.close_connection = True  # shows the browser that the answer is incomplete
 
     do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - names of the base class
 
     def _answer(self, response: HTTPResponse, connection: socket.socket | None) -> None:
-        """Pass on the answer. Raises OSError, HTTPException, ValueError when one side leaves."""
+        """Forward the answer. Raises OSError, HTTPException or ValueError if one side disconnects."""
         length = None if response.chunked else response.length
         self.send_response_only(response.status)
         for name, value in response.getheaders():
@@ -177,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = self.close_connection or left > 0
 
     def _stream(self, response: HTTPResponse, connection: socket.socket | None) -> None:
-        """Pass on each piece as it arrives, until one side ends the stream."""
+        """Forward each piece when it arrives, until one side ends the stream."""
         ended, end = socket.socketpair()
         watch = threading.Thread(target=_end_with_client, args=(self.connection, ended, connection), daemon=True)
         try:
@@ -193,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
             ended.close()
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
-        """Answer with a Status, as an API server does."""
+        """Answer with a Status, like an API server."""
         reason = status.phrase.title().replace(" ", "")
         document = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": why, "reason": reason, "code": status}
         body = json.dumps(document).encode()
@@ -208,17 +209,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_args: Any) -> None:
-        """Does nothing: paths and refusals are of no use on the terminal."""
+        """Log nothing, because requests and refusals are not useful on the terminal."""
 
 
 def _end_with_client(client: socket.socket, ended: socket.socket, connection: socket.socket | None) -> None:
-    """Shut the connection to the hub down when the client leaves; returns at the end of the stream."""
+    """Shut down the connection to the hub when the client disconnects. Return at the end of the stream."""
     with selectors.DefaultSelector() as waiting:
         waiting.register(client, selectors.EVENT_READ)
         waiting.register(ended, selectors.EVENT_READ)
         ready = [key.fileobj for key, _ in waiting.select()]
     try:
         if client in ready and ended not in ready and connection is not None and not client.recv(1, socket.MSG_PEEK):
-            socket.socket.shutdown(connection, socket.SHUT_RDWR)  # of SSLSocket, it would break a read in another thread
+            socket.socket.shutdown(connection, socket.SHUT_RDWR)  # SSLSocket.shutdown would break a read in another thread
     except OSError:
         return

@@ -1,4 +1,4 @@
-"""Turns failed requests into sentences that name the kubeconfig, the user, and what to do."""
+"""Converts failed requests to errors that name the kubeconfig, the user, and the remedy."""
 
 import http.client
 import json
@@ -12,19 +12,19 @@ from hubctl.errors import CommandError, ConnectionLostError, RejectedCredentialE
 from machinery.client.kubeconfig import Kubeconfig
 
 REASONS = {410: "Expired", 429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout"}
-"""For answers without a reason of their own, for example of a stopping hub or of a proxy."""
+"""Reasons for answers that contain none, for example of a stopping hub or of a proxy."""
 UNTRUSTED = frozenset((18, 19, 20, 21))
-"""OpenSSL's verify codes for chains that end in no trusted CA."""
+"""OpenSSL's verify codes for chains that do not end in a trusted CA."""
 TUNNEL = "Tunnel connection failed: "
-"""Prefix of http.client's message about a proxy's answer, followed by the status."""
+"""Start of http.client's message about a proxy's answer. The status follows."""
 NOT_YET_VALID, EXPIRED, WRONG_HOST, WRONG_ADDRESS = 9, 10, 62, 64
 
 
 class ErrorTranslator:
-    """Errors of one client. They contain no part of a credential."""
+    """Creates the errors of one client. They contain no part of a credential."""
 
     def __init__(self, kubeconfig: Kubeconfig, identity: UserIdentity, proxy: str | None) -> None:
-        """`proxy`: the proxy of the connection, as named in messages."""
+        """`proxy`: name of the connection's proxy for messages; None: no proxy."""
         self._source = kubeconfig.source
         self._proxy = proxy
         self._acts_as = kubeconfig.impersonation.user
@@ -56,7 +56,7 @@ class ErrorTranslator:
         return CommandError(message, reason=reason or REASONS.get(status, ""))
 
     def of_failure(self, error: OSError | http.client.HTTPException, presented: RequestCredentials) -> CommandError:
-        """The error for a request without an answer."""
+        """Return the error for a request that got no answer."""
         if isinstance(error, ssl.SSLCertVerificationError):
             return CommandError(self._verification_failure(error))
         if isinstance(error, ssl.SSLError):
@@ -81,7 +81,7 @@ class ErrorTranslator:
         return self._expired_certificate(presented) or ConnectionLostError(sentence)
 
     def _expired_certificate(self, presented: RequestCredentials) -> CommandError | None:
-        """The error for an expired certificate: a hub closes such a connection in TLS, mostly without a reason."""
+        """Return the error if the certificate has expired. The hub closes such a connection in TLS, mostly without a reason."""
         if presented.credential is None:
             return None
         from machinery import pki  # noqa: PLC0415 - slow to load, and only needed when something failed

@@ -28,7 +28,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
 MERGE_PATCH = "application/merge-patch+json"
 REQUEST_TIMEOUT, WATCH_TIMEOUT = 30.0, 75.0
-"""Seconds until an answer begins; seconds without any event of a watch, bookmarks included."""
+"""Seconds to wait for the start of an answer; seconds to wait for the next event of a watch (including bookmarks)."""
 
 ERRORS = range(http.client.BAD_REQUEST, 600)
 
@@ -48,12 +48,12 @@ class ApiClient:
     """Client of one hub with one identity, for several threads. Every failure is a CommandError."""
 
     def __init__(self, kubeconfig: Kubeconfig, timeout: float = REQUEST_TIMEOUT, *, prompts: bool = True) -> None:
-        """`timeout`: seconds until an answer must begin. `prompts`: plug-ins may ask the user and print messages."""
+        """`timeout`: seconds to wait for the start of an answer. `prompts`: plug-ins may ask the user and print messages."""
         self._kubeconfig = kubeconfig
         self._timeout = timeout
         endpoint = kubeconfig.cluster.endpoint
         self.group_suffix = endpoint.group_suffix if endpoint else GROUP_SUFFIX
-        """Suffix of the hub's API groups. Paths use the default suffix, which is replaced in requests."""
+        """Suffix of the hub's API groups. Callers use the default suffix in paths; requests replace it."""
         self._proxy = proxy_of(kubeconfig.cluster, kubeconfig.source, os.environ)
         self._impersonation = impersonation_headers(kubeconfig.impersonation)
         self._identity = identity_of(kubeconfig, prompts=prompts)
@@ -61,19 +61,19 @@ class ApiClient:
         self._warnings: set[str] = set()
         self._tls: tuple[Credential | None, ssl.SSLContext] | None = None
         self._lock = threading.Lock()
-        """For the credential and its TLS context."""
+        """Protects the credential and its TLS context."""
         self._idle: list[HubHTTPSConnection] | None = None
         self.dry_run = False
-        """Whether the hub only checks requests that would change something."""
+        """Whether the hub validates requests without making changes."""
 
     @property
     def note(self) -> str:
-        """The end of a message about a change."""
+        """The end of messages about changes: empty, or a note about the dry run."""
         return " (dry run)" if self.dry_run else ""
 
     @contextmanager
     def keep_connections(self) -> Iterator[None]:
-        """A block whose requests reuse connections; otherwise each has its own."""
+        """A block in which requests reuse connections. Outside of it, each request opens its own connection."""
         self._idle = idle = list[HubHTTPSConnection]()
         try:
             yield
@@ -83,7 +83,7 @@ class ApiClient:
                 idle.pop().close()
 
     def certificate_ends(self) -> str | None:
-        """Expiry of the client certificate; None: there is none."""
+        """Expiry of the client certificate; None: there is no client certificate."""
         credential = self._identity.current().credential
         if credential is None:
             return None
@@ -96,7 +96,7 @@ class ApiClient:
         return self.request("GET", path, accept=accept, query=query)
 
     def find(self, path: str, *, accept: str = JSON, **query: str) -> dict[str, Any] | None:
-        """The object; None if it does not exist. Raises CommandError."""
+        """Return the object; None: it does not exist. Raises CommandError."""
         try:
             return self.get(path, accept=accept, **query)
         except CommandError as error:
@@ -105,7 +105,7 @@ class ApiClient:
             return None
 
     def patch(self, path: str, patch: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a merge patch; return the object after it. Raises CommandError."""
+        """Send a merge patch. Return the object afterwards. Raises CommandError."""
         return self.request("PATCH", path, patch, content_type=MERGE_PATCH)
 
     def request(
@@ -118,7 +118,7 @@ class ApiClient:
         content_type: str = JSON,
         query: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Send a request; return the document of the answer. Raises CommandError with the hub's reason."""
+        """Send a request. Return the document in the answer. Raises CommandError with the hub's reason."""
         if body is not None and isinstance(body.get("apiVersion"), str):
             body = {**body, "apiVersion": self.served_version(body["apiVersion"])}
         if self.dry_run and method != "GET":
@@ -128,15 +128,18 @@ class ApiClient:
         return document_of(self._read(_Request(method, self._target(path, query), headers, content)))
 
     def raw(self, path: str) -> bytes:
-        """The body at a path that is no object's. Raises CommandError."""
+        """Return the body at a path that does not name an object. Raises CommandError."""
         return self._read(_Request("GET", path, {"Accept": "*/*"}))
 
     def stream(
         self, path: str, query: Mapping[str, str], *, accept: str = JSON, silence: float = WATCH_TIMEOUT
     ) -> Iterator[dict[str, Any]]:
-        """Yield the events of a watch until the hub ends it. Raises ConnectionLostError after a break, or `silence` seconds."""
+        """Yield the events of a watch until the hub ends it.
+
+        Raises ConnectionLostError if the connection breaks, or if nothing arrives for `silence` seconds.
+        """
         connection, response, _ = self._open(_Request("GET", self._target(path, query), {"Accept": accept}))
-        # The next connection finds out whether it broke because the credential has expired; it may use a newer one.
+        # If the credential has expired, the next connection reports this or uses a newer credential.
         with closing(connection), self._translated(RequestCredentials()):
             connection.sock.settimeout(silence)
             while line := response.readline():
@@ -147,10 +150,10 @@ class ApiClient:
     def forward(
         self, method: str, target: str, headers: Mapping[str, str], content: bytes | None = None
     ) -> Iterator[tuple[http.client.HTTPResponse, ssl.SSLSocket | None]]:
-        """A block with the hub's answer to another client's request, as the hub sent it, also for an error status.
+        """A block with the hub's unchanged answer to another client's request, even if its status is an error.
 
-        The socket can be shut down by another thread, which ends a read. Raises CommandError if there is no answer or the hub
-        rejects the credential.
+        Another thread can shut down the socket to end a read. Raises CommandError if there is no answer, or if the hub rejects
+        the credential.
         """
         request, refused = _Request(method, target, headers, content), frozenset((http.client.UNAUTHORIZED,))
         connection, response, _ = self._open(request, refused)
@@ -165,13 +168,13 @@ class ApiClient:
             connection.close()
 
     def check_watch(self, path: str, query: Mapping[str, str]) -> None:
-        """Open a watch without content and end it. Raises CommandError with the hub's reason if it refuses the query."""
+        """Open a watch and end it at once. Raises CommandError with the hub's reason if the hub refuses the query."""
         watch = {**query, "watch": "1", "timeoutSeconds": "1", "sendInitialEvents": "false"}
         target = self._target(path, {**watch, "resourceVersionMatch": "NotOlderThan"})
         self._open(_Request("GET", target, {"Accept": JSON}))[0].close()
 
     def served_version(self, api_version: str) -> str:
-        """A group and version with the suffix of this hub's groups."""
+        """Return the group and version with the suffix of this hub's groups."""
         return suffixed(api_version, self.group_suffix)
 
     def _target(self, path: str, query: Mapping[str, str] | None) -> str:
@@ -182,7 +185,7 @@ class ApiClient:
         return f"{path}?{urlencode(chosen)}" if chosen else path
 
     def _read(self, request: _Request) -> bytes:
-        """The whole body. Raises CommandError."""
+        """Send the request and return the whole body. Raises CommandError."""
         connection, response, presented = self._open(request)
         with ExitStack() as unless_read, self._translated(presented):
             unless_read.callback(connection.close)
@@ -203,9 +206,9 @@ class ApiClient:
     def _open(
         self, request: _Request, refused: Container[int] = ERRORS
     ) -> tuple[HubHTTPSConnection, http.client.HTTPResponse, RequestCredentials]:
-        """An answer with its connection and the credential used for it. Raises CommandError, also for a status in `refused`.
+        """Return an answer with its connection and credential. Raises CommandError, also for a status in `refused`.
 
-        It retries once with another credential if the hub rejects the first one and the request cannot have had an effect.
+        If the hub rejects the credential and the request had no effect, retry once with another credential.
         """
         with self._lock:
             presented = self._identity.current()
@@ -222,7 +225,7 @@ class ApiClient:
     def _send(
         self, presented: RequestCredentials, request: _Request, refused: Container[int]
     ) -> tuple[HubHTTPSConnection, http.client.HTTPResponse]:
-        """Raises CommandError, also for a status in `refused`."""
+        """Send the request once. Raises CommandError, also for a status in `refused`."""
         path = urlsplit(self._kubeconfig.cluster.server).path.rstrip("/")
         sent: list[tuple[str, str | bytes]] = [("User-Agent", "hubctl"), *request.headers.items(), *self._impersonation]
         if presented.token:
@@ -232,7 +235,7 @@ class ApiClient:
         connection = self._connection(presented.credential)
         with ExitStack() as unless_answered, self._translated(presented):
             unless_answered.callback(connection.close)
-            # Not connection.request, because the header of groups may be repeated.
+            # connection.request cannot repeat a header, as several groups need.
             connection.putrequest(
                 request.method, path + request.target, skip_accept_encoding="Accept-Encoding" in request.headers
             )
@@ -249,7 +252,7 @@ class ApiClient:
         return connection, response
 
     def _connection(self, credential: Credential | None) -> HubHTTPSConnection:
-        """An idle connection with this credential, or a new one that is not open yet. Raises CommandError."""
+        """Return an idle connection with this credential, or a new one that is not open yet. Raises CommandError."""
         with self._lock:
             context = self._context(credential)
             while self._idle:
@@ -260,7 +263,7 @@ class ApiClient:
         return HubHTTPSConnection(self._kubeconfig.cluster, self._proxy, context, self._timeout)
 
     def _release(self, connection: HubHTTPSConnection) -> None:
-        """Keep a connection whose answer has been read, or close it."""
+        """Keep the connection for reuse, or close it. Its answer must have been read."""
         idle = self._idle
         if idle is None or connection.sock is None:
             connection.close()
@@ -280,7 +283,7 @@ class ApiClient:
 
     @contextmanager
     def _translated(self, presented: RequestCredentials) -> Iterator[None]:
-        """Turns a failure of the block into a CommandError."""
+        """A block that raises CommandError for each failure in it."""
         try:
             yield
         except (OSError, http.client.HTTPException) as error:

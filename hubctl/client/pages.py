@@ -8,7 +8,7 @@ from hubctl.client.http import JSON, ApiClient
 PAGE = 500
 """Objects per page, as in kubectl."""
 PAGING = ("continue", "remainingItemCount")
-"""Fields of a list's metadata about its remaining pages."""
+"""Fields in the metadata of a list that concern the remaining pages."""
 
 
 def pages(
@@ -28,13 +28,13 @@ def pages(
 
 
 def items(client: ApiClient, path: str, query: Mapping[str, str], *, accept: str = JSON) -> Iterator[dict[str, Any]]:
-    """The objects of a long list. Raises CommandError."""
+    """Yield the objects of a long list. Raises CommandError."""
     for page in pages(client, path, query, accept=accept):
         yield from page.get("items") or ()
 
 
 def join_pages(answers: Iterator[dict[str, Any]]) -> dict[str, Any]:
-    """All pages as one answer, with the revision of the first. Raises CommandError."""
+    """Return all pages as one answer, with the revision of the first page. Raises CommandError."""
     found = next(answers)
     for answer in answers:
         for part in ("items", "rows"):

@@ -1,4 +1,4 @@
-"""Kinds of objects: those with words of hubctl's own, and those that the hub serves according to discovery."""
+"""Kinds of objects: those for which hubctl has its own words, and those that the hub lists in discovery."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,10 +15,10 @@ CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
 
 @dataclass(frozen=True, slots=True)
 class ResourceKind:
-    """A kind of object as hubctl shows it. `wide`: by default also columns of priority 1."""
+    """A kind of object as hubctl shows it. `wide`: columns of priority 1 are shown by default."""
 
     words: tuple[str, ...]
-    """Accepted words; the first is the plural in lists."""
+    """Words that select the kind. The first one is its plural in lists."""
     group_version: str
     plural: str
     kind: str
@@ -29,7 +29,7 @@ class ResourceKind:
 
     @property
     def group(self) -> str:
-        """The API group; empty for the core group."""
+        """The API group; empty: the core group."""
         return self.group_version.rpartition("/")[0]
 
     @property
@@ -38,7 +38,7 @@ class ResourceKind:
 
     @property
     def singular(self) -> str:
-        """Kind and group as in `-o name`: `managedcluster.cluster.open-cluster-management.io`."""
+        """Kind and group as `-o name` prints them: `managedcluster.cluster.open-cluster-management.io`."""
         return f"{self.kind.lower()}.{self.group}" if self.group else self.kind.lower()
 
     @property
@@ -49,7 +49,7 @@ class ResourceKind:
         return f"{self.within(namespace)}/{quote(name, safe='')}"
 
     def within(self, namespace: str) -> str:
-        """The path of all objects in a namespace, or with an empty one in all namespaces."""
+        """Return the path of all objects in a namespace; empty: in all namespaces."""
         if not namespace or not self.namespaced:
             return self.path
         return f"{self._root}/namespaces/{quote(namespace, safe='')}/{self.plural}"
@@ -59,7 +59,7 @@ HUB, ADDON = f"hub.{GROUP_SUFFIX}/v1alpha1", f"addon.{GROUP_SUFFIX}/v1beta1"
 
 
 def _known(words: str, group_version: str, plural: str, kind: str, noun: str, **flags: bool) -> ResourceKind:
-    """A kind with words of hubctl's own, the most usual one first, in addition to its plural and singular."""
+    """Return a kind with hubctl's own words, the most common first, in addition to its plural and singular."""
     return ResourceKind(
         tuple(dict.fromkeys((*words.split(), plural, kind.lower()))), group_version, plural, kind, noun, **flags
     )
@@ -110,16 +110,16 @@ ALL = (
     *(CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, ADDON_DEFINITIONS, LEASES, AUDIT, AUTHORITIES, REPLICAS, FLEET, RULES),
     *(REVOCATIONS, LEADER, SESSIONS, DIAGNOSES, TRANSITIONS),
 )
-"""Kinds that a command uses, or that have a word, noun or width of hubctl's own. All others come from discovery."""
+"""Kinds that a command uses, or for which hubctl has its own words, noun or width. All others come from discovery."""
 
 
 def post_action(client: ApiClient, path: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Post an order of the hub's API, such as a ClusterMove, to a subresource; return its status. Raises CommandError."""
+    """Create an action of the hub's API, such as a ClusterMove, at a subresource. Return its status. Raises CommandError."""
     return client.request("POST", path, {"apiVersion": HUB, "kind": kind, "spec": spec}).get("status") or {}
 
 
 def known_resource(word: str) -> ResourceKind | None:
-    """The kind for this word; None if only the hub may know it."""
+    """Return the kind for this word; None: hubctl does not know it, but the hub may."""
     return next((resource for resource in ALL if word.lower() in (*resource.words, resource.singular)), None)
 
 
@@ -128,16 +128,16 @@ AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 @dataclass(frozen=True, slots=True)
 class ServedKind:
-    """A kind in one version, according to discovery."""
+    """A kind in one version, as listed in discovery."""
 
     resource: ResourceKind
     verbs: frozenset[str]
     short_names: tuple[str, ...]
     preferred: bool
-    """Whether it is in the preferred version."""
+    """Whether this is the preferred version."""
 
     def answers_to(self, word: str) -> bool:
-        """Whether `word` names it: `crt`, `certs.example.org`, `certs.v1.example.org`."""
+        """Whether `word` names this kind, as in `crt`, `certs.example.org`, `certs.v1.example.org`."""
         name, _, rest = word.partition(".")
         group, version = self.resource.group, self.resource.group_version.rpartition("/")[2]
         allowed = ("", group, f"{version}.{group}") if self.preferred else (f"{version}.{group}",)
@@ -145,13 +145,13 @@ class ServedKind:
 
 
 class Catalogue:
-    """The kinds that one hub serves; requested once, when needed."""
+    """The kinds that one hub serves. They are requested once, at the first use."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
 
     def named(self, word: str) -> ResourceKind:
-        """The kind for a word. Raises CommandError with a suggestion."""
+        """Return the kind for a word. Raises CommandError with a suggestion."""
         known = known_resource(word)
         if known is not None:
             return replace(known, group_version=self._client.served_version(known.group_version))
@@ -161,7 +161,7 @@ class Catalogue:
         return found
 
     def of_kind(self, api_version: str, kind: str) -> ResourceKind:
-        """The kind that a manifest names. Raises CommandError."""
+        """Return the kind that a manifest names. Raises CommandError."""
         served_version = self._client.served_version(api_version)
         for served in self.served:
             if (served.resource.group_version, served.resource.kind) == (served_version, kind):
@@ -172,7 +172,7 @@ class Catalogue:
 
     @cached_property
     def served(self) -> tuple[ServedKind, ...]:
-        """In the hub's order, which decides about ambiguous words."""
+        """All kinds in the hub's order. For an ambiguous word, the first one counts."""
         pages = (self._client.get(path, accept=AGGREGATED) for path in ("/api", "/apis"))
         return tuple(served for page in pages for served in _read(page.get("items") or ()))
 
@@ -200,7 +200,7 @@ def _read(groups: Iterable[Mapping[str, Any]]) -> Iterator[ServedKind]:
                     watchable="watch" in verbs,
                 )
                 for known in ALL:
-                    # Group suffixes differ between hubs; the first label of a group and the plural do not.
+                    # Hubs differ in the suffix of a group, but not in its first label and the plural.
                     if (known.plural, known.group.partition(".")[0]) == (plural, name.partition(".")[0]):
                         resource = replace(resource, noun=known.noun, wide=known.wide)
                 yield ServedKind(resource, verbs, short, plural not in seen)

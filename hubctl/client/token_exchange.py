@@ -1,4 +1,4 @@
-"""Exchanges a token for a short-lived certificate and caches it; used by `hubctl login` and `hubctl credential`."""
+"""Exchanges a token for a short-lived certificate, and caches the certificate, for `hubctl login` and `hubctl credential`."""
 
 import shutil
 import sys
@@ -21,11 +21,11 @@ GROUP = f"login.{GROUP_SUFFIX}"
 PATH = f"/apis/{GROUP}/v1alpha1/tokencredentialrequests"
 KINDS = {"jwt": "JWTAuthenticator", "webhook": "WebhookAuthenticator", "serviceaccount": "ServiceAccount"}
 MIN_VALIDITY = timedelta(seconds=60)
-"""A certificate with less validity left is not returned, because the caller still uses it for a moment."""
+"""A certificate that expires sooner is not returned, because the caller needs time to use it."""
 
 
 def checked_authenticator(text: str) -> str:
-    """The text `jwt/NAME`, `webhook/NAME` or `serviceaccount`. Raises CommandError with the valid forms."""
+    """Return `text`, which must be `jwt/NAME`, `webhook/NAME` or `serviceaccount`. Raises CommandError with these forms."""
     word, slash, name = text.partition("/")
     if word not in KINDS or bool(name) != (word != "serviceaccount") or bool(slash) != bool(name):
         raise UsageError(f'"{text}" is not an authenticator: write jwt/NAME, webhook/NAME or serviceaccount')
@@ -38,7 +38,7 @@ class LoginKey:
 
     cluster: ExecCluster
     authenticator: str
-    """As from `checked_authenticator`."""
+    """A result of `checked_authenticator`."""
     group_suffix: str = GROUP_SUFFIX
 
     def cache(self, *source: str) -> LoginCache:
@@ -46,7 +46,7 @@ class LoginKey:
         return LoginCache.of(self.cluster.server, authority, self.group_suffix, self.authenticator, *source)
 
     def client(self) -> ApiClient:
-        """A client of the hub without a credential."""
+        """Return a client of the hub without a credential."""
         cluster = self.cluster
         endpoint = HubEndpoint("", "", group_suffix=self.group_suffix)  # type: ignore[arg-type]
         entry = ClusterEntry(
@@ -59,7 +59,7 @@ INSTALL_HINT = "hubctl is the plug-in that logs in to the hub: install it, and p
 
 
 def plugin_of(known: LoginKey, source: TokenSource) -> ExecUser:
-    """`hubctl credential` as the exec plug-in of a kubeconfig; with hubctl's own path if it is not on the PATH."""
+    """Return `hubctl credential` as the exec plug-in of a kubeconfig, with hubctl's path if it is not on the PATH."""
     own = Path(sys.argv[0])
     on_path = shutil.which("hubctl")
     command = ("hubctl",) if on_path else (str(own.absolute()),) if own.name == "hubctl" else (sys.executable, "-m", "hubctl")
@@ -69,7 +69,7 @@ def plugin_of(known: LoginKey, source: TokenSource) -> ExecUser:
 
 
 def load_credential(cache: LoginCache, now: datetime, token: str | None) -> ExecCredential | None:
-    """The cached certificate while it is valid. `token`, if available, must be the one that it was issued for."""
+    """Return the cached certificate; None: there is none that is valid. `token`: the certificate must be issued for it."""
     found = cache.read(CERTIFICATE)
     parts = [found.get(name) for name in ("chain", "key", "expires")]
     if not all(isinstance(part, str) for part in parts) or (token is not None and found.get("token_hash") != _hash(token)):

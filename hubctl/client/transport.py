@@ -17,18 +17,18 @@ HTTP_PORT = 80
 
 @dataclass(frozen=True, slots=True)
 class HttpProxy:
-    """The HTTP proxy of a connection; as text without user and password."""
+    """The HTTP proxy of a connection. Its text contains no user and no password."""
 
     parts: SplitResult = field(repr=False)
     source: str
-    """Where it is set, for messages."""
+    """The place where the proxy is set, for messages."""
 
     def __str__(self) -> str:
         return f"the proxy {shown_proxy(self.parts.geturl())} ({self.source})"
 
 
 def proxy_of(entry: ClusterEntry, source: str, environment: Mapping[str, str]) -> HttpProxy | None:
-    """The `proxy-url` of the kubeconfig, else the proxy of the environment; None: none. Raises CommandError."""
+    """Return the `proxy-url` of the kubeconfig, else the environment's proxy; None: no proxy. Raises CommandError."""
     url, where = entry.proxy_url, f'proxy-url of cluster "{entry.name}" in kubeconfig {source}'
     if not url:
         url, where = https_proxy_for(entry.server, environment), "HTTPS_PROXY"
@@ -41,7 +41,7 @@ def proxy_of(entry: ClusterEntry, source: str, environment: Mapping[str, str]) -
 
 
 class HubHTTPSConnection(http.client.HTTPSConnection):
-    """A connection to a kubeconfig's server, verified under its `tls-server-name` if it has one."""
+    """A connection to a kubeconfig's server. If the kubeconfig has a `tls-server-name`, that name is verified."""
 
     def __init__(self, entry: ClusterEntry, proxy: HttpProxy | None, context: ssl.SSLContext, timeout: float) -> None:
         server, via = urlsplit(entry.server), None if proxy is None else proxy.parts
@@ -61,7 +61,7 @@ class HubHTTPSConnection(http.client.HTTPSConnection):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it is open and the hub has sent nothing since the last answer, not even its end."""
+        """Whether it is open, and the hub has neither sent nor closed anything since the last answer."""
         if self.sock is None:
             return False
         with selectors.DefaultSelector() as waiting:

@@ -1,8 +1,8 @@
 """JSONPath templates as in kubectl: text and expressions in braces, with filters, slices, unions and ranges.
 
-The grammar is that of kubectl's `-o jsonpath`; tests compare the output with a real kubectl. Three extensions: maps keep the
-order of the document (kubectl's order is random), integers and floats can be compared, and a key in brackets may contain dots
-without a backslash. A `{range}` without `{end}`, and a template without any expression, are refused.
+The grammar is that of kubectl's `-o jsonpath`; tests compare the output with a real kubectl. There are three extensions. Maps
+keep the order of the document, while kubectl's order is random. Integers can be compared with floats. A key in brackets may
+contain dots without a backslash. A `{range}` without `{end}`, and a template without an expression, are refused.
 """
 
 from hubctl.jsonpath.evaluation import Path, Template, as_json, find, rendered, text_of

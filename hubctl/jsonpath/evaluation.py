@@ -1,4 +1,4 @@
-"""The steps of a JSONPath as functions, and templates printed as by kubectl, with Go's format of numbers and JSON."""
+"""The steps of a JSONPath as functions. Renders templates like kubectl, with numbers and JSON in Go's format."""
 
 import json
 import operator
@@ -10,13 +10,13 @@ from typing import Any
 from hubctl.errors import CommandError
 
 Step = Callable[[list[Any]], Iterable[Any]]
-"""Maps the values so far to those after the step. Raises CommandError."""
+"""Returns the values after the step, given the values before it. Raises CommandError."""
 Path = tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The part between `{range PATH}` and `{end}`, repeated for each value found."""
+    """The part between `{range PATH}` and `{end}`. It is repeated for each value of the path."""
 
     path: Path
     body: "Template"
@@ -26,7 +26,7 @@ Template = tuple[Path | Range, ...]
 
 
 def find(path: Path, document: Any) -> list[Any]:
-    """The values at a path. Raises CommandError."""
+    """Return the values at a path. Raises CommandError."""
     values = [document]
     for step in path:
         values = list(step(values))
@@ -34,17 +34,17 @@ def find(path: Path, document: Any) -> list[Any]:
 
 
 def literal(value: str | float) -> Step:
-    """Text, a number or a truth value, independent of the input."""
+    """Return the step of a literal: a text, a number or a truth value."""
     return lambda _values: [value]
 
 
 def field(name: str) -> Step:
-    """The value of a key. `.name`."""
+    """Return the step `.name`: the value of a key."""
     return lambda values: [value[name] for value in values if isinstance(value, Mapping) and name in value]
 
 
 def key_path(name: str, path: Path) -> Step:
-    """The value of a key that contains dots; without such a key, the value at the path that it reads as. `['a.b']`."""
+    """Return the step `['a.b']`: the value of the key `a.b`; if there is no such key, the value at the path `.a.b`."""
 
     def step(values: list[Any]) -> Iterator[Any]:
         for value in values:
@@ -54,14 +54,14 @@ def key_path(name: str, path: Path) -> Step:
 
 
 def wildcard(values: list[Any]) -> Iterator[Any]:
-    """All values of a map or list. `.*`."""
+    """The step `.*`: all values of a map or list."""
     for value in values:
         if isinstance(value, Mapping | list):
             yield from value.values() if isinstance(value, Mapping) else value
 
 
 def recursive_descent(values: list[Any]) -> Iterator[Any]:
-    """The value and all maps and lists within it that are not empty, each before its contents. `..`."""
+    """The step `..`: the value and all non-empty maps and lists in it, each before its contents."""
     for value in values:
         inner = list(wildcard([value]))
         if inner:
@@ -70,12 +70,12 @@ def recursive_descent(values: list[Any]) -> Iterator[Any]:
 
 
 def union(paths: tuple[Path, ...]) -> Step:
-    """The results of several paths, one after the other. `['a','b']`."""
+    """Return the step `['a','b']`: the results of several paths, one after the other."""
     return lambda values: [found for path in paths for value in values for found in find(path, value)]
 
 
 def slice_of(start: int | None = None, stop: int | None = None, step: int | None = None, *, single: bool = False) -> Step:
-    """Entries of a list. `[start:stop:step]`, all of them optional; `single`: `[start]` alone."""
+    """Return the step `[start:stop:step]`: entries of a list. All three are optional. `single`: the step `[start]`."""
     parts = ["" if part is None else str(part) for part in (start, stop, step)]
     text = parts[0] if single else ":".join(parts if parts[2] else parts[:2])
 
@@ -109,7 +109,7 @@ EQUALITIES = ("==", "!=")
 
 
 def filter_of(left: Path, sign: str = "", right: Path = ()) -> Step:
-    """The entries of a list that match. `[?(@.a == "b")]`; without an operator: those that have the value."""
+    """Return the step `[?(@.a == "b")]`: the entries of a list that match; without an operator, those that have the value."""
 
     def matches(entry: Any) -> bool:
         lefts = find(left, entry)
@@ -145,21 +145,21 @@ def _named(value: Any) -> str:
 
 ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 PLAIN_BELOW, PLAIN_FROM = 1e21, 1e-4
-"""Non-integers between these are written without an exponent."""
+"""Non-integers between these numbers are written without an exponent."""
 
 
 def rendered(template: Template, document: Any) -> str:
-    """The template with its results; several values of one expression are separated by spaces. Raises CommandError."""
+    """Return the template with its results. Spaces separate several values of one expression. Raises CommandError."""
     return "".join(" ".join(map(text_of, found)) for found in _results(template, document))
 
 
 def as_json(template: Template, document: Any) -> str:
-    """The results of each expression as a JSON array. Raises CommandError."""
+    """Return the results of each expression as a JSON array. Raises CommandError."""
     return "".join(f"{_json(found, indent=4)}\n" for found in _results(template, document))
 
 
 def _results(template: Template, document: Any) -> Iterator[list[Any]]:
-    """The results of each expression in the order of printing."""
+    """Yield the results of each expression, in the order in which they are printed."""
     for part in template:
         if isinstance(part, Range):
             for value in find(part.path, document):
@@ -169,7 +169,7 @@ def _results(template: Template, document: Any) -> Iterator[list[Any]]:
 
 
 def text_of(value: Any) -> str:
-    """Text unchanged; maps and lists as JSON on one line."""
+    """Return a value as text: text unchanged, maps and lists as JSON on one line."""
     if isinstance(value, str):
         return value
     return _number(value) if isinstance(value, float) else _json(value)

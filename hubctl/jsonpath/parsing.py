@@ -1,4 +1,4 @@
-"""Parses JSONPath templates. Errors state the cause and have the exit code for wrong usage."""
+"""Parses JSONPath templates. Errors state the cause, and have the exit code for wrong usage."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from hubctl.jsonpath import evaluation
 
 SKIPPED = " @$"
 WORD = re.compile(r"(?:\\.?|[^\\ \t\r\n.,\[\]$@{}])*", re.DOTALL)
-"""The text before the next terminator that is not escaped by a backslash."""
+"""Matches the text before the next terminator that has no backslash before it."""
 KEYWORD = re.compile(r"(range|end)(?=[ \t\r\n.,\[\]$@{}])")
 ENTRY = re.compile(r"(-?\d*)(:-?\d*)?(:-?\d*)?")
 KEY = re.compile(r"'([^']*)'")
@@ -28,7 +28,7 @@ def parse_template(text: str) -> evaluation.Template:
 
 
 def parse_path(text: str) -> evaluation.Path:
-    """Parse one expression, with or without braces and first dot: `metadata.name`, `{.metadata.name}`. Raises CommandError."""
+    """Parse one expression. Braces and the first dot are optional: `metadata.name`, `{.metadata.name}`. Raises CommandError."""
     found = RELAXED.fullmatch(text)
     if found is None:
         raise UsageError(f'"{text}" is not a path: write it as .metadata.name or {{.metadata.name}}')
@@ -37,7 +37,7 @@ def parse_path(text: str) -> evaluation.Path:
 
 
 def parse_action(text: str) -> evaluation.Path:
-    """Parse the text between two braces. Raises CommandError."""
+    """Parse the text between braces. Raises CommandError."""
     scan = _Scan(text + "}")
     path = tuple(scan.steps())
     if scan.at < len(scan.text):
@@ -46,7 +46,7 @@ def parse_action(text: str) -> evaluation.Path:
 
 
 def _block(scan: "_Scan", *, inside: bool) -> evaluation.Template:
-    """The parts up to the end of the text; `inside` a range: up to its `{end}`."""
+    """Parse the parts up to the end of the text; `inside`: up to the `{end}` of a range."""
     parts: list[evaluation.Path | evaluation.Range] = []
     while scan.at < len(scan.text):
         if text := scan.until("{"):
@@ -75,23 +75,23 @@ class _Scan:
 
     @property
     def here(self) -> str:
-        """The next character; empty at the end."""
+        """The next character; empty: the end."""
         return self.text[self.at : self.at + 1]
 
     def until(self, character: str) -> str:
-        """Return the text before `character`, or the rest, and advance to its end."""
+        """Return the text before `character`, or the rest of the text, and advance behind it."""
         end = self.text.find(character, self.at)
         begin, self.at = self.at, len(self.text) if end < 0 else end
         return self.text[begin : self.at]
 
     def take(self, pattern: re.Pattern[str]) -> str:
-        """Return what matches here, and advance; empty if nothing does."""
+        """Return the text that matches here, and advance behind it; empty: nothing matches."""
         found = pattern.match(self.text, self.at)
         self.at = found.end() if found else self.at
         return found[0] if found else ""
 
     def steps(self) -> Iterator[evaluation.Step]:
-        """The steps of an expression; advances behind its closing brace."""
+        """Yield the steps of an expression. Advance behind its closing brace."""
         descended = False
         while self.here != "}":
             if not self.here or self.here in "\r\n":

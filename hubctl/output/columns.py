@@ -11,11 +11,11 @@ from hubctl.errors import UsageError
 from hubctl.jsonpath import Path, find, parse_path, text_of
 
 FORMULA = re.compile(r"[\t\r\n]|\s*[=+@\uff1d\uff0b\uff20\uff0d]|\s*-(?!(?:\d+\.?\d*|\.\d+)\Z)")
-"""Matches what spreadsheets evaluate as a formula, full-width signs included; negative numbers do not match."""
+"""Matches text that spreadsheets evaluate as a formula, including full-width signs. Negative numbers do not match."""
 
 
 def format_csv(rows: Iterable[Sequence[str]]) -> str:
-    """Lines that end in CRLF. Agents report cell contents, so a cell that looks like a formula gets an apostrophe."""
+    """Return CSV with CRLF line ends. A cell that looks like a formula gets an apostrophe, because agents report contents."""
     text = io.StringIO()
     csv.writer(text).writerows([f"'{cell}" if FORMULA.match(cell) else cell for cell in row] for row in rows)
     return text.getvalue()
@@ -30,7 +30,7 @@ class CustomColumn:
     path: Path
 
     def cell(self, document: Any) -> str:
-        """The values at the path, separated by commas; `<none>` without any."""
+        """Return the values at the path, separated by commas; `<none>`: there is none."""
         found = find(self.path, document)
         return ",".join(NONE if value is None else text_of(value) for value in found) or NONE
 
@@ -45,7 +45,7 @@ def columns_of(spec: str) -> tuple[CustomColumn, ...]:
 
 
 def columns_in(text: str) -> tuple[CustomColumn, ...]:
-    """Parse a file: one line with titles, one with paths, separated by blanks. Raises CommandError."""
+    """Parse a file with a line of titles and a line of paths, separated by spaces. Raises CommandError."""
     lines: Sequence[str] = [*text.splitlines(), "", ""]
     titles, paths = lines[0].split(), lines[1].split()
     if not titles or len(titles) != len(paths):

@@ -18,7 +18,7 @@ TEMPLATES = ("jsonpath", "jsonpath-as-json", "jsonpath-file")
 COLUMNS = ("custom-columns", "custom-columns-file")
 FORMS = (*TABLES, *DOCUMENTS, *TEMPLATES, *COLUMNS, "csv")
 CRL_FORMATS = ("pem", "der", "text")
-"""Of revocation lists alone."""
+"""Formats that only revocation lists have."""
 WITH_ARGUMENT = frozenset((*TEMPLATES, *COLUMNS))
 EXAMPLES = {
     "jsonpath": "'{.metadata.name}'",
@@ -44,7 +44,7 @@ class OutputFormat:
 
 
 class FormatType(click.ParamType[OutputFormat]):
-    """Parses `json`, `jsonpath=...`; `more` are formats of one command."""
+    """Parses formats such as `json` and `jsonpath=...`. `more`: formats that only this command has."""
 
     name = "form"
 
@@ -71,7 +71,7 @@ class FormatType(click.ParamType[OutputFormat]):
 
 
 def output_option(*more: str, note: str = "") -> Callable[[F], F]:
-    """Add -o to a command as its argument `output`, an OutputFormat."""
+    """Add the option -o to a command. The value is the argument `output`, an OutputFormat."""
     help_text = f"{note} {HELP}" if note else f"Output format: {HELP}"
     return click.option(
         "-o", "--output", type=FormatType(*more), default=OutputFormat(), show_default=False, metavar="FORM", help=help_text
@@ -79,5 +79,5 @@ def output_option(*more: str, note: str = "") -> Callable[[F], F]:
 
 
 def argument_of(form: OutputFormat) -> str:
-    """The template or the columns, read from the named file if the format has one. Raises CommandError."""
+    """Return the template or the columns. If the format names a file, read them from the file. Raises CommandError."""
     return read_text(form.argument) if form.name.endswith("-file") else form.argument

@@ -21,22 +21,22 @@ from hubctl.output.tables import Layout, cell_text, print_lines, printable, term
 
 @dataclass(frozen=True, slots=True)
 class PrintOptions:
-    """What a printer shows of the objects of one kind, and in which format."""
+    """What a printer shows of the objects of one kind, and the format."""
 
     resource: ResourceKind
     form: OutputFormat = field(default_factory=OutputFormat)
     watch: bool = False
     headers: bool = True
     labels: tuple[str, ...] = ()
-    """Labels that get their own columns."""
+    """Labels for which there is a column."""
     all_labels: bool = False
     kinds: bool = False
-    """Names are printed with their kind."""
+    """Whether names are printed with their kind."""
     events: bool = False
-    """A watch prints the type of each change."""
+    """Whether a watch prints the type of each change."""
 
     def shows(self, column: Mapping[str, Any]) -> bool:
-        """Whether the form has the column. Kinds that are wide by default show those up to priority 1."""
+        """Whether the format shows the column. Kinds that are wide by default show columns up to priority 1."""
         most = 1 if not self.form.given and self.resource.wide else 0
         return self.form.name in ("wide", "csv") or int(column.get("priority") or 0) <= most
 
@@ -45,23 +45,23 @@ class Printer(ABC):
     """Prints objects in one output format."""
 
     accept = JSON
-    """The media type in which the hub is to send them."""
+    """The media type to request from the hub."""
 
     @abstractmethod
     def first(self, answer: dict[str, Any]) -> None:
-        """Print all objects; called again after a gap in a watch."""
+        """Print all objects. After a gap in a watch, it is called again."""
 
     @abstractmethod
     def event(self, kind: str, answer: dict[str, Any]) -> None:
         """Print one change."""
 
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
-        """Print the pages of a list; where the format permits it, each as it arrives."""
+        """Print the pages of a list. If the format allows it, print each page when it arrives."""
         self.first(join_pages(answers))
 
 
 def printer_of(options: PrintOptions) -> Printer:
-    """The printer of an output format. Raises CommandError for an invalid template or invalid columns."""
+    """Return the printer of an output format. Raises CommandError for an invalid template or invalid columns."""
     name = options.form.name
     if name in TEMPLATES:
         return TemplatePrinter(options)
@@ -77,7 +77,7 @@ EMPTY = ("", "<none>")
 
 
 class RowPrinter(Printer):
-    """Prints rows of cells, in columns with blanks between, or as CSV."""
+    """Prints rows of cells, in aligned columns or as CSV."""
 
     def __init__(self, options: PrintOptions) -> None:
         self._options = options
@@ -106,7 +106,7 @@ class TablePrinter(RowPrinter):
         self._chosen: list[int] = []
 
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
-        if self._options.form.name != "csv":  # the widths of a table depend on all rows
+        if self._options.form.name != "csv":  # the width of a table's columns depends on all rows
             super().pages(answers)
             return
         for index, answer in enumerate(answers):
@@ -125,9 +125,9 @@ class TablePrinter(RowPrinter):
         self._put(self._titles(), [self._cells(row, "ADDED") for row in rows])
 
     def _hide_columns(self, rows: Sequence[dict[str, Any]]) -> None:
-        """On a terminal, hide the last columns that do not fit, and columns without a value unless a watch may fill them.
+        """On a terminal, hide the last columns if they do not fit, and empty columns unless a watch may fill them.
 
-        Scripts always get the same columns.
+        Outside of a terminal nothing is hidden, so that scripts always get the same columns.
         """
         if not (width := terminal_width()):
             return
@@ -192,7 +192,7 @@ class ColumnPrinter(RowPrinter):
 
 
 class TemplatePrinter(Printer):
-    """Prints the results of JSONPath templates on an object or a list."""
+    """Prints the results of a JSONPath template for an object or a list."""
 
     def __init__(self, options: PrintOptions) -> None:
         from hubctl.jsonpath import as_json, parse_template, rendered  # noqa: PLC0415 - the other forms do not wait for it
@@ -203,7 +203,7 @@ class TemplatePrinter(Printer):
 
     def first(self, answer: dict[str, Any]) -> None:
         for document in items_of(answer) if self._watch else [answer]:
-            # As in kubectl: one answer ends without a line break, and each of several has its own line.
+            # As in kubectl: a single answer has no line break at its end; several answers have one line each.
             click.echo(self._text(document), nl=self._watch)
 
     def event(self, kind: str, answer: dict[str, Any]) -> None:
@@ -211,7 +211,7 @@ class TemplatePrinter(Printer):
         click.echo(self._text(answer))
 
     def _text(self, document: dict[str, Any]) -> str:
-        """Remove control characters, which agents could have reported, if the output is a terminal."""
+        """Return the text. If the output is a terminal, replace control characters, because agents may have reported them."""
         text = self._render(self._template, document)
         if not sys.stdout.isatty():
             return text
@@ -248,7 +248,7 @@ class DocumentPrinter(Printer):
         print_document(document, self._options.form.name, apart=self._options.watch)
 
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
-        """Print one list; as JSON, each object as it arrives."""
+        """Print all pages as one list. As JSON, print each object when it arrives."""
         if self._options.form.name != "json":
             super().pages(answers)
             return
@@ -263,7 +263,7 @@ class DocumentPrinter(Printer):
 
 
 def print_document(document: Mapping[str, Any], form: str, *, apart: bool = False) -> None:
-    """Print a document as `json`, or else as YAML; `apart`: with the line that begins a document."""
+    """Print a document as JSON if `form` is `json`, else as YAML. `apart`: begin with the line `---`."""
     if form == "json":
         click.echo(json.dumps(document, indent=4))
     else:

@@ -16,7 +16,7 @@ COLORED = frozenset(("AVAILABLE", "AGENT", "STATUS"))
 
 
 def printable(text: str) -> str:
-    """`text` on one line without control characters, so that reports of agents cannot control the terminal."""
+    """Return `text` on one line without control characters, so that reports of agents cannot control the terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
@@ -34,20 +34,20 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def wants_color() -> bool:
-    """Whether the output is a terminal, without NO_COLOR."""
+    """Whether the output is a terminal and NO_COLOR is not set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def terminal_width() -> int:
-    """Columns of the terminal that is the output; 0: it is none."""
+    """Return the number of columns of the terminal; 0: the output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 class Layout:
-    """Columns and their widths. A later row does not change the widths; its longer cells only shift itself."""
+    """Columns and their widths. Later rows do not change the widths; a longer cell shifts only its own row."""
 
     def __init__(self, titles: Sequence[str], rows: Sequence[Sequence[str]], *, upper: bool = True, heads: bool = True) -> None:
-        """`upper`: titles in capitals. `heads`: columns are at least as wide as their titles."""
+        """`upper`: write titles in capitals. `heads`: columns are at least as wide as their titles."""
         self._titles = [title.upper() if upper else title for title in titles]
         lengths = [[len(title) if heads else 0 for title in self._titles], *([len(cell) for cell in row] for row in rows)]
         self._widths = [max(column) for column in zip(*lengths, strict=True)]
@@ -55,7 +55,7 @@ class Layout:
 
     @property
     def width(self) -> int:
-        """Characters of the longest line."""
+        """Number of characters of the longest line."""
         return int(sum(self._widths)) + len(GAP) * (len(self._widths) - 1)
 
     @property
@@ -72,13 +72,13 @@ class Layout:
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "") -> list[str]:
-    """A whole table as lines."""
+    """Return a whole table as lines."""
     layout = Layout(titles, rows)
     return [indent + line for line in (layout.header, *map(layout.row, rows))]
 
 
 def fact_lines(facts: Sequence[tuple[str, Any]]) -> list[str]:
-    """Names and values, one pair per line."""
+    """Return lines with names and values, one pair per line."""
     width = max(len(name) for name, _ in facts) + 2
     return [f"{name + ':':<{width}}{printable(str(value))}" for name, value in facts]
 
@@ -86,7 +86,10 @@ def fact_lines(facts: Sequence[tuple[str, Any]]) -> list[str]:
 def section_lines(
     title: str, titles: Mapping[str, str], entries: Sequence[Mapping[str, Any]], *, missing: str | None = None
 ) -> list[str]:
-    """A titled table with a row for each entry. `titles`: the key of each column. `missing`: the text for empty values."""
+    """Return a table with a title and a row for each entry.
+
+    `titles`: the key of each column, by its title. `missing`: the text for empty values.
+    """
     rows = [
         [cell_text(entry.get(key) if missing is None else entry.get(key) or missing) for key in titles.values()]
         for entry in entries
@@ -95,7 +98,7 @@ def section_lines(
 
 
 def tree_lines(value: Mapping[str, Any], indent: str = "") -> Iterator[str]:
-    """A document as an indented tree, with its keys as titles."""
+    """Yield a document as an indented tree. Its keys are the titles."""
     for name, part in value.items():
         yield from _branch(f"{indent}{cell_text(name[:1].upper() + name[1:])}:", part, indent + INDENT)
 

@@ -1,4 +1,4 @@
-"""A watch that reconnects, resumes by resourceVersion, and lists again when that is too old."""
+"""A watch that reconnects and resumes by resourceVersion. If that is too old, it lists again."""
 
 import time
 from collections.abc import Mapping
@@ -20,15 +20,15 @@ TOO_OLD = frozenset(("Expired", "Gone"))
 RETRIABLE = frozenset(("ServiceUnavailable", "TooManyRequests", "Timeout", "InternalError"))
 
 NO_SESSIONS = frozenset(("Forbidden", "NotFound", "MethodNotAllowed"))
-"""Errors of a hub that has no sessions to list, or of a user who may not read them."""
+"""Errors if the hub does not serve sessions, or if the user may not read them."""
 LIST_FROM = 20
-"""From this number on, changed rows are read with one list."""
+"""If at least this many rows have changed, they are read with one list request."""
 
 
 def follow(client: ApiClient, printer: Printer, path: str, query: Mapping[str, str], place: str) -> None:
     """Print the changes of a list after the resourceVersion `place`, until interrupted.
 
-    Raises CommandError for a permanent failure, BrokenPipeError.
+    Raises CommandError for a permanent failure, and BrokenPipeError.
     """
     end_with_reader()
     pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
@@ -57,16 +57,16 @@ def follow(client: ApiClient, printer: Printer, path: str, query: Mapping[str, s
 
 
 def _check(kind: str, found: Mapping[str, Any]) -> None:
-    """Raises CommandError for an error in place of a change."""
+    """Raises CommandError if the event is an error."""
     if kind == "ERROR":
         raise CommandError(str(found.get("message")), reason=str(found.get("reason")))
 
 
 class SessionFollower:
-    """Prints the row of a cluster again when its session has opened or ended. Requests have the selection of `query`."""
+    """Prints the row of a cluster again when its session has opened or ended. `query` selects the clusters."""
 
     def __init__(self, client: ApiClient, printer: Printer, path: str, query: Mapping[str, str]) -> None:
-        """Reads the open sessions: create it before the rows are listed, so that no change is missed. Raises CommandError."""
+        """Read the open sessions. Raises CommandError. Create it before the rows are listed, so that no change is missed."""
         self._client = client
         self._printer = printer
         self._path = path
@@ -79,18 +79,18 @@ class SessionFollower:
             self._open = None
 
     def start(self) -> None:
-        """Print from a thread until the process ends; nothing if the user cannot read sessions."""
+        """Print rows from a thread until the process ends. Do nothing if the user may not read sessions."""
         if self._open is not None:
             Thread(target=self._follow, args=(self._open,), name="sessions", daemon=True).start()
 
     def _listed(self) -> tuple[dict[str, Any], str]:
-        """What a row shows of each open session, by cluster, and the resourceVersion."""
+        """Return the shown facts of each open session by cluster, and the resourceVersion."""
         answer = join_pages(pages(self._client, SESSIONS.path, {}))
         sessions = {each["metadata"]["name"]: _shown_of(each) for each in answer.get("items") or ()}
         return sessions, str(answer["metadata"]["resourceVersion"])
 
     def _follow(self, shown: dict[str, Any]) -> None:
-        """`shown`: the sessions as the rows show them."""
+        """Follow the sessions. `shown`: the facts that the printed rows show, by cluster."""
         pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
         while True:
             try:
@@ -104,7 +104,7 @@ class SessionFollower:
                     pauses.reset()
                     if kind != "BOOKMARK":
                         name, now = session["metadata"]["name"], None if kind == "DELETED" else _shown_of(session)
-                        if now != shown.get(name):  # else the agent only moved to another session
+                        if now != shown.get(name):  # otherwise the agent only changed to another session
                             self._show({name})
                         shown[name] = now
             except CommandError as error:

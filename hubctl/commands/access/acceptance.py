@@ -120,10 +120,10 @@ def deny(client: ApiClient, names: tuple[str, ...], *, reason: str, **chosen: An
 
 
 def approve_only_request(client: ApiClient, cluster: Mapping[str, Any]) -> str:
-    """Approve an accepted cluster's only agent request, if its requester may act for no other cluster.
+    """Approve the only waiting request of an accepted cluster's agent, if its requester may act only for this cluster.
 
-    Approves the revision that was checked. Returns what was done, or that there was nothing to do. If no request is approved,
-    raises CommandError with the waiting requests.
+    It approves the revision that it has checked. Return a message about the result. If there are waiting requests and none is
+    approved, raise CommandError with these requests.
     """
     name = str(cluster["metadata"]["name"])
     requests = _agents_requests(client, name)
@@ -161,7 +161,7 @@ def _agents_requests(client: ApiClient, cluster: str) -> list[dict[str, Any]]:
 
 
 def _facts(client: ApiClient, cluster: str, request: dict[str, Any]) -> tuple[str, bool]:
-    """Return facts about a request that an operator compares, and whether the request is the cluster's own.
+    """Return facts about a request for the operator to compare, and whether the request is the cluster's own.
 
     A request is the cluster's own if it is for its agent and came with a bootstrap credential for exactly this cluster.
     """
@@ -182,7 +182,7 @@ def _facts(client: ApiClient, cluster: str, request: dict[str, Any]) -> tuple[st
 
 
 def _credential(client: ApiClient, user: str) -> tuple[str, str]:
-    """Return a description of a requester's bootstrap credential, and its only cluster; empty: no cluster, or several."""
+    """Return a description of a requester's bootstrap credential, and the cluster to which it is bound; empty: not to one."""
     identifier = parse_bootstrap_user(user)
     if identifier is None:
         return "no bootstrap credential", ""
@@ -195,7 +195,7 @@ def _credential(client: ApiClient, user: str) -> tuple[str, str]:
 
 
 def _hand_over(client: ApiClient, name: str) -> str:
-    """Give the name to the cluster that requested it last. Raises CommandError if no cluster requested it."""
+    """Assign the name to the cluster that requested it last. Raises CommandError if no cluster has requested it."""
     cluster = client.get(CLUSTERS.of(name))
     notes = cluster["metadata"].get("annotations") or {}
     uid = notes.get(WANTED_BY)
@@ -209,7 +209,7 @@ def _hand_over(client: ApiClient, name: str) -> str:
 def _set_accepted(
     client: ApiClient, one: ObjectReference, *, accepted: bool, reason: str = ""
 ) -> tuple[str, Mapping[str, Any]]:
-    """Accept or deny the cluster, if this is not done yet or for another reason. Return what was done, and the cluster."""
+    """Accept or deny the cluster, unless this is already done with this reason. Return a message, and the cluster."""
     word = "accepted" if accepted else "denied"
 
     def change(before: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -217,7 +217,7 @@ def _set_accepted(
         is_so = (before.get("spec") or {}).get("hubAcceptsClient") is accepted
         if accepted:
             return None if is_so else spec
-        # a new cluster is not accepted and has no such condition; only one with it was denied
+        # a new cluster is also not accepted, but only a denied cluster has this condition
         conditions = (before.get("status") or {}).get("conditions") or []
         was_denied = is_so and any(condition.get("type") == "HubAcceptedManagedCluster" for condition in conditions)
         if was_denied and reason in ("", (before["metadata"].get("annotations") or {}).get(DENIED_FOR)):

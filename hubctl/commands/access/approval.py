@@ -71,7 +71,7 @@ def requests_of(client: ApiClient, cluster: str) -> list[dict[str, Any]]:
 
 
 def put_decision(client: ApiClient, request: Mapping[str, Any], decision: str, command: str) -> None:
-    """Approve or deny a request in the revision that was read. Raises CommandError, after a change with reason Conflict."""
+    """Approve or deny a request. Raises CommandError; if the request has changed since it was read, with reason Conflict."""
     verb = {"Approved": "Approve", "Denied": "Deny"}[decision]
     message = f"This certificate request was {decision.lower()} by {command}."
     condition = {"type": decision, "status": "True", "reason": f"Hubctl{verb}", "message": message}
@@ -90,7 +90,7 @@ def _decide(client: ApiClient, names: tuple[str, ...], chosen: Mapping[str, Any]
         selection = replace(selection, objects=pending)
 
     def decide(name: str, listed: Mapping[str, Any] | None) -> str:
-        """Decide a request in the listed revision, or else in the present revision."""
+        """Decide a request in the listed revision, if there is one, else in the present revision."""
         request = listed or client.get(REQUESTS.of(name))
         decided = decisions_of(request)
         if decision in decided:
@@ -101,7 +101,7 @@ def _decide(client: ApiClient, names: tuple[str, ...], chosen: Mapping[str, Any]
         return f"{word}{client.note}"
 
     def act(one: ObjectReference) -> str:
-        """Decide the request of this name, or the pending requests of the cluster of this name."""
+        """Decide the request with this name, or the pending requests of the cluster with this name."""
         if one.listed is not None:
             return f"{one} {decide(one.name, one.listed)}"
         if client.find(one.path) is not None:

@@ -1,4 +1,4 @@
-"""hubctl ca: the hub's certificate authorities, the progress of a change of CA, and the commands for it."""
+"""hubctl ca: shows the hub's certificate authorities and the progress of a rotation, and rotates the CA."""
 
 import time
 from datetime import timedelta
@@ -15,9 +15,9 @@ from hubctl.output.printers import show_all
 
 POLL_SECONDS = 2.0
 ISSUING, REPLACED = "Issuing", ("Retiring", "Retired")
-"""Phases of the CA that issues, and of a CA that no longer issues."""
+"""The phase of the issuing CA, and the phases of a CA that no longer issues."""
 LISTED_CLUSTERS = 20
-"""Number of listed cluster names; further names are only counted."""
+"""Largest number of listed cluster names. Further names are only counted."""
 
 
 @click.group()
@@ -143,7 +143,8 @@ def _list(about: str, clusters: list[str], name: str) -> None:
 def _watch(client: ApiClient, name: str) -> None:
     """Print changes until the CA is retiring.
 
-    A retired CA may invalidate the credential in use. Then read the kubeconfig again: the hub rewrites the administrator's.
+    The retirement of a CA may invalidate the credential in use. Then read the kubeconfig again, because the hub writes a new
+    admin kubeconfig.
     """
     before: tuple[Any, ...] = ()
     while True:

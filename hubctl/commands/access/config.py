@@ -1,6 +1,6 @@
 """hubctl config: the contexts of kubeconfig files, as kubectl stores them.
 
-Each change goes into the file that holds the entry, as in kubectl, and atomically.
+Each change is atomic, and is made in the file that contains the entry, as in kubectl.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def _check_known(files: KubeconfigFiles, name: str) -> None:
 
 
 def _edit_contexts(files: KubeconfigFiles, name: str, change: Callable[[list[Document]], list[Document]]) -> None:
-    """Change the contexts of the file that has this context, or of the file for new entries."""
+    """Change the contexts in the file that contains this context; if there is none, in the file for new entries."""
     edit_kubeconfig(
         files.holding("contexts", name),
         lambda document: {**document, "contexts": change(list(document.get("contexts") or ()))},
@@ -44,10 +44,10 @@ def _on_files(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig file to read and change. Default: the current ones.")
     @click.pass_context
     def with_files(context: click.Context, /, kubeconfig: str | None, **arguments: Any) -> None:
-        del kubeconfig  # option_of reads it, or the one before the command
+        del kubeconfig  # option_of reads it, or the option before the command
         command(KubeconfigFiles.chosen(option_of(context, "kubeconfig")), **arguments)
 
-    update_wrapper(with_files, command)  # click reads name, help and parameters from here
+    update_wrapper(with_files, command)  # click reads name, help and parameters of the command from this function
     return with_files
 
 

@@ -64,7 +64,7 @@ def console(client: ApiClient, port: int, *, opens: bool | None) -> None:
 
 
 def read_mode(client: ApiClient) -> str:
-    """The mode of the hub's console, for messages. Raises CommandError if the hub has no console."""
+    """Return the mode of the hub's console, for messages. Raises CommandError if the hub has no console."""
     with client.forward("GET", f"{CONSOLE}config.json", {}) as (response, _):
         try:
             content = response.read(MAX_CONFIG) if response.status == 200 else b""  # noqa: PLR2004 - OK
@@ -74,12 +74,12 @@ def read_mode(client: ApiClient) -> str:
 
 
 def can_open_browser() -> bool:
-    """Whether a browser with windows can be expected; without a display, `webbrowser` starts one in the terminal."""
+    """Whether there is a display for a browser. Without a display, `webbrowser` would start a browser in the terminal."""
     return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
 
 
 def open_browser(url: str, folder: Path) -> None:
-    """Open the URL by a file that only this user can read, because all users can read arguments of processes."""
+    """Open the URL through a file that only this user can read, because all users can read the arguments of processes."""
     page = folder / "console.html"
     page.touch(mode=0o600)
     page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(url)}"><title>Console</title>')

@@ -202,7 +202,7 @@ def _entries(entry: ClusterEntry, plugin: ExecUser, user: str) -> dict[str, Docu
 
 
 def _with_entries(document: Document, new: Mapping[str, Document], path: Path, *, overwrite: bool) -> Document:
-    """A kubeconfig with the entries. Raises CommandError for a name that has other content, unless `overwrite`."""
+    """Return a kubeconfig with the entries. Unless `overwrite`, raises CommandError if an entry exists with other content."""
     for section, entry in new.items():
         entries, kind = list(document.get(section) or ()), KINDS[section]
         found = next((each for each in entries if each.get("name") == entry["name"]), None)
@@ -212,7 +212,7 @@ def _with_entries(document: Document, new: Mapping[str, Document], path: Path, *
         present: Document = found.get(kind) or {}
         if section == "clusters":
             is_same = _parsed_cluster(found, path.parent) == _parsed_cluster(entry, path.parent)
-        elif section == "contexts":  # it may have a namespace too
+        elif section == "contexts":  # the context may also have a namespace
             is_same = entry[kind].items() <= present.items()
         else:
             is_same = present == entry[kind]
@@ -225,7 +225,7 @@ def _with_entries(document: Document, new: Mapping[str, Document], path: Path, *
 
 
 def _parsed_cluster(entry: Document, folder: Path) -> ClusterEntry | None:
-    """The cluster with the content of the files that it names; None: it is not usable."""
+    """Return the cluster with the content of the files that it names; None: it is not usable."""
     document = with_one_context(entry["name"], {}, {})
     try:
         return parsed({**document, "clusters": [entry]}, source="of this login", folder=folder).cluster
@@ -266,7 +266,7 @@ def login_of(found: Kubeconfig) -> tuple[LoginKey, TokenSource]:
 
 
 def _cluster(context: click.Context, server: str | None, authority: str | None) -> ClusterEntry:
-    """The hub that the options name, else that of the kubeconfig. Raises CommandError."""
+    """Return the hub that the options name, else the hub of the kubeconfig. Raises CommandError."""
     if not server:
         files = KubeconfigFiles.chosen(option_of(context, "kubeconfig"))
         return files.read(option_of(context, "context_name")).cluster
@@ -282,7 +282,7 @@ def _show(address: str) -> None:
 
 
 def is_login(documents: list[Any]) -> bool:
-    """Whether the documents are a file that this command wrote, or empty."""
+    """Whether this command has written these documents, or there are none."""
     user = (single_user(documents) or {}).get("user")
     plugin = user.get("exec") if isinstance(user, dict) else None
     return not documents or (isinstance(plugin, dict) and "credential" in (plugin.get("args") or []))

@@ -133,7 +133,7 @@ def bootstrap_credential(client: ApiClient, names: tuple[str, ...], **chosen: An
 
 
 def _revoke(client: ApiClient, subject: dict[str, str], chosen: Mapping[str, Any]) -> str:
-    """Return what was revoked, as text. Raises CommandError."""
+    """Revoke the subject. Return a message about what was revoked. Raises CommandError."""
     message = chosen["message"]
     prefix = f"{subject.get('cluster') or subject.get('bootstrapCredential') or subject.get('serial', '')[:16]}-"
     spec = {**subject, "reason": chosen["reason"], **({"message": message} if message else {})}

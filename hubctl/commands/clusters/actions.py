@@ -71,7 +71,7 @@ def move_cluster(client: ApiClient, names: tuple[str, ...], to: str, *, cancel: 
 
 
 PER_SECOND = 20
-"""Renewals per second for several clusters without --within."""
+"""Renewals per second of several clusters, if --within is not set."""
 SHORTEST_SPREAD = timedelta(minutes=1)
 POLL_SECONDS, REPLICA_POLL_SECONDS = 1.0, 0.5
 
@@ -139,7 +139,10 @@ def rotate_cluster(
 
 
 def _wait_for_renewals(client: ApiClient, clusters: Sequence[ObjectReference], timeout: timedelta | None) -> None:
-    """Raises CommandError if this takes too long. A cluster without a certificate, or deleted meanwhile, counts as renewed."""
+    """Wait until the clusters have renewed. Raises CommandError after the timeout.
+
+    A cluster without a certificate, or a cluster that is deleted meanwhile, counts as renewed.
+    """
     until = _deadline(timeout)
     waiting, shown = list(clusters), -1
     while True:
@@ -168,7 +171,7 @@ def _rotating_agents(client: ApiClient, cluster: ObjectReference) -> list[dict[s
 
 
 def _post_rotation(client: ApiClient, cluster: ObjectReference, spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """The agents of the cluster that have a certificate."""
+    """Request the renewal. Return the agents of the cluster that have a certificate."""
     return post_action(client, f"{cluster.path}/rotate", "ClusterRotation", spec).get("agents") or []
 
 
@@ -199,7 +202,7 @@ def release_brake(client: ApiClient) -> None:
 
 
 CONFIRMING_REPORTS = 2
-"""More reports than this must show no session. The replica has read the request at the latest before its second report."""
+"""A drain is complete after more reports than this without sessions. Earlier reports may be older than the drain."""
 
 
 @click.group()
@@ -290,7 +293,7 @@ def _post_drain(client: ApiClient, spec: dict[str, Any], words: str, one: Object
 
 
 def _wait_until_empty(client: ApiClient, name: str, timeout: timedelta | None) -> None:
-    """Raises CommandError if this takes too long, or the drain is cancelled."""
+    """Wait until the replica has no sessions. Raises CommandError after the timeout, and if the drain is cancelled."""
     until = _deadline(timeout)
     empty: set[str] = set()
     shown = -1

@@ -15,7 +15,7 @@ from hubctl.errors import CommandError
 from hubctl.options import CHANGE, read_key_values, text_option, with_options
 
 V1ALPHA1 = ADDONS.group_version.replace("v1beta1", "v1alpha1")
-"""The API version whose spec has the install namespace."""
+"""The API version whose spec contains the install namespace."""
 DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
 
 
@@ -85,7 +85,7 @@ def enable(
         **({"metadata": {"annotations": notes}} if notes else {}),
         **({"spec": {"installNamespace": install_namespace}} if install_namespace else {}),
     }
-    for name in names:  # an add-on without definition may be a mistake, or need no definition
+    for name in names:  # only a warning, because an add-on may need no definition
         if client.find(ADDON_DEFINITIONS.of(name)) is None:
             click.echo(f'warning: there is no ClusterManagementAddOn "{name}": check that a manager installs it', err=True)
     _run(client, names, chosen, "enable", lambda one: _enable(client, one, wanted))

@@ -1,4 +1,4 @@
-"""hubctl create bootstrap-kubeconfig: a local key with a certificate signed by the hub, or a token created by the hub."""
+"""hubctl create bootstrap-kubeconfig: the file contains a local key and a certificate, or a token that the hub has created."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,7 +17,7 @@ from machinery.product import NAME
 
 FILE = click.Path(dir_okay=False)
 BOOTSTRAP = "bootstrap-"
-"""Prefix of the user names in such files."""
+"""Prefix of the user names in bootstrap kubeconfigs."""
 ENDPOINTS = with_options(
     click.option(
         "--server", metavar="URL", help="HTTPS address at which the cluster reaches the hub. Default: the advertised address."
@@ -29,7 +29,7 @@ ENDPOINTS = with_options(
     ),
     text_option("--expires", "DURATION", "Validity of the bootstrap credential. Default: set by the hub (1h)."),
 )
-"""The options of `endpoints_of`, and the validity of the credential."""
+"""Adds the options that `endpoints_of` reads, and the option for the validity of the credential."""
 
 
 @click.group()
@@ -127,13 +127,16 @@ def _admitted(spec: Mapping[str, Any]) -> str:
 
 
 def is_bootstrap(documents: list[Any]) -> bool:
-    """Whether the documents are a file that this command wrote, or empty."""
+    """Whether this command has written these documents, or there are none."""
     user = single_user(documents)
     return not documents or (user is not None and str(user.get("name")).startswith(BOOTSTRAP))
 
 
 def endpoints_of(chosen: Mapping[str, Any]) -> tuple[str, str]:
-    """The HTTPS and gRPC addresses in the options; empty: the hub's. Raises CommandError for wrong or unreachable ones."""
+    """Return the HTTPS and gRPC addresses in the options; empty: the hub's addresses.
+
+    Raises CommandError for an invalid address, and for one that other machines cannot reach.
+    """
     endpoints = https_address(chosen["server"]), grpc_address(chosen["grpc_server"])
     if not chosen["allow_loopback"]:
         check_endpoints(*endpoints)
@@ -143,9 +146,9 @@ def endpoints_of(chosen: Mapping[str, Any]) -> tuple[str, str]:
 def create_kubeconfig(
     client: ApiClient, spec: Mapping[str, Any], endpoints: tuple[str, str], *, allow_loopback: bool
 ) -> tuple[bytes, str]:
-    """Create a credential and return it as a kubeconfig with its expiry. After a failure, delete it and raise CommandError.
+    """Create a credential. Return it as a kubeconfig, with its expiry. `endpoints`: a result of `endpoints_of`.
 
-    `endpoints`: as from `endpoints_of`.
+    After a failure, delete the credential and raise CommandError.
     """
     from machinery import pki  # noqa: PLC0415 - slow to import, and only needed here
     from machinery.client import kubeconfig  # noqa: PLC0415 - the same

@@ -1,6 +1,6 @@
-"""Validates the options of `hubctl create bootstrap-kubeconfig`, and addresses that must lead to the hub from another machine.
+"""Validates the options of `hubctl create bootstrap-kubeconfig`, and whether other machines can use an address of the hub.
 
-Each function of an option raises CommandError with what to write.
+The functions raise CommandError with the valid form.
 """
 
 import socket
@@ -17,13 +17,13 @@ from hubctl.options import read_key_values
 from machinery.durations import parse_duration
 
 USUAL_POD_NETWORKS = (IPv4Network("10.244.0.0/16"), IPv4Network("10.42.0.0/16"))
-"""Default pod networks of flannel, kubeadm's examples and k3s."""
+"""Default pod networks of flannel, of kubeadm's examples and of k3s."""
 INSIDE_NAMES = (".svc", ".cluster.local", ".pod")
 LOOPBACK = "a loopback address, which is valid on one machine only"
 
 
 def check_endpoints(server: str, grpc_server: str) -> None:
-    """Raises CommandError for an address that is not reachable from everywhere. Does not check empty addresses."""
+    """Raises CommandError for an address that other machines cannot use. Empty addresses are not checked."""
     checks = (
         (urlsplit(server).hostname or "", "https_advertised", "--server https://HOST:PORT"),
         (split_host(grpc_server)[0] if grpc_server else "", "grpc_advertised", "--grpc-server HOST:PORT"),
@@ -39,7 +39,7 @@ def check_endpoints(server: str, grpc_server: str) -> None:
 
 
 def unreachable(host: str) -> str | None:
-    """Return why other machines cannot use the address `host`, as in "is ..."; None: no reason is known."""
+    """Return why other machines cannot use the address `host`, as the rest of "it is ..."; None: no reason is known."""
     name = host.strip("[]").rstrip(".").lower()
     address = _address(name)
     if isinstance(address, IPv6Address) and address.ipv4_mapped:
@@ -73,7 +73,7 @@ def _address(name: str) -> IPv4Address | IPv6Address | None:
 
 
 def split_host(address: str) -> tuple[str, int | None]:
-    """Host and port of `host:port`, `[v6]:port` or a bare host. Raises ValueError."""
+    """Return host and port of `host:port`, `[v6]:port` or a host without port. Raises ValueError."""
     text = address.strip()
     if not text or any(character.isspace() or character in "/@" for character in text):
         raise ValueError(f'"{address}" is not host:port')
@@ -139,7 +139,7 @@ def grpc_address(address: str | None) -> str:
 
 
 def _lifetime_seconds(text: str) -> int | None:
-    """Return the validity in seconds; None: the hub's default."""
+    """Return the validity in seconds; None: the default of the hub."""
     if not text:
         return None
     try:

@@ -1,4 +1,4 @@
-"""hubctl diagnose cluster: why a cluster is not Available, and what to do."""
+"""hubctl diagnose cluster: shows why a cluster is not Available, and what to do."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,7 +73,7 @@ def cluster(client: ApiClient, names: tuple[str, ...], output: str | None, **cho
 
 
 def lines(document: Mapping[str, Any], *, color: bool) -> Iterator[str]:
-    """Return the diagnosis: a line for each step, with advice below failed steps."""
+    """Yield the lines of a diagnosis: one for each step, with advice below failed steps."""
     status = document.get("status") or {}
     steps: Sequence[Mapping[str, str]] = status.get("steps") or ()
     width = max((len(step["step"]) for step in steps), default=0)

@@ -1,6 +1,6 @@
-"""hubctl join: the manifests with which a cluster joins, printed or applied.
+"""hubctl join: prints or applies the manifests with which a cluster joins.
 
-`agent.yaml` is the agent's chart as rendered by Helm, with placeholders; `make charts` writes it, and a test compares both.
+`agent.yaml` is the agent's chart as rendered by Helm, with placeholders. `make charts` writes it, and a test compares both.
 """
 
 from pathlib import Path
@@ -63,7 +63,7 @@ def join(client: ApiClient, cluster: str, at: str | None, apply_context: str | N
     """
     if at is not None and chosen["output"] is not None:
         raise UsageError("give --apply or --output, not both")
-    # Fail for an unreachable cluster before a credential is created for it.
+    # If the cluster is unreachable, fail before a credential is created.
     target = _reachable_cluster(at, apply_context) if at is not None else None
     to_file = chosen["output"] not in (None, STANDARD_OUTPUT)
     file = output_file(chosen["output"], is_join, overwrite=chosen["overwrite"]) if to_file else None
@@ -83,7 +83,7 @@ def join(client: ApiClient, cluster: str, at: str | None, apply_context: str | N
 
 
 def is_join(documents: list[Any]) -> bool:
-    """Whether the documents are a file that this command wrote, or empty."""
+    """Whether this command has written these documents, or there are none."""
     secrets = [each for each in documents if isinstance(each, dict) and each.get("kind") == "Secret"]
     return not documents or [(each.get("metadata") or {}).get("name") for each in secrets] == [SECRET]
 
@@ -116,7 +116,7 @@ def manifests_of(namespace: str, image: str, kubeconfig: bytes) -> list[Manifest
 
 
 def default_image() -> str:
-    """Return the image with hubctl's own version; `latest` for a source tree."""
+    """Return the image with the version of hubctl; in a source tree, with the tag `latest`."""
     return f"{DEFAULT_IMAGE}:{'latest' if '+' in version() else version()}"
 
 

@@ -1,4 +1,4 @@
-"""hubctl export: the inventory as manifests for an OCM hub."""
+"""hubctl export: writes the inventory as manifests for an OCM hub."""
 
 from typing import Any
 

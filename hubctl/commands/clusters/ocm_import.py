@@ -1,4 +1,4 @@
-"""hubctl import: creates the inventory of an OCM hub here, and checks the leases there. It only reads from the OCM hub."""
+"""hubctl import: creates the inventory of an OCM hub on this hub, and checks the Leases there. It changes nothing there."""
 
 import time
 from collections import Counter
@@ -34,14 +34,14 @@ from machinery.product import NAME
 BOUND_ONLY = "hub.open-cluster-management.io/bound-credentials-only"
 ACCEPTED_ON = "open-cluster-management.io/automatically-accepted-on"
 LEASE, USUAL_PERIOD = "managed-cluster-lease", timedelta(seconds=60)
-"""The name of a cluster's lease, and the default period of its renewals."""
+"""The name of a cluster's Lease, and the default interval of its renewals."""
 SOONEST = 0.9
-"""Share of the period within which one agent does not renew twice."""
+"""A single agent does not renew the Lease twice within this share of the interval."""
 LONGEST_PAUSE = 10.0
-"""Seconds between two reads of the leases."""
+"""Largest number of seconds between two reads of the Leases."""
 CREATED, UNCHANGED, DIFFERS, FAILED = "created", "unchanged", "differs", "failed"
 MANY = 3
-"""Above this number of clusters the command prints the next steps only once, with NAME."""
+"""For more clusters, the command prints the next steps only once, with the placeholder NAME."""
 INSTALL = (
     f"hubctl join {{0}} -n {NAME}-agent --apply {{0}}.kubeconfig",
     "hubctl accept {0}   # when its certificate request is there: hubctl get csr -w",
@@ -51,7 +51,7 @@ RETIRE = (
     "kubectl --kubeconfig {0}.kubeconfig -n open-cluster-management scale deployment klusterlet --replicas 0",
     "kubectl --kubeconfig {0}.kubeconfig -n open-cluster-management-agent scale deployment --all --replicas 0",
 )
-"""Stops OCM's operator and agents, and keeps the objects that they have applied."""
+"""Commands that stop OCM's operator and agents, and keep the objects that these have applied."""
 
 
 @click.command("import")
@@ -107,22 +107,22 @@ def import_inventory(
 
 
 Outcome = tuple[InventoryItem, str, str]
-"""An object, the outcome, and details."""
+"""An object, the result, and details."""
 
 
 @dataclass
 class InventoryImport:
-    """Creates objects that are missing at this hub. `here`: existing objects, by `InventoryItem.key`."""
+    """Creates objects that this hub does not have. `here`: existing objects by `InventoryItem.key`."""
 
     client: ApiClient
     here: Mapping[tuple[str, str, str], InventoryItem]
     not_yet: set[str] = field(default_factory=set)
-    """Namespaces that a dry run has not created, so that the hub cannot check the objects in them."""
+    """Namespaces that are missing because this is a dry run. The hub cannot check objects in them."""
     counts: dict[str, Counter[str]] = field(default_factory=dict)
-    """Outcomes by noun."""
+    """Number of results by noun of the kind."""
 
     def create(self, found: Sequence[InventoryItem]) -> int:
-        """Create missing objects, one kind after the other. Print changes and counts. Returns how many objects failed.
+        """Create missing objects, one kind after the other. Print changes and counts. Return the number of failed objects.
 
         Raises CommandError if the hub stays unreachable.
         """
@@ -161,7 +161,7 @@ class InventoryImport:
 
 
 def _decided(item: InventoryItem) -> Manifest:
-    """The manifest to create. Rules of this hub do not decide again about a cluster that was accepted or denied there."""
+    """Return the manifest to create. If the OCM hub has decided about a cluster, rules of this hub do not decide again."""
     manifest = item.manifest
     if item.kind == CLUSTERS and (item.is_accepted or item.status_of(ACCEPTED)):
         denied = {} if item.is_accepted else {ACCEPTED_ON: str(item.found["metadata"].get("creationTimestamp"))}
@@ -186,7 +186,7 @@ def _print_steps(clusters: Sequence[InventoryItem], here: Mapping[tuple[str, str
 
 
 class Renewal(NamedTuple):
-    """One renewal of a lease. `writer`: the field manager that wrote its time."""
+    """One renewal of a Lease. `writer`: the field manager that has written the renewTime."""
 
     at: datetime
     holder: str
@@ -194,7 +194,7 @@ class Renewal(NamedTuple):
 
 
 def second_agent(renewals: Iterable[Renewal], period: timedelta) -> str:
-    """Return the sign that two agents renew a lease, or "". An agent waits for at least `period` between renewals."""
+    """Return the reason to assume that two agents renew a Lease; "": none. `period`: shortest interval of one agent."""
     for before, after in pairwise(sorted(set(renewals))):
         if before[1:] != after[1:]:
             return f'after {before.writer} (holder "{before.holder}") {after.writer} (holder "{after.holder}") renewed it'
@@ -205,7 +205,7 @@ def second_agent(renewals: Iterable[Renewal], period: timedelta) -> str:
 
 
 class LeaseObserver:
-    """Reads the leases of clusters on the OCM hub repeatedly."""
+    """Reads the Leases of clusters on the OCM hub repeatedly."""
 
     def __init__(self, client: ApiClient, clusters: Iterable[InventoryItem]) -> None:
         self._client = client
@@ -214,7 +214,7 @@ class LeaseObserver:
         self._renewals = {name: set[Renewal]() for name in seconds}
 
     def look(self) -> None:
-        """Read all leases once. Raises CommandError."""
+        """Read all Leases once. Raises CommandError."""
         for lease in items(self._client, LEASES.path, {"fieldSelector": f"metadata.name={LEASE}"}):
             metadata, spec = lease["metadata"], lease.get("spec") or {}
             known = self._renewals.get(str(metadata.get("namespace")))
@@ -224,7 +224,7 @@ class LeaseObserver:
                 known.add(Renewal(parse_time(spec["renewTime"]), str(spec.get("holderIdentity") or ""), writer))
 
     def watch(self, duration: timedelta) -> None:
-        """Read all leases repeatedly for `duration`, at least once. Raises CommandError."""
+        """Read all Leases repeatedly for `duration`, but at least once. Raises CommandError."""
         pause, ends = min(LONGEST_PAUSE, duration.total_seconds() / 10), time.monotonic() + duration.total_seconds()
         self.look()
         while time.monotonic() < ends:
@@ -232,7 +232,7 @@ class LeaseObserver:
             self.look()
 
     def report(self) -> int:
-        """Print the clusters with two agents at the OCM hub, and counts. Return the number of these clusters."""
+        """Print the clusters that have two agents at the OCM hub, and counts. Return the number of these clusters."""
         doubled = {name: second_agent(each, self._periods[name]) for name, each in self._renewals.items()}
         for name, why in doubled.items():
             if why:

@@ -1,4 +1,4 @@
-"""The inventory that this hub and an OCM hub have in common: functions that list, copy and compare it."""
+"""Lists, copies and compares the inventory: the kinds of objects that this hub and an OCM hub have in common."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,18 +12,18 @@ from hubctl.errors import CommandError, UsageError
 from machinery.product import GROUP_SUFFIX
 
 ADDONS_BEFORE = replace(ADDONS, group_version=ADDONS.group_version.replace("v1beta1", "v1alpha1"))
-"""The resource of add-ons at hubs without v1beta1."""
+"""The resource of add-ons on hubs without v1beta1."""
 NOT_COPIED = (f"hub.{GROUP_SUFFIX}/", f"feature.{GROUP_SUFFIX}/addon-", "kubectl.kubernetes.io/last-applied-configuration")
-"""Prefixes of labels and annotations that only one hub uses, or that each hub derives from its add-ons."""
+"""Prefixes of labels and annotations that must not be copied: one hub's own, or derived by each hub from its add-ons."""
 AVAILABILITY_TAINTS = (f"cluster.{GROUP_SUFFIX}/unreachable", f"cluster.{GROUP_SUFFIX}/unavailable")
-"""Keys of taints that each hub sets by itself."""
+"""Keys of taints that each hub sets itself."""
 PREDEFINED_SETS = ("default", "global")
 ACCEPTED, AVAILABLE = "HubAcceptedManagedCluster", "ManagedClusterConditionAvailable"
 
 
 @dataclass(frozen=True, slots=True)
 class InventoryItem:
-    """One object. Its text is its name in messages. `found`: the object as its hub listed it."""
+    """One object. Its text is its name for messages. `found`: the object as its hub listed it."""
 
     kind: ResourceKind
     found: Mapping[str, Any]
@@ -46,7 +46,7 @@ class InventoryItem:
 
     @property
     def is_accepted(self) -> bool:
-        """Whether a cluster is accepted."""
+        """Whether the object is an accepted cluster."""
         return (self.found.get("spec") or {}).get("hubAcceptsClient") is True
 
     def status_of(self, condition: str) -> str:
@@ -79,10 +79,10 @@ def _copied(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_inventory(client: ApiClient, names: Sequence[str], selector: str) -> list[InventoryItem]:
-    """Read sets, clusters, bindings and add-ons of a hub, in order of creation.
+    """Read cluster sets, clusters, bindings and add-ons of a hub, in the order in which they must be created.
 
-    `names`, `selector`: the clusters; none: all. Sets and bindings are read in any case, without the predefined sets. Raises
-    CommandError.
+    `names`, `selector`: select clusters with their add-ons; both empty: all. Sets, except predefined sets, and bindings are
+    always read. Raises CommandError.
     """
     served = {(each.resource.group_version, each.resource.plural) for each in Catalogue(client).served}
     every = (CLUSTERS, SETS, BINDINGS, ADDONS, ADDONS_BEFORE)
@@ -104,7 +104,7 @@ def read_inventory(client: ApiClient, names: Sequence[str], selector: str) -> li
 
 
 def with_namespaces(found: Sequence[InventoryItem], known: Collection[str] = ()) -> list[InventoryItem]:
-    """Return the inventory with the namespaces of bindings and add-ons before them, except `known` namespaces."""
+    """Return the inventory with the namespaces that its bindings and add-ons need, except `known` namespaces."""
     labels = {each.namespace: {CLUSTER_LABEL: each.namespace} for each in found if each.kind.plural == ADDONS.plural}
     names = dict.fromkeys(each.namespace for each in found if each.namespace and each.namespace not in known)
     new = [InventoryItem(NAMESPACES, {"metadata": {"name": name, "labels": labels.get(name)}}) for name in names]
@@ -112,7 +112,7 @@ def with_namespaces(found: Sequence[InventoryItem], known: Collection[str] = ())
 
 
 def differences(wanted: Any, here: Any, path: str = "") -> Iterator[str]:
-    """Return the paths of values in `wanted` that `here` lacks or that differ. Values only in `here` are no difference."""
+    """Yield the paths of values in `wanted` that are missing or different in `here`. Other values in `here` do not count."""
     if isinstance(wanted, Mapping) and isinstance(here, Mapping):
         for name, value in wanted.items():
             step = name if name.isidentifier() else f'["{name}"]'

@@ -59,9 +59,9 @@ def apply(client: ApiClient, files: tuple[str, ...], *, recursive: bool, namespa
 def apply_manifests(
     client: ApiClient, manifests: Sequence[Manifest], namespace: str = "", *, manager: str = MANAGER, force: bool
 ) -> None:
-    """Apply all manifests in order, also after a failure. Print each result. Raises CommandError.
+    """Apply all manifests in order, even after a failure. Print each result. Raises CommandError.
 
-    `namespace`: for objects without a namespace. `manager`: the field manager. `force`: take over fields of other managers.
+    `namespace`: the namespace of objects that specify none. `manager`: the field manager. `force`: take over fields of others.
     """
     catalogue = Catalogue(client)
     query = {"fieldManager": manager, "force": "true" if force else "false", "fieldValidation": "Strict"}
@@ -84,5 +84,5 @@ def apply_manifests(
             word = "unchanged" if len(revisions) == 1 else "configured"
         return f"{one} {word}{client.note}"
 
-    # One after the other, because an object may need the one before it, for example its namespace.
+    # One after the other, because an object may need an earlier one, for example its namespace.
     run_each(manifests, act, named=lambda each: f'{each["kind"]} "{each["metadata"]["name"]}"', workers=1)

@@ -1,4 +1,4 @@
-"""hubctl delete: deletes objects of any kind, and by force clusters that no longer answer."""
+"""hubctl delete: deletes objects of any kind. It can force the deletion of clusters that no longer answer."""
 
 from dataclasses import replace
 from typing import Any
@@ -84,7 +84,10 @@ def _delete(client: ApiClient, one: ObjectReference, chosen: dict[str, Any]) -> 
 
 
 def _forced(client: ApiClient, one: ObjectReference) -> dict[str, Any]:
-    """Warn, delete the cluster, then force the deletion. The annotation comes last: a cluster that stays must not get it."""
+    """Warn, delete the cluster, then add the annotation that forces the deletion.
+
+    The annotation comes last, because a cluster that is not deleted must not get it.
+    """
     before, name = client.get(one.path), one.name
     addons = [str(addon["metadata"]["name"]) for addon in client.get(ADDONS.within(name)).get("items") or []]
     held = [str(each) for each in before["metadata"].get("finalizers") or [] if not each.endswith(OWN_FINALIZER)]
@@ -102,6 +105,6 @@ def _forced(client: ApiClient, one: ObjectReference) -> dict[str, Any]:
     try:
         return client.patch(one.path, patch)
     except CommandError as error:
-        if error.reason == "NotFound":  # it was deleted meanwhile
+        if error.reason == "NotFound":  # deleted meanwhile
             return {}
         raise

@@ -23,13 +23,13 @@ from machinery.errors import MusterError
 
 NO_SESSION = "(no session)"
 HUBS, MOVE_TO = "hub.open-cluster-management.io/hubs", "hub.open-cluster-management.io/move-to"
-"""Annotations: the hubs that the agent reports, as JSON, and the hub to which the agent must move."""
+"""Annotations with the hubs that the agent reports (JSON), and with the hub to which the agent must move."""
 TRANSITIONS_SHOWN = 10
-"""Number of availability changes shown."""
+"""Number of changes of availability that are shown."""
 
 
 class KindGroup(click.Group):
-    """Accepts a kind as a command: kinds with their own page by any of their words, other kinds by `anything`."""
+    """Accepts kinds as subcommands. Some kinds have their own subcommand, under any of their words; others use `anything`."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         word, slash, name = args[0].partition("/")
@@ -85,7 +85,7 @@ def _describe_cluster(client: ApiClient, name: str) -> None:
     row = dict(zip(_columns(answer), map(cell_text, rows[0]["cells"]), strict=False))
     requests = client.get(REQUESTS.path, accept=TABLE, labelSelector=f"{CLUSTER_LABEL}={name}")
     print_lines(lines(document, row, requests))
-    # without those of earlier clusters of this name
+    # without changes of earlier clusters with this name
     answer = client.get(TRANSITIONS.within(name), limit=str(TRANSITIONS_SHOWN))
     kept = [item for item in answer.get("items") or [] if item.get("clusterUID") == document["metadata"].get("uid")]
     titles = {"Time": "time", "From": "from", "To": "to", "Reason": "reason", "By": "actor"}
@@ -107,7 +107,7 @@ def bootstrap_credential(client: ApiClient, name: str) -> None:
 
 
 def lines(document: Mapping[str, Any], row: Mapping[str, str], requests: Mapping[str, Any]) -> list[str]:
-    """Return the description. `row` has the cluster's table cells by column name."""
+    """Return the lines of the description. `row`: the cluster's table cells by column name."""
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     annotations, agent, age = metadata.get("annotations") or {}, row.get("Agent", ""), row.get("Last Beat", "")
     facts = [
@@ -242,7 +242,7 @@ def anything(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
 
 
 def object_lines(one: ObjectReference, document: Mapping[str, Any]) -> Iterator[str]:
-    """Return the complete object; for a Secret, only the size of each value."""
+    """Yield the lines of a complete object; for a Secret, only the size of each value."""
     metadata = document["metadata"]
     yield f"Name:         {metadata['name']}"
     yield from ([f"Namespace:    {metadata['namespace']}"] if metadata.get("namespace") else [])

@@ -1,4 +1,4 @@
-"""hubctl events and audit: Events in the order of time, and the hub's audit records."""
+"""hubctl events and audit: Events, ordered by time, and the hub's audit records."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from machinery.meta.timestamps import format_micro_time
 PATH = "/api/v1/{}events"
 TITLES = ("Last Seen", "Type", "Reason", "Object", "Message")
 TYPICAL_ROW = (("", "Warning", "ManagedClusterUnavailable", "managedcluster/" + 9 * "x", ""),)
-"""A row that widens the columns, so that later rows align with the first row."""
+"""A row that sets the width of the columns, so that later rows are aligned with the first ones."""
 
 
 @click.command()
@@ -60,7 +60,7 @@ def events(
 
 
 def _selector(client: ApiClient, about: str, types: str) -> str:
-    """The field selector. Raises CommandError."""
+    """Return the field selector. Raises CommandError."""
     terms = []
     if about:
         word, slash, name = about.partition("/")
@@ -75,7 +75,7 @@ def _selector(client: ApiClient, about: str, types: str) -> str:
 
 
 def last_seen(event: Mapping[str, Any]) -> str:
-    """Return the time of the last occurrence to the second, in one format for all Events."""
+    """Return the time of the last occurrence, in whole seconds and in the same format for all Events."""
     series = (event.get("series") or {}).get("lastObservedTime")
     found = str(series or event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp"))
     return f"{found[:19]}Z"
@@ -121,7 +121,7 @@ def _cells(event: Mapping[str, Any]) -> list[str]:
 
 
 WIDE_COLUMNS = ("Name", "Age")
-"""Columns shown only with `-o wide`."""
+"""Columns that only `-o wide` shows."""
 
 
 @click.command()
@@ -165,7 +165,7 @@ def _audit_selector(chosen: dict[str, str]) -> str:
 
 
 def _instant(name: str, text: str) -> str:
-    """The instant in the hub's format. Raises CommandError."""
+    """Return the time in the hub's format. Raises CommandError."""
     if not text:
         return ""
     from machinery.durations import parse_duration  # noqa: PLC0415 - start-up time

@@ -19,7 +19,7 @@ from hubctl.output.formats import CRL_FORMATS, OutputFormat, output_option
 from hubctl.output.printers import Printer, PrintOptions, items_of, printer_of
 
 ALL = "*"
-"""Groups all objects together."""
+"""The value of --group-by that puts all objects into one group."""
 NONE = "<none>"
 LIST = {"apiVersion": "v1", "kind": "List", "metadata": {}}
 
@@ -132,7 +132,7 @@ def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
 
 
 def _shortened(total: str | None) -> str | None:
-    """Bytes in GiB, as in `hubctl top`; other totals as they are."""
+    """Return bytes in GiB, as in `hubctl top`, and other totals unchanged."""
     from machinery.expression.types import parse_quantity  # noqa: PLC0415 - start-up time
 
     return f"{float(parse_quantity(total) / 2**30):.1f}Gi" if total and total.endswith("i") else total
@@ -142,7 +142,7 @@ class GetCommand:
     """Prints objects, counts or changes, depending on the options."""
 
     def __init__(self, client: ApiClient, chosen: Mapping[str, Any]) -> None:
-        """Raises CommandError for options that exclude each other."""
+        """`chosen`: the options. Raises CommandError for options that exclude each other."""
         self._client = client
         self._chosen = chosen
         self._form: OutputFormat = chosen["output"]
@@ -158,7 +158,7 @@ class GetCommand:
         self._query = {**TargetScope.of(chosen).query, "at": moment(chosen["at"])}
 
     def run(self, targets: list[Target]) -> None:
-        """Raises CommandError, also if the options do not fit the targets."""
+        """Print what the options select. Raises CommandError, also if the options do not fit the targets."""
         if self._chosen["group_by"] or self._chosen["count"] or self._chosen["sum"]:
             self._show_counts(targets)
             return
@@ -232,7 +232,7 @@ class GetCommand:
         printers[0].first({**LIST, "items": [item for answer in found for item in items_of(answer)]})
 
     def _show(self, target: Target, printer: Printer) -> None:
-        """Print the named objects that exist, even if others do not exist."""
+        """Print the objects of one target. If some of the named objects do not exist, print the others."""
         if not target.names:
             printer.pages(self._pages(target, printer.accept))
             return
@@ -252,7 +252,7 @@ class GetCommand:
         return pages(self._client, path, query, accept=accept, limit=self._chosen["limit"])
 
     def _fetch(self, target: Target, accept: str, found: list[dict[str, Any]]) -> None:
-        """Append each named object to `found`, also after failures. Raises CommandError for a missing object."""
+        """Append each named object to `found`, even after failures. Raises CommandError if one is missing."""
         get = self._client.find if self._chosen["ignore_not_found"] else self._client.get
 
         def fetch(name: str) -> dict[str, Any] | None:
@@ -261,7 +261,7 @@ class GetCommand:
         run_each(target.names, fetch, lambda answer: found.extend([] if answer is None else [answer]))
 
     def _watch(self, target: Target) -> None:
-        """Print the objects, then every change. The hub sends changes unsorted."""
+        """Print the objects, then each change. --sort-by does not apply to the changes."""
         printer = printer_of(self._print_options(target))
         if not target.resource.watchable:
             raise UsageError(f"{target.resource.words[0]} cannot be watched: leave out -w")

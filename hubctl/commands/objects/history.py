@@ -1,4 +1,4 @@
-"""hubctl history and diff: the changes of one object, and the differences between two times."""
+"""hubctl history and diff: show the changes of one object, and the differences between two times."""
 
 import difflib
 import json
@@ -22,14 +22,14 @@ from machinery.meta.differences import differences, readable
 
 TITLES = ("Time", "Revision", "By", "What")
 DERIVED_FIELDS = ("lastTransitionTime", "message")
-"""Ends of the paths of fields that are derived from other fields. Only -o wide shows them."""
+"""Last parts of paths of fields that are derived from other fields. Only -o wide shows these fields."""
 INTERNAL_FIELDS = tuple(
     f'metadata.annotations["hub.open-cluster-management.io/{name}"]'
     for name in ("hubs", "cluster-uid", "given-to-agent", "second-agent-refused", "wanted-by-uid")
 )
 """Paths of internal annotations of hub and agent. Only -o wide shows them."""
 MAX_VALUE_LENGTH = 60
-"""Largest number of characters of a shown value."""
+"""Largest number of characters of a value that is shown."""
 SECONDS = len("2026-11-01T12:00:00")
 
 
@@ -95,7 +95,7 @@ def history(client: ApiClient, words: Sequence[str], namespace: str, **chosen: A
 
 
 def _changes(client: ApiClient, path: str, query: Mapping[str, str]) -> dict[str, Any]:
-    """Fetch the newest changes, up to the query's limit, and join the pages. Raises CommandError."""
+    """Read the newest changes, up to the query's limit, and join the pages. Raises CommandError."""
     changes: list[dict[str, Any]] = []
     before, left = "", int(query["limit"])
     while True:
@@ -107,7 +107,7 @@ def _changes(client: ApiClient, path: str, query: Mapping[str, str]) -> dict[str
 
 
 class HistoryPrinter(Printer):
-    """Prints a line for every field of every change, the oldest first. Fetches new changes when the watch reports a change."""
+    """Prints a line for each field of each change, the oldest first. Reads new changes when the watch reports a change."""
 
     def __init__(self, client: ApiClient, path: str, bounds: Mapping[str, str], chosen: Mapping[str, Any]) -> None:
         self._client = client
@@ -117,7 +117,7 @@ class HistoryPrinter(Printer):
         self._layout: Layout | None = None
 
     def first(self, answer: dict[str, Any]) -> None:
-        """Called after a gap in the watch; the history has no gap."""
+        """Print the changes since the last one. It is called after a gap in the watch; the history itself has no gap."""
         del answer
         self.show(_changes(self._client, self._path, self._query))
 
@@ -126,7 +126,7 @@ class HistoryPrinter(Printer):
         self.first(answer)
 
     def show(self, answer: Mapping[str, Any]) -> None:
-        """Print the changes of an answer of the hub, which `first` then continues."""
+        """Print the changes in an answer of the hub. Later calls of `first` continue after them."""
         self._query = {**self._query, "after": str(answer["metadata"]["resourceVersion"])}
         rows = [row for change in reversed(answer["changes"]) for row in lines(change, wide=self._wide)]
         if self._layout is None:
@@ -136,7 +136,10 @@ class HistoryPrinter(Printer):
 
 
 def lines(change: Mapping[str, Any], *, wide: bool) -> Iterator[tuple[str, str, str, str]]:
-    """Return the rows of one change; only the first row has time, revision and user. None: only bookkeeping has changed."""
+    """Yield the rows of one change. Only the first row has time, revision and user.
+
+    There are no rows if only fields have changed that are not shown.
+    """
     time = str(change["time"])
     head = (time if wide else f"{time[:SECONDS]}Z", str(change["revision"]), printable(str(change["actor"])))
     kind = {"ADDED": "added", "DELETED": "deleted"}.get(change["type"])
@@ -156,7 +159,7 @@ def lines(change: Mapping[str, Any], *, wide: bool) -> Iterator[tuple[str, str, 
 
 
 def field_line(field: Mapping[str, Any]) -> str:
-    """`path: before -> after`, or with + or - for an added or removed value."""
+    """Return `path: before -> after`; for an added or removed value, a text with + or -."""
     path = printable(str(field["path"]))
     if field.get("before") is None:
         return f"{path}: + {_short(field.get('after'))}"
@@ -263,7 +266,7 @@ def _show_differences(client: ApiClient, kind: str, name: str | None, chosen: Ma
 
 
 def _pairs(client: ApiClient, resource: ResourceKind, times: tuple[str, str], chosen: Mapping[str, Any]) -> list[ObjectPair]:
-    """The objects that match at either time, each at both times."""
+    """Return the objects that match at one of the times or both, each as it was at both times."""
     query = {"labelSelector": chosen["selector"], "where": chosen["where"]}
     found: list[dict[str, dict[str, Any]]] = []
     for at in times:

@@ -71,7 +71,7 @@ def split(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def read_changes(pairs: Sequence[str]) -> dict[str, str | None]:
-    """The values to set; None: to remove. Raises CommandError for a key that is both set and removed, or set twice."""
+    """Return the values to set; None: remove the key. Raises CommandError for a key that is set and removed, or set twice."""
     values: dict[str, str] = {}
     removed = []
     for pair in pairs:
@@ -125,7 +125,7 @@ Taints = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A taint to set or remove; without an effect it matches any effect."""
+    """A taint to set or remove. If it has no effect, it matches taints with any effect."""
 
     key: str
     effect: str = ""
@@ -178,7 +178,7 @@ def taint(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
 
 
 def read_taints(specs: Sequence[str]) -> tuple[list[Taint], list[Taint]]:
-    """Parse the taints to set and those to remove. Raises CommandError."""
+    """Return the taints to set, and the taints to remove. Raises CommandError."""
     added: list[Taint] = []
     removed: list[Taint] = []
     for spec in specs:
@@ -204,7 +204,10 @@ def read_taints(specs: Sequence[str]) -> tuple[list[Taint], list[Taint]]:
 def tainted(
     before: Iterable[Mapping[str, Any]], added: Sequence[Taint], removed: Sequence[Taint], *, overwrite: bool
 ) -> Taints:
-    """A cluster's taints after the changes. Raises CommandError for a missing taint, or another value without `overwrite`."""
+    """Return a cluster's taints after the changes.
+
+    Raises CommandError if a taint to remove is missing, or if a taint has another value and `overwrite` is False.
+    """
     old = [dict(taint) for taint in before]
     for gone in removed:
         if not any(gone.is_like(taint) for taint in old):

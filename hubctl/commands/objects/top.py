@@ -1,4 +1,4 @@
-"""hubctl top: resources of clusters, and state of the hub's replicas."""
+"""hubctl top: shows resources of clusters, and the state of the hub's replicas."""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -117,7 +117,7 @@ def replicas(client: ApiClient, output: str | None) -> None:
 
 
 class ClusterRow:
-    """A row of the hub's table with its object."""
+    """A row of the hub's table, and its object."""
 
     def __init__(self, columns: Sequence[str], row: Mapping[str, Any]) -> None:
         self.name = str(row["object"]["metadata"]["name"])
@@ -127,7 +127,7 @@ class ClusterRow:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The row as a document, with amounts as Kubernetes quantities."""
+        """Return the row as a document, with amounts as Kubernetes quantities."""
         return {
             "name": self.name,
             "capacity": self._capacity,

@@ -1,4 +1,4 @@
-"""hubctl wait: waits until objects meet a condition, or until a time-out."""
+"""hubctl wait: waits until objects meet a condition, or until a timeout."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,20 +24,20 @@ from machinery.runtime.backoff import Backoff
 POLL_SECONDS = 1.0
 """Poll interval in seconds for kinds that cannot be watched."""
 CONDITION_PREFIXES = ("", "managedclustercondition", "managedcluster")
-"""Prefixes that may be omitted from the type of a cluster's condition."""
+"""Prefixes that the user may omit from the type of a cluster's condition."""
 RETRIABLE = frozenset(("Expired", "Gone", "ServiceUnavailable", "TooManyRequests", "Timeout", "InternalError"))
 """Reasons of errors after which a retry may succeed."""
 
 TimeLeft = Callable[[], float]
-"""Returns the seconds left; below 0 when the time is over."""
+"""Returns the seconds left; below 0: the time is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitCondition:
     words: str
-    """The text after a name in messages, such as `is gone`."""
+    """The text that follows a name in messages, such as `is gone`."""
     met: Callable[[Mapping[str, Any] | None], bool]
-    """Whether an object (None: missing) meets the condition. Raises CommandError if no object can ever meet it."""
+    """Returns whether an object (None: missing) meets the condition. Raises CommandError if it never can."""
 
 
 DELETED = WaitCondition("is deleted", lambda document: document is None)
@@ -45,7 +45,7 @@ CREATED = WaitCondition("exists", lambda document: document is not None)
 
 
 def condition_is(kind: str, status: str) -> WaitCondition:
-    """Return a check that a condition has a status. Conditions of an older generation do not count."""
+    """Return a check whether a condition has this status. Conditions of an older generation do not count."""
     wanted = kind.lower()
     accepted = "hubacceptedmanagedcluster" if wanted in ("accepted", "hubaccepted") else wanted
     types = (accepted, *(f"{prefix}{wanted}" for prefix in CONDITION_PREFIXES))
@@ -63,7 +63,7 @@ def condition_is(kind: str, status: str) -> WaitCondition:
 
 
 def path_is(text: str) -> WaitCondition:
-    """Return a check that `PATH` has any value, or with `PATH=VALUE` this value. Raises CommandError."""
+    """Return a check whether `PATH` has a value, or with `PATH=VALUE` this value. Raises CommandError."""
     from hubctl.jsonpath import find, parse_action, parse_path, text_of  # noqa: PLC0415 - only with a path
 
     braced = text.startswith("{")
@@ -137,7 +137,7 @@ def wait(client: ApiClient, words: tuple[str, ...], wanted: str, timeout: str, o
 
 
 def wait_for(client: ApiClient, one: ObjectReference, wanted: WaitCondition, left: TimeLeft) -> Mapping[str, Any] | None:
-    """Wait and return the object that meets the condition. Raises CommandError, with a separate code for a time-out."""
+    """Wait until the object meets the condition, and return it. Raises CommandError; a timeout has its own exit code."""
     for document in _watched(client, one, left) if one.resource.watchable else _polled(client, one, left):
         if wanted.met(document):
             return document
@@ -178,7 +178,7 @@ def _polled(client: ApiClient, one: ObjectReference, left: TimeLeft) -> Iterator
 
 
 def _watched(client: ApiClient, one: ObjectReference, left: TimeLeft) -> Iterator[Mapping[str, Any] | None]:
-    """Yield the object now and after every change, until the time is over. Reconnects after the hub was unreachable."""
+    """Yield the object now and after each change, until the time is over. Retry while the hub is unreachable."""
     path, query = one.resource.within(one.namespace), {"fieldSelector": f"metadata.name={one.name}"}
     pauses, seen = Backoff(timedelta(milliseconds=200), timedelta(seconds=2)), False
     while True:
