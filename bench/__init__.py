@@ -1,1 +1,1 @@
-"""Benchmarks and their last figures; see README.md in this directory."""
+"""Benchmarks and their last figures. README.md in this directory describes them."""

@@ -16,7 +16,7 @@ BYTECODE = Path(__file__).parents[1] / ".cache" / "pycache"
 def bench(context: click.Context) -> None:
     """Measure. Without a command: the core figures, in at most 40 minutes."""
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
-        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BYTECODE))  # an installed hub does not compile itself at each start
+        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BYTECODE))  # keeps bytecode between starts, as for an installed hub
     if context.invoked_subcommand is None:
         context.invoke(core.core)
 

@@ -1,4 +1,4 @@
-"""Agents without a cluster behind them: certificates from a running hub, and bare gRPC channels, many in one process."""
+"""Agents without a cluster, many in one process: they get certificates from a running hub and use plain gRPC channels."""
 
 import asyncio
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ API = "hub.open-cluster-management.io/v1alpha1"
 AGENT = "bench"
 AT_ONCE = 32
 ACK_TIMEOUT = 10
-"""The agent's default: how long it waits for an acknowledgement."""
+"""Seconds for which the agent waits for an acknowledgement by default."""
 OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.keepalive_time_ms", 10_000),
@@ -48,7 +48,7 @@ class Target:
 
 
 async def bootstrap(stage: Stage) -> tuple[Target, Credential]:
-    """A bootstrap credential for any number of any clusters."""
+    """Return a hub and a bootstrap credential for any number of clusters with any name."""
     key = pki.generate_key()
     request = pki.build_request(CertificateSubject("bench"), key)
     spec = {"request": request.decode("ascii"), "expirationSeconds": 3600}
@@ -60,13 +60,13 @@ async def bootstrap(stage: Stage) -> tuple[Target, Credential]:
 
 
 def request_for(cluster: str) -> tuple[bytes, bytes]:
-    """A key and a CSR."""
+    """Return a key and a CSR."""
     key = pki.generate_key()
     return key, pki.build_request(agent_subject(cluster_name(cluster), agent_id(AGENT)), key)
 
 
 async def register(channel: aio.Channel, cluster: str, key: bytes, request: bytes) -> Agent:
-    """The three calls of a first registration; returns when the certificate is there."""
+    """Make the three calls of a first registration. Return the agent when it has its certificate."""
     stub, uid = RegistrationStub(channel), f"uid-{cluster}"
     await stub.EnsureCluster(wire.EnsureClusterRequest(cluster_name=cluster, cluster_uid=uid, agent_id=AGENT))
     asked = wire.SubmitRequestRequest(cluster_name=cluster, agent_id=AGENT, cluster_uid=uid, request=request)
@@ -89,7 +89,7 @@ async def register_many(target: Target, credential: Credential, names: list[str]
 
 
 async def open_session(channel: aio.Channel, agent: Agent) -> Any:
-    """A session's call after its Hello. The welcome is the first message to read."""
+    """Open a session and send Hello. Return the call; its first message is Welcome."""
     call: Any = channel.stream_stream("/muster.session.v1.Session/Connect")()
     hello = session_pb2.Hello(agent_version="bench", cluster_uid=f"uid-{agent.cluster}", ack_timeout_seconds=ACK_TIMEOUT)
     await call.write(session_pb2.AgentMessage(hello=hello).SerializeToString())

@@ -2,7 +2,8 @@
 
     python -m bench bodies
 
-Processor time of this process, the best of five. A body that is permitted takes at most 20 ms; one that is refused takes less.
+The figure is processor time of this process, the best of five. A body within the bounds takes at most 20 ms; a refused body
+takes less.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ ROUNDS = 5
 
 
 def worst(size: int = BODY_LIMIT) -> Iterator[tuple[str, str, bytes, bool]]:
-    """Name, media type, body of at most `size` bytes, and whether it is within the bounds."""
+    """Yield name, media type and body (at most `size` bytes), and whether the body is within the bounds."""
     for name, body, accepted in _yaml():
         yield name, YAML, body[:size].encode(), accepted and len(body) <= size
     for name, unit, around in (
@@ -86,7 +87,7 @@ def _event(content: bytes) -> bytes:
 
 
 def protobuf_part(number: int, content: bytes) -> bytes:
-    """A field with its length."""
+    """Return a protobuf field with its length."""
     length, left = b"", len(content)
     while left > 0x7F:
         length, left = length + bytes([left & 0x7F | 0x80]), left >> 7
@@ -102,7 +103,7 @@ async def read(media: str, body: bytes) -> bool:
 
 
 async def measured() -> dict[str, float]:
-    """Milliseconds by body."""
+    """Return the milliseconds for each body."""
     spent = {}
     for name, media, body, _ in worst():
         rounds = []

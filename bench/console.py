@@ -1,10 +1,10 @@
-"""The console: first load, frames while it scrolls and filters, memory, and what open pages cost the hub.
+"""The console: first load, frames while it scrolls and filters, memory, and the cost of open pages for the hub.
 
     python -m bench console [--clusters 10000] [--pages 50] [--seconds 40]
 
-A real `hub serve` over a database that was filled before, `hubctl console`, and headless Chromium. Times of the page are since
-the start of its navigation. The pages that are open together are HTTP clients: each has the watches of the console's worker and
-repeats the periodic reads of the fleet page, while one cluster changes every second. Processor time is the hub's.
+It uses a real `hub serve` with a database that was filled before, `hubctl console`, and headless Chromium. Times of the page
+begin with its navigation. The many open pages are HTTP clients. Each of them has the watches of the console's worker and
+repeats the periodic reads of the fleet page, while one cluster changes every second. Processor time is that of the hub.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ OWN = "/apis/hub.open-cluster-management.io/v1alpha1"
 SESSIONS, REQUESTS = f"{OWN}/clustersessions", "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 STRIP = (f"{OWN}/hubreplicas", f"{OWN}/clustersummaries/fleet")
 STRIP_SECONDS, ROWS_SECONDS = 30, 10
-"""How often the page reads the strip of the hub, while the fleet changes, and the beats of the rows on the screen."""
+"""Seconds between two reads of the hub's state (while the fleet changes), and of the beats of the visible rows."""
 TABLE = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
 ROWS = 40
 LEASE_SECONDS = 3_600
-"""No cluster becomes Unknown during the measurement."""
+"""Lease duration of the clusters. It is so long that no cluster becomes Unknown during the measurement."""
 LOADS = 3
 INTERACTIVE = "() => document.querySelectorAll('[data-testid=row]').length > 5 && performance.now()"
 LOADED = """() => {
@@ -63,15 +63,15 @@ def _patient(made: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _spent(hub: int, seconds: int) -> float:
-    """Processor time of the hub, in milliseconds per minute."""
+    """Return the processor time of the hub in milliseconds per minute."""
     before = cpu_seconds(hub)
     await asyncio.sleep(seconds)
     return round((cpu_seconds(hub) - before) * 60_000 / seconds, 1)
 
 
 async def _in_browser(stage: Stage, hub: int, seconds: int) -> dict[str, Any]:
-    """Figures of a page. Each load has a new context, thus no cache and no worker of an earlier one."""
-    from playwright.async_api import async_playwright  # noqa: PLC0415 - other benchmarks do without a browser
+    """Return the figures of a page. Each load has a new context, and so no cache and no worker of an earlier load."""
+    from playwright.async_api import async_playwright  # noqa: PLC0415 - other benchmarks need no browser
 
     program = await stage.start("console", "hubctl", f"--kubeconfig={stage.admin}", "console", "--no-open")
     lines: list[str] = []

@@ -2,10 +2,10 @@
 
     python -m bench core [--only NAME ...] [--record]
 
-Every figure is measured once, with a calibration loop before and after it. Figures of processor time are also given as a ratio
-to the loop of the same run, and compared by that ratio: it changes less from machine to machine than seconds do. A figure that
-is worse than the worst run in `baseline.json` by more than the spread of those runs is a failure. The table is written to
-`figures.md`; `--record` appends the run to the baseline.
+Each figure is measured once, with a calibration loop before and after it. For processor time, the figure is divided by the time
+of the loop. This ratio is compared, because it differs less between machines than seconds do. The run fails if a figure is
+worse than the worst run in `baseline.json` by more than the spread of those runs. The table is written to `figures.md`.
+`--record` appends the run to the baseline.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ from machinery.runtime.clock import SystemClock
 HERE = Path(__file__).parent
 TABLE, BASELINE = HERE / "figures.md", HERE / "baseline.json"
 LEAST_SPREAD = 0.10
-"""Share of the median by which a figure may always differ, even if the runs of the baseline are closer together."""
+"""Share of the median by which a figure may always differ, even if the spread of the baseline's runs is smaller."""
 ENOUGH_RUNS = 3
-"""With fewer runs in the baseline a figure is shown and not judged."""
+"""If the baseline has fewer runs, a figure is shown but not judged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row of the table. `key`: path of the value in the measurement's result; smaller is better."""
+    """One row of the table. `key`: path of the value in the result of the measurement. Smaller values are better."""
 
     name: str
     unit: str
@@ -85,7 +85,7 @@ FIGURES = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A measured figure. `compared`: the value or its ratio to the calibration loop, as the baseline has it."""
+    """A measured figure. `compared`: the value, or its ratio to the calibration loop, like the value in the baseline."""
 
     figure: Figure
     value: float
@@ -98,7 +98,7 @@ class Row:
 
 
 def calibrate() -> float:
-    """Milliseconds of processor time for a fixed piece of work: dictionaries, strings, JSON and hashes."""
+    """Return the processor time in milliseconds of a fixed piece of work: dictionaries, strings, JSON and hashes."""
     began = time.process_time()
     for number in range(12_000):
         document = {"metadata": {"name": f"cluster-{number}", "labels": {str(each): each for each in range(12)}}}
@@ -109,7 +109,7 @@ def calibrate() -> float:
 
 
 def limit_of(samples: Sequence[float]) -> float | None:
-    """The largest value within the noise of the baseline; None: too few runs."""
+    """Return the largest value within the noise of the baseline; None: the baseline has too few runs."""
     if len(samples) < ENOUGH_RUNS:
         return None
     spread = max(max(samples) - min(samples), LEAST_SPREAD * statistics.median(samples))
@@ -146,7 +146,7 @@ def is_worse(row: Row, samples: Sequence[float]) -> bool:
 
 
 def measured(names: Sequence[str]) -> list[Row]:
-    """All figures of these measurements, which run one after the other."""
+    """Run these measurements one after the other. Return all their figures."""
     rows = []
     for name in names:
         load, before = os.getloadavg()[0], calibrate()

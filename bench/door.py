@@ -1,10 +1,10 @@
-"""Cost of the HTTPS door with many clusters: lists, selectors, pages, memory, and a change sent to many watchers.
+"""Cost of the HTTPS door with many clusters: lists, selectors, pages, memory, and a change that many watchers get.
 
     python -m bench door [--clusters 5000] [--watchers 1000] [--database postgresql://...]
 
-A real `hub serve` over a database that was filled before with ManagedClusters of 3.3 kB, and one client on one TLS connection
-without gzip. Processor time is the hub's, user and system. Each watcher has its own connection; it has a change when the bytes
-arrive, still encrypted, so that the time is the hub's and not that of a thousand clients in one process.
+It uses a real `hub serve` with a database that was filled before with ManagedClusters of 3.3 kB, and one client with one TLS
+connection without gzip. Processor time is user and system time of the hub. Each watcher has its own connection. A change counts
+as received when its encrypted bytes arrive, so that the time does not include the work of a thousand clients in one process.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ REGIONS = 60
 BYTES = 3_300
 BATCH = 100
 CALM = 0.1
-"""Processor seconds within two seconds below which the hub counts as idle."""
+"""The hub counts as idle if it uses fewer seconds of processor time than this within two seconds."""
 Database = Annotated[str, "An empty PostgreSQL database; without it SQLite."]
 
 
 def document(number: int) -> dict[str, Any]:
-    """A ManagedCluster as agents and operators write it, of about BYTES."""
+    """Return a ManagedCluster with about BYTES bytes, as agents and operators write it."""
     name = f"cluster-{number:05}"
     conditions = [
         {
@@ -125,7 +125,7 @@ class Client:
             raise RuntimeError(f"patch: {answer.status}")
 
     def watch(self, revision: str) -> ssl.SSLSocket:
-        """A watch whose response headers have arrived."""
+        """Open a watch. Return its connection after the response headers have arrived."""
         opened = self.context.wrap_socket(socket.create_connection(("127.0.0.1", self.port)))
         opened.sendall(f"GET {CLUSTERS}?watch=1&resourceVersion={revision} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
         head = b""
@@ -133,12 +133,12 @@ class Client:
             head += opened.recv(4096)
         if b" 200 " not in head:
             raise RuntimeError(f"watch: {head!r}")
-        opened.setblocking(False)  # noqa: FBT003 - the library's signature
+        opened.setblocking(False)  # noqa: FBT003 - takes no keyword
         return opened
 
 
 def repeated(hub: int, rounds: int, client: Client, path: str) -> dict[str, float]:
-    """Wall time (p50, p99, worst) and mean processor time of the hub, in milliseconds."""
+    """Repeat a request. Return its wall time (p50, p99, worst) and the hub's mean processor time, in milliseconds."""
     for _ in range(3):
         client.get(path)
     walls, cpu = [], cpu_seconds(hub)
@@ -151,14 +151,14 @@ def repeated(hub: int, rounds: int, client: Client, path: str) -> dict[str, floa
 
 
 def spread(seconds: Sequence[float]) -> dict[str, float]:
-    """In milliseconds."""
+    """Return percentiles in milliseconds."""
     ordered = sorted(seconds)
     points = {"p50_ms": ordered[len(ordered) // 2], "p99_ms": ordered[int(len(ordered) * 0.99) - 1], "worst_ms": ordered[-1]}
     return {name: round(point * 1e3, 1) for name, point in points.items()}
 
 
 def fan_out(hub: int, client: Client, watchers: int, changes: int) -> dict[str, float]:
-    """From before a PATCH is sent to its bytes at each watcher."""
+    """Measure the time from the start of a PATCH to the arrival of its bytes at each watcher."""
     revision = json.loads(client.get(f"{CLUSTERS}?limit=1"))["metadata"]["resourceVersion"]
     streams = [client.watch(revision) for _ in range(watchers)]
     ready = selectors.DefaultSelector()
@@ -187,7 +187,7 @@ def fan_out(hub: int, client: Client, watchers: int, changes: int) -> dict[str, 
 
 
 def settle(hub: int) -> None:
-    """Wait until the hub is idle, because it examines all clusters after its start; two minutes at most."""
+    """Wait until the hub is idle, at most two minutes. After its start it examines all clusters."""
     for _ in range(60):
         before = cpu_seconds(hub)
         time.sleep(2)
@@ -210,13 +210,16 @@ def _all_requests(stage: Stage, hub: int, watchers: int, rounds: int) -> dict[st
 
 @asynccontextmanager
 async def filled(database: str, fill_in: Callable[[str], Awaitable[None]], *flags: str) -> AsyncIterator[tuple[Stage, int]]:
-    """A stage and the pid of its hub, which starts on the database that `fill_in` has filled by its URL; empty: SQLite."""
+    """Yield a stage and the pid of its hub. `fill_in` gets the URL of the database and fills it before the hub starts.
+
+    `database`: a URL; empty: SQLite.
+    """
     async with staged() as stage:
         folder = stage.folder / "hub"
         folder.mkdir(mode=0o700)
         await fill_in(database or f"sqlite:///{folder / 'hub.db'}")
         if database:
-            os.environ["HUB_DATABASE_URL"] = database  # it may hold a password, so that there is no flag for it
+            os.environ["HUB_DATABASE_URL"] = database  # an environment variable, because the URL may contain a password
         yield stage, (await stage.start_hub(*flags)).pid
 
 

@@ -3,9 +3,9 @@
     python -m bench failover [--agents 5] [--trials 10] [--silent 8]
 
 Everything runs on one machine with default settings: two hubs on SQLite that approve by rule, hollow clusters, and real agents
-that know both hubs. A trial kills the hub that owns all agents (SIGKILL), or drops all packets between it and them. The time of
-each agent runs from then to its first beat that the other hub has stored and acknowledged. Then the hub returns, the agents
-stand by there, and the next trial does the same to the other hub.
+with both hubs in their list. A trial kills the owner of all agents (SIGKILL), or drops all packets between the owner and the
+agents. The time of an agent runs from this fault to its first beat that the other hub has stored and acknowledged. Then the
+first hub returns, the agents get standby registrations there, and the next trial does the same with the other hub.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ POLL_SECONDS = 0.005
 REST_SECONDS = 60.0
 SETTLE_SECONDS = 5.0
 PERIOD_SECONDS = 10.0
-"""Longest interval between an agent's heartbeats. The faults of a row are spread over it, because the time until the next
-heartbeat decides how soon an agent sees that its hub is silent."""
+"""Longest interval between two heartbeats of an agent. The faults of a row of trials are spread over this interval, because an
+agent detects a silent hub only at its next heartbeat."""
 WITHIN = 120.0
 
 
 @dataclass
 class Hub:
-    """One hub on its own stage, behind a forwarder that can fall silent."""
+    """One hub on its own stage, behind a forwarder that can drop all packets."""
 
     stage: Stage
     path: Forwarder
@@ -55,7 +55,7 @@ class Hub:
             self.stage.hub.send(signal.SIGKILL)
 
     def beats(self) -> dict[str, int]:
-        """The newest beat of each cluster, in microseconds since 1970."""
+        """Return the newest beat of each cluster, in microseconds since 1970."""
         with closing(sqlite3.connect(f"file:{self.stage.folder / 'hub' / 'hub.db'}?mode=ro", uri=True)) as connection:
             return dict(connection.execute("SELECT cluster, at FROM heartbeats WHERE at IS NOT NULL"))
 
@@ -69,7 +69,7 @@ class TwoHubs:
     owner: int = 0
 
     async def settled(self) -> None:
-        """Wait until all agents are Available at the owner, and stand by at the other hub."""
+        """Wait until all clusters are Available at the owner, and have standby registrations at the other hub."""
         await asyncio.gather(
             self._until_all(self.hubs[self.owner], "ManagedClusterAvailable"),
             self._until_all(self.hubs[1 - self.owner], "ManagedClusterStandby", "ManagedClusterMoved"),
@@ -86,7 +86,7 @@ class TwoHubs:
         await hub.stage.until(all_have, f"every cluster is {' or '.join(reasons)}", within=WITHIN, every=0.2)
 
     async def arrivals(self, fault: Callable[[Hub], None]) -> list[float]:
-        """Seconds from the owner's fault until each agent's first beat at the other hub."""
+        """Cause the fault at the owner. Return the seconds until each agent's first beat at the other hub."""
         left, other = self.hubs[self.owner], self.hubs[1 - self.owner]
         began, clock = time.time(), time.monotonic()
         fault(left)
@@ -144,7 +144,7 @@ async def _trials(pair: TwoHubs, count: int, *, crash: bool) -> list[float]:
 
 
 async def _rest(pair: TwoHubs) -> dict[str, float]:
-    """Memory of an agent, and its processor time in thousandths of a core, while nothing happens."""
+    """Return the memory of an idle agent, and its processor time in thousandths of a core."""
     await asyncio.sleep(SETTLE_SECONDS)
     before = {child.pid: cpu_seconds(child.pid) for child in pair.agents.values()}
     await asyncio.sleep(REST_SECONDS)

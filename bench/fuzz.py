@@ -1,10 +1,10 @@
-"""Requests generated from the published OpenAPI, against a running hub: no status 500, and no undocumented answer.
+"""Sends requests that are generated from the published OpenAPI to a running hub. It finds status 500 and undocumented answers.
 
     python -m bench.fuzz [--examples N] [--cases N] [--seconds N] [--seed N]
 
-First mutated bodies of every format, bearer tokens and gRPC messages (`bench.wirefuzz`); then examples of every operation of
-every document, valid, nearly valid and invalid. Status, content type and schema of each answer are checked. Watches are left
-out, because they do not end. The result is written to bench/fuzz.md.
+First it sends mutated bodies of every format, bearer tokens and gRPC messages (`bench.wirefuzz`). Then it sends examples of
+every operation of every document: valid, nearly valid and invalid. It checks status, content type and schema of each answer.
+Watches are left out, because they do not end. The result is written to bench/fuzz.md.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ SELDOM, MOSTLY = 0.1, 0.8
 
 
 def fuzzed(path: Path, *, examples: int, number: int, most: int | None = None) -> Part:
-    """Run all operations, or at most that many, in an order drawn by the seed, with the credentials of a kubeconfig."""
+    """Run all operations, or at most `most`, in a random order, with the credentials of a kubeconfig. `number`: the seed."""
     part, began = Part("operations"), time.monotonic()
     with session_of(path) as (url, session):
 
@@ -82,7 +82,7 @@ def fuzzed(path: Path, *, examples: int, number: int, most: int | None = None) -
 
 
 def _operations(url: str, session: requests.Session) -> Iterator[tuple[Mapping[str, str], Operation]]:
-    """All operations of all documents, each with its group, version and kind."""
+    """Yield all operations of all documents, each with its group, version and kind."""
     for entry in session.get(f"{url}/openapi/v3").json()["paths"].values():
         document = session.get(url + entry["serverRelativeURL"]).json()
         for found in schemathesis.openapi.from_dict(document, config=SchemathesisConfig()).get_all_operations():
@@ -112,7 +112,7 @@ def _send_examples(
 
 
 def _make_plausible(case: Case, kind: Mapping[str, str], draw: random.Random) -> None:
-    """Use names that may exist, mostly the right type of object, and no watch."""
+    """Change a case so that it uses names that may exist, mostly the right type of object, and no watch."""
     kept = {
         name: value for name, value in dict(case.query or {}).items() if name not in UNENDING and draw.random() < MOSTLY / 2
     }
@@ -130,7 +130,7 @@ def _make_plausible(case: Case, kind: Mapping[str, str], draw: random.Random) ->
 def _typed(
     body: Mapping[str, Any], kind: Mapping[str, str], name: str, namespace: str | None, draw: random.Random
 ) -> dict[str, Any]:
-    """The body as an object of its kind, with a name, and sometimes its other metadata, most of which is refused."""
+    """Return the body as an object of its kind with a name. Sometimes keep its other metadata, which is mostly refused."""
     given, group, version = body.get("metadata"), kind.get("group", ""), kind.get("version", "")
     metadata = dict(given) if isinstance(given, dict) and draw.random() > MOSTLY else {}
     metadata |= {"name": name, **({"namespace": namespace} if namespace else {})}

@@ -25,11 +25,11 @@ from spoke.domain.schedule import pause
 
 OPENING_AT_ONCE = 50
 IDLE_SECONDS, WARM_UP_SECONDS = 30.0, 45.0
-"""How long a hub without clusters is measured. The time that taints and Events of new clusters take, and a little more."""
+"""Seconds for which a hub without clusters is measured; seconds after which taints and Events of new clusters are written."""
 
 
 class Fleet:
-    """Open sessions that beat: every `interval` seconds, or without one as the hub asks and the agent draws it."""
+    """Open sessions that send beats, every `interval` seconds. None: at random intervals, as the hub requests."""
 
     def __init__(self, target: Target, agents: list[Agent], interval: float | None) -> None:
         self._interval = interval
@@ -80,13 +80,13 @@ class Pace:
     seconds: float
 
     def drawn(self) -> float:
-        """Seconds until the next beat, in step with all others as the agent's are: hub and agents have one clock here."""
+        """Return the seconds until the next beat, in step like those of agents. Hub and agents have the same clock here."""
         return pause(timedelta(seconds=self.seconds), random.random(), datetime.now(UTC)).total_seconds()  # noqa: S311 - spreads load
 
 
 @asynccontextmanager
 async def beating(stage: Stage, clusters: int, warm_up: float, interval: float | None = None) -> AsyncIterator[Fleet]:
-    """Sessions of new clusters that are all open and have warmed up. They end with the block."""
+    """Open sessions of new clusters, and wait for the warm-up. The sessions end with the block."""
     target, credential = await bootstrap(stage)
     agents = await register_many(target, credential, [f"bench-{number:05}" for number in range(clusters)])
     fleet = Fleet(target, agents, interval)

@@ -1,4 +1,4 @@
-"""Start, memory and cost at rest of single processes: the hub, hubctl and the agent.
+"""Start, memory and idle cost of single processes: the hub, hubctl and the agent.
 
     python -m bench start [--trials 5]       hub: start until /readyz answers 200
     python -m bench hubctl [--runs 15]       hubctl: every command with --help
@@ -155,7 +155,7 @@ async def rest(
 
 
 def _spent(agent: Child) -> tuple[int, int]:
-    """Nanoseconds on a processor, and voluntary context switches, of all threads."""
+    """Return nanoseconds on a processor, and voluntary context switches, of all threads."""
     nanoseconds = switches = 0
     for thread in Path(f"/proc/{agent.pid}/task").iterdir():
         nanoseconds += int((thread / "schedstat").read_text().split()[0])

@@ -1,9 +1,9 @@
-"""Ten queries over a fleet of clusters that differ: what each costs at the HTTPS door.
+"""The cost of ten queries at the HTTPS door, over a fleet of clusters with different values.
 
     python -m bench queries [--clusters 10000] [--rounds 100] [--database postgresql://...]
 
-A real `hub serve` over a database that was filled before with ManagedClusters of 3.3 kB, and one connection. Wall time is the
-client's, until it has the last byte. Processor time is the hub's, user and system.
+It uses a real `hub serve` with a database that was filled before with ManagedClusters of 3.3 kB, and one connection. Wall time
+ends when the client has the last byte. Processor time is user and system time of the hub.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Question:
 
     @property
     def is_plain(self) -> bool:
-        """A page of all clusters, unsorted."""
+        """Whether it is a page of all clusters, unsorted."""
         return not (self.where or self.labels or self.fields or self.sort_by or self.group_by)
 
     @property
@@ -91,7 +91,7 @@ QUESTIONS = (
 
 
 def fleet(clusters: int) -> list[dict[str, Any]]:
-    """The documents; the same number gives the same documents."""
+    """Return the documents of the clusters. The same number always gives the same documents."""
     random = Random(SEED)  # noqa: S311 - draws a fleet
     return [cluster(random, number) for number in range(clusters)]
 
@@ -121,7 +121,7 @@ def cluster(random: Random, number: int) -> dict[str, Any]:
 
 
 def beat(tx: Transaction, documents: Sequence[dict[str, Any]]) -> None:
-    """Store heartbeats as old as each cluster's state says, and sessions of one of two versions of the agent."""
+    """Store a heartbeat for each cluster, whose age fits the cluster's state, and a session with one of two agent versions."""
     random, beats = Random(SEED), []  # noqa: S311 - as above
     for made in documents:
         name = ClusterName(made["metadata"]["name"])

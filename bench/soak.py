@@ -1,8 +1,8 @@
-"""Runs the tests that repeat a trial with many trials each, and writes the result to bench/soak.md.
+"""Runs tests that repeat a trial, with many trials each, and writes the result to bench/soak.md.
 
 python -m bench.soak [arguments for pytest]
 
-With arguments (some tests) the result is printed, and bench/soak.md stays as it is.
+With arguments, such as some tests, it prints the result and does not change bench/soak.md.
 """
 
 import os
@@ -20,14 +20,14 @@ from machinery.runtime.clock import SystemClock
 ROOT = Path(__file__).parents[1]
 NOTES = Path(__file__).with_name("soak.md")
 MANUAL = "## Other runs"
-"""Heading of the part that is written by hand; a run keeps it."""
+"""Heading of the part that is written by hand. A run does not change this part."""
 TIMEOUT = 1800
-"""Seconds of one test, with all its trials."""
+"""Time limit in seconds of one test with all its trials."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of one test function, all its cases together."""
+    """The result of one test function for all its cases together."""
 
     trials: int = 0
     passed: int = 0
@@ -85,13 +85,13 @@ def written(outcomes: Mapping[str, Outcome], began: datetime, seconds: float) ->
 
 
 def renewed(notes: str, run: str) -> str:
-    """The notes with this run in place of the last one, and the part written by hand."""
+    """Return the notes with this run instead of the last one, and with the part that is written by hand."""
     _, apart, rest = notes.partition(MANUAL)
     return f"{run}\n{apart}{rest}" if apart else run
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run pytest; return its exit code. A run of some tests only does not change the notes."""
+    """Run pytest. Return its exit code. A run with arguments does not change the notes."""
     os.environ["MUSTER_TRIALS"] = "soak"
     os.chdir(ROOT)
     tally = Tally()

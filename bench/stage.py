@@ -1,4 +1,4 @@
-"""Hubs, hollow clusters and agents as processes, PostgreSQL, and the counters that the kernel keeps of processes."""
+"""Hubs, hollow clusters and agents as processes, a PostgreSQL server, and the kernel's counters of processes."""
 
 import asyncio
 import inspect
@@ -28,9 +28,9 @@ KIB_PER_MIB = 1024.0
 
 
 def benchmark(measure: Callable[..., Coroutine[Any, Any, Any]]) -> click.Command:
-    """The command of a measurement, whose result it prints as JSON. Its options are the parameters, all with defaults.
+    """Return the command of a measurement. It prints the result as JSON. Parameters, all with defaults, become options.
 
-    `Annotated` gives an option its help, or its click type.
+    `Annotated` specifies the help of an option, or its click type.
     """
     hints = get_type_hints(measure, include_extras=True)
 
@@ -59,7 +59,7 @@ def free_port() -> int:
 
 
 def memory_mib(pid: int) -> tuple[float, float]:
-    """(PSS, RSS) of a process in MiB."""
+    """Return PSS and RSS of a process in MiB."""
     found = {"Pss": 0.0, "Rss": 0.0}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines():
         name, _, rest = line.partition(":")
@@ -69,13 +69,13 @@ def memory_mib(pid: int) -> tuple[float, float]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time that a process has used."""
+    """Return the user and system time of a process in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def postgres_cpu_seconds(postmaster: int) -> float:
-    """User and system time of a PostgreSQL server: its first process, that one's children, and those that have ended."""
+    """Return the user and system time of a PostgreSQL server in seconds: of the postmaster and all its children."""
     total = 0.0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -91,9 +91,9 @@ def postgres_cpu_seconds(postmaster: int) -> float:
 
 @contextmanager
 def postgres_for_hubs() -> Iterator[tuple[str, int]]:
-    """A PostgreSQL server of the tests that all hubs started in the block use: its URL and the pid of its first process.
+    """Yield URL and postmaster pid of a test PostgreSQL server. All hubs that start in the block use it.
 
-    The URL is passed in the environment, because it may hold a password.
+    The URL is in an environment variable, because it may contain a password.
     """
     from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - starts a server
 
@@ -112,7 +112,7 @@ def is_available(cluster: Mapping[str, Any]) -> bool:
 
 @dataclass
 class Stage:
-    """A hub with its clusters and agents, in one temporary folder, on free ports."""
+    """A hub with clusters and agents. Their files are in one temporary folder, and they use free ports."""
 
     folder: Path
     children: Children
@@ -134,7 +134,7 @@ class Stage:
         return self.hub
 
     def shared_keys(self) -> str:
-        """Create the keys that several replicas share; return the flag that names their folder."""
+        """Create the keys that several replicas share. Return the flag with their folder."""
         create_keys(self.folder / "keys", Lifetimes(), SystemClock().now())
         return f"--keys-dir={self.folder / 'keys'}"
 
@@ -190,7 +190,7 @@ async def is_ready(admin: Path) -> bool:
 
 @asynccontextmanager
 async def staged() -> AsyncIterator[Stage]:
-    """An empty stage. All its processes end with the block."""
+    """Yield a stage without processes. At the end of the block all its processes end."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
         async with Children(Path(folder) / "logs") as children:
             yield Stage(Path(folder), children, free_port(), free_port())

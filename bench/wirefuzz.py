@@ -1,7 +1,7 @@
-"""Mutated bodies in every format, bearer tokens and gRPC messages against a running hub; `bench.fuzz` runs them.
+"""Sends mutated bodies of every format, bearer tokens and gRPC messages to a running hub. `bench.fuzz` runs this.
 
-Each part ends after a number of cases or of seconds. A finding is an internal error, no answer in time, an error answer that is
-no Status, or one with words of Python.
+Each part ends after a number of cases or seconds. A finding is an internal error, a missing answer, or an error answer that is
+no Status or contains internals of Python.
 """
 
 import asyncio
@@ -77,15 +77,15 @@ AT_ONCE = 4
 SHOWN = 300
 INTERNAL_ERROR, REFUSED = 500, 400
 STREAMED = ("FollowRequest", "Recover")
-"""Calls of the registration service whose answer is a stream."""
+"""Calls of the registration service that answer with a stream."""
 CALLS = (*STREAMED, "GetHub", "EnsureCluster", "SubmitRequest", "StandBy", "Leave", "IssueAddOnToken")
 Sent = tuple[str, str, dict[str, str], bytes]
-"""Method, path, headers and body."""
+"""A request: method, path, headers and body."""
 
 
 @dataclass(slots=True)
 class Part:
-    """Outcomes of one kind of input."""
+    """Results for one kind of input."""
 
     name: str
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -99,7 +99,7 @@ class Part:
 
 
 async def fuzzed(stage: Stage, random: Random, *, cases: int, seconds: float) -> list[Part]:
-    """Run all parts, each of at most so many cases and seconds. The hub must approve `fuzz-*` by rule."""
+    """Run all parts, each with at most `cases` cases and `seconds` seconds. The hub must approve `fuzz-*` by rule."""
 
     async def until_done(part: Part, case: Callable[[], Awaitable[None]]) -> None:
         began, left = time.monotonic(), iter(range(cases))
@@ -130,7 +130,7 @@ async def fuzzed(stage: Stage, random: Random, *, cases: int, seconds: float) ->
 
 
 def mutated(content: bytes, random: Random) -> bytes:
-    """`content` with some bytes changed, removed, repeated or inserted; sometimes unchanged."""
+    """Return `content` with some bytes changed, removed, repeated or inserted; sometimes unchanged."""
     for _ in range(random.randrange(5)):
         begin = random.randrange(len(content) + 1)
         end = min(len(content), begin + random.randrange(1, 30))
@@ -140,7 +140,7 @@ def mutated(content: bytes, random: Random) -> bytes:
 
 
 def written(random: Random) -> Sent:
-    """A request with a mutated body."""
+    """Return a request with a mutated body."""
     path, document = random.choice(SERVED)
     kind = random.choice(("json", "yaml", "protobuf", "json-patch", "merge", "strategic", "apply", "delete"))
     named = f"{path}/{document['metadata'].get('name', 'r')}"
@@ -184,7 +184,7 @@ def _protobuf(document: dict[str, Any], random: Random) -> bytes:
 
 
 def token(random: Random) -> str:
-    """Text in the form of a JWT, of a bootstrap token, or of nothing. Lone surrogates stand for bytes that are not UTF-8."""
+    """Return a text in the form of a JWT, of a bootstrap token, or of neither. Lone surrogates become invalid UTF-8."""
     header = {"alg": random.choice(("ES256", "none", "RS256", "HS256", 1, None)), "kid": random.choice(("k", "", 1, "x" * 300))}
     claims: dict[str, Any] = {
         name: random.choice(("https://issuer", "system:admin", 1, -1, 1e300, True, None, [], {"a": 1}, "x" * 5000))
@@ -215,7 +215,7 @@ class _Ask:
     stranger: aiohttp.ClientSession
 
     async def body(self, part: Part, random: Random) -> None:
-        """One mutated body, seldom without credentials, because refusals per address are limited."""
+        """Send a mutated body. Rarely send it without credentials, because the hub limits refusals per address."""
         who = self.stranger if random.random() < 0.02 else self.admin
         method, path, headers, body = written(random)
         if who is self.stranger:
@@ -223,7 +223,7 @@ class _Ask:
         await self._asked(part, who, (method, path, headers, body))
 
     async def token(self, part: Part, random: Random) -> None:
-        """One token in a TokenReview, in an exchange, or as a bearer token."""
+        """Send a token in a TokenReview, in a token exchange, or as a bearer token."""
         brought = token(random)
         text = brought.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": text}}
@@ -269,7 +269,7 @@ class _Ask:
 
 
 async def message(part: Part, channel: aio.Channel, random: Random) -> None:
-    """One call with an odd or mutated message and odd metadata."""
+    """Make one call with an unusual or mutated message, and unusual metadata."""
     metadata = tuple(_metadata(random))
     if random.random() < 0.2:
         await _session(part, channel, random, metadata)
@@ -327,7 +327,7 @@ def _note(part: Part, error: aio.AioRpcError, sent: object) -> None:
 
 
 def _python(text: str) -> str:
-    """The first word of Python in the text that is not from an odd message."""
+    """Return the first term of Python in the text that does not come from the sent message."""
     return next((found.group() for found in PYTHON.finditer(text) if found.group() not in TEXTS), "")
 
 

@@ -1,4 +1,4 @@
-"""hollow: Kubernetes clusters without machines, for demos, tests and load tests."""
+"""The program hollow: Kubernetes API servers without machines, for demos, tests and load tests."""
 
 import machinery.startup_imports  # isort: skip
 
@@ -249,7 +249,7 @@ async def _client(kubeconfig: Path) -> AsyncIterator["KubeClient"]:
 
 @contextmanager
 def _reported_errors() -> Iterator[None]:
-    """Converts errors of the block to one-line click errors."""
+    """A block that raises one-line click errors instead of other errors."""
     try:
         yield
     except MusterError as error:

@@ -50,10 +50,10 @@ def is_address(host: str) -> bool:
 
 
 class ClusterAuthority:
-    """The CA of the cluster `name`, new in every process."""
+    """The CA of the cluster `name`. Each process creates a new one."""
 
     def __init__(self, name: str, now: datetime) -> None:
-        now = now.replace(microsecond=0)  # certificates have whole seconds
+        now = now.replace(microsecond=0)  # times in certificates are whole seconds
         self.key = generate_key()
         self._not_before = now - BACKDATED
         self._not_after = now + LIFETIME
@@ -67,7 +67,7 @@ class ClusterAuthority:
         return self._authority.certificate
 
     def serving(self, *hosts: str) -> tuple[bytes, bytes]:
-        """Return certificate and key (PEM) of a server for `hosts` (addresses or names) and the names that pods use."""
+        """Return certificate and key (PEM) of a server for `hosts` (addresses or names) and for the names that pods use."""
         every = dict.fromkeys((*_HOSTS, *hosts))
         return self._issue(
             _SERVER,
@@ -88,11 +88,11 @@ class ClusterAuthority:
 
 ADMINISTRATOR = Actor("kubernetes-admin", (OPERATOR_GROUP, "system:authenticated"))
 SELF_REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews")
-"""Allowed by the role system:basic-user of every cluster."""
+"""Resources that the role system:basic-user, which every cluster has, allows."""
 DISCOVERY = ("/api", "/apis", "/openapi")
 ISSUER_PATHS = ("/.well-known", "/openid")
 OnDecision = Callable[[Actor, Attributes, Decision], None]
-"""Called with each authorization: user, request and decision."""
+"""Called after each authorization with user, request and decision."""
 
 
 class CertificateUsers(RequestAuthenticator):
@@ -114,7 +114,7 @@ class AdministratorToken(TokenAuthenticator):
 
 
 class ByRoles(Authorizer):
-    """Authorizes by RBAC. Administrators may do everything; some paths are open to everybody, as in every cluster."""
+    """Authorizes by RBAC. Administrators may do everything. As in every cluster, some paths are open to everybody."""
 
     def __init__(self, storage: Storage, on_decision: OnDecision = lambda _actor, _attributes, _decision: None) -> None:
         self._storage = storage
@@ -133,7 +133,7 @@ class ByRoles(Authorizer):
         return HeldRules((*held.rules, *EVERYTHING), ()) if OPERATOR_GROUP in actor.groups else held
 
     async def _index(self) -> RoleIndex:
-        """Return the current roles. Each request reads them, because a hollow cluster has few roles and few such requests."""
+        """Return the current roles. Each request reads them again; this is cheap, because a hollow cluster has few roles."""
         index = RoleIndex()
         for resource in ROLES_AND_BINDINGS:
             for stored in (await self._storage.list(resource.key, Query())).items:
@@ -142,7 +142,7 @@ class ByRoles(Authorizer):
 
 
 def _is_open(actor: Actor, attributes: Attributes) -> bool:
-    """Whether everybody may make a request (health, version, token issuer), or known users (discovery, self reviews)."""
+    """Whether a request needs no role: health, version and token issuer for everybody; discovery and self reviews for users."""
     is_known = AUTHENTICATED_GROUP in actor.groups
     if attributes.resource:
         return is_known and attributes.resource in SELF_REVIEWS and attributes.verb == "create"
@@ -156,9 +156,9 @@ CONFIGURATION_PAGE, KEYS_PAGE = "/.well-known/openid-configuration", "/openid/v1
 
 
 class TokenIssuer(TokenAuthenticator):
-    """The token issuer of one cluster. Its name is the cluster's address, which is known after the start.
+    """The token issuer of one cluster. Its name is the address of the cluster, which is known after the start.
 
-    Authenticates its tokens while their ServiceAccount exists.
+    It authenticates its tokens while their ServiceAccount exists.
     """
 
     def __init__(self, url: Callable[[], str], storage: Storage, clock: Clock) -> None:
@@ -172,7 +172,7 @@ class TokenIssuer(TokenAuthenticator):
         return await ServiceAccountTokens(issuer, self._storage, self._clock).identify(token, audiences)
 
     def groups(self) -> tuple[ApiGroup, ...]:
-        """The cluster's API groups, whose ServiceAccounts have the subresource `token`."""
+        """Return the cluster's API groups. Their ServiceAccounts have the subresource `token`."""
         resource = service_account(_Issuer("", (AUDIENCE,), self._keys, self._url), self._storage)
         own = SERVICE_ACCOUNT.key
         return tuple(
@@ -199,7 +199,7 @@ class TokenIssuer(TokenAuthenticator):
 
 @dataclass(frozen=True, slots=True)
 class _Issuer(ServiceAccountTokenIssuer):
-    """Issues under the URL at the time of the request."""
+    """An issuer whose name is the cluster's URL at the time of the request."""
 
     url: Callable[[], str]
 

@@ -1,4 +1,4 @@
-"""Hollow clusters: in-memory objects behind a real API server on a real port, with its own certificates."""
+"""Hollow clusters: objects in memory, served by a real API server on a real port, with its own certificates."""
 
 import errno
 import os
@@ -49,14 +49,14 @@ from machinery.runtime.tls import Material, server_context
 
 LOOPBACK = "127.0.0.1"
 AUTHORITY_PATH = "/hollow/authority"
-"""POST replaces the cluster's CA and returns the new one, for the administrator only."""
+"""A POST to this path replaces the cluster's CA and returns the new one. Only the administrator may do this."""
 _HOST_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 class HollowCluster:
     """A cluster with the properties of `shape`, on `host` and `port` (0: a free port).
 
-    The cluster serves between `start` and `stop`, or inside of `async with`. After a restart it has the same port, certificates
+    The cluster serves from `start` to `stop`, or in an `async with` block. After a restart it has the same port, certificates
     and objects. Set `faults` at any time to change its faults.
     """
 
@@ -73,8 +73,8 @@ class HollowCluster:
     ) -> None:
         """Raises InvalidError.
 
-        `advertise`: name or address in the kubeconfig, by default `host`. `token`: the administrator's, by default random.
-        `on_decision` is called with every authorization.
+        `advertise`: name or address in the kubeconfig; default: `host`. `token`: the administrator's token; default: random.
+        `on_decision`: called after every authorization.
         """
         self.shape = shape
         self._clock = clock or SystemClock()
@@ -96,7 +96,7 @@ class HollowCluster:
 
     @property
     def url(self) -> str:
-        """The address of the API server, valid after the start."""
+        """The URL of the API server. It is known after the start."""
         host = f"[{self._advertised}]" if ":" in self._advertised else self._advertised
         return f"https://{host}:{self._port}"
 
@@ -136,9 +136,9 @@ class HollowCluster:
             await self._storage.create(CONFIG_MAP.key, key, info, ADMINISTRATOR)
 
     async def exchange_authority(self) -> None:
-        """Replace the CA on the control plane's host, and restart the controller-manager, which then signs with the new CA.
+        """Replace the CA on the host of the control plane. Restart the controller-manager, so that it signs with the new CA.
 
-        The API server accepts client certificates of both CAs; its own serving certificate does not change.
+        The API server accepts client certificates of both CAs. Its serving certificate does not change.
         """
         authority = ClusterAuthority(self.shape.name, self._clock.now())
         self._tls.load_verify_locations(cadata=authority.certificate.decode("ascii"))
@@ -156,7 +156,7 @@ class HollowCluster:
         return web.json_response({"authority": self._files[objects.CA_CERTIFICATE].decode("ascii")})
 
     async def stop(self) -> None:
-        """End watches and hanging requests and close all connections. The objects stay."""
+        """End watches and hanging requests, and close all connections. The objects stay in memory."""
         if self._listening:
             listening, self._listening = self._listening, None
             self._injection.release()
@@ -170,7 +170,7 @@ class HollowCluster:
         self._injection.cut_watches()
 
     async def forget_history(self) -> None:
-        """Compact the whole history: earlier revisions and continue tokens get 410."""
+        """Compact the whole history. Requests with earlier revisions or continue tokens then get 410."""
         self._storage.compact(await self._storage.revision())
 
     async def __aenter__(self) -> Self:
@@ -229,11 +229,11 @@ _VERSION = re.compile(r"v\d+\.\d+\.\d+([-+][-+.0-9A-Za-z]+)?")
 
 @dataclass(frozen=True, slots=True)
 class HollowFleet:
-    """The clusters to serve, on ports from `port` upwards (0: free ports)."""
+    """The clusters to serve, on consecutive ports from `port` (0: any free ports)."""
 
     shapes: tuple[ClusterShape, ...]
     kubeconfig_out: str
-    """Path of the kubeconfigs; `{name}` is replaced by the cluster's name."""
+    """Path of the kubeconfigs. `{name}` stands for the name of the cluster."""
     host: str = "127.0.0.1"
     port: int = 0
     advertise: str = ""
@@ -255,16 +255,15 @@ class HollowFleet:
 
 
 def names(name: str, count: int) -> tuple[str, ...]:
-    """`name` for one cluster, numbered from 0 for several."""
+    """Return the names of the clusters: `name` for one cluster; `name` with numbers from 0 for several."""
     return (name,) if count == 1 else tuple(f"{name}-{index}" for index in range(count))
 
 
 @asynccontextmanager
 async def serve_fleet(fleet: HollowFleet) -> AsyncIterator[Sequence[HollowCluster]]:
-    """Serve the clusters for the length of the block.
+    """Serve the clusters during the block. Write each kubeconfig when its cluster answers.
 
-    Each kubeconfig is written when its cluster answers. Raises UnavailableError for a port in use, OSError for a file that
-    cannot be written.
+    Raises UnavailableError for a port in use, and OSError for a file that cannot be written.
     """
     async with AsyncExitStack() as stack:
         clusters = []
@@ -279,7 +278,7 @@ async def serve_fleet(fleet: HollowFleet) -> AsyncIterator[Sequence[HollowCluste
 
 
 def write_kubeconfig(cluster: HollowCluster, path: Path) -> None:
-    """Atomically write the administrator's kubeconfig with mode 0600."""
+    """Write the administrator's kubeconfig atomically with mode 0600."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:  # created with mode 0600
         yaml.safe_dump(cluster.kubeconfig(), file, sort_keys=False)

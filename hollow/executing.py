@@ -1,4 +1,4 @@
-"""Exec into hollow pods over the real WebSocket channel. The only program is a cert agent's `print`, on hollow files."""
+"""Exec into hollow pods over the real WebSocket channel. The only program is the command `print` of a kube cert agent."""
 
 import base64
 import json
@@ -16,14 +16,14 @@ from machinery.identity import OPERATOR_GROUP
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDOUT, STDERR, ERROR = 1, 2, 3
 CHUNK = 512
-"""Bytes per message: an output is split into several messages, as by a kubelet."""
+"""Bytes per message. Like a kubelet, it splits an output into several messages."""
 
 Find = Callable[[str, str], Awaitable[Document]]
 """Finds a pod by namespace and name. Raises NotFoundError."""
 
 
 def exec_filter(find: Find, files: Mapping[str, bytes]) -> Filter:
-    """Filter behind authentication that answers exec. `files`: host files of all nodes by path, which may change."""
+    """Return a filter, for use after authentication, that answers exec. `files`: host files of all nodes by path."""
 
     async def answer(incoming: Incoming, inner: Inner) -> web.StreamResponse:
         attributes, request = incoming.attributes, incoming.request

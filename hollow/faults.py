@@ -1,4 +1,4 @@
-"""Faults of a hollow cluster: a value that can be replaced while it runs, and the middleware that applies it to requests."""
+"""The faults of a hollow cluster, which can change while it runs, and the middleware that applies them to requests."""
 
 import asyncio
 from dataclasses import dataclass, fields
@@ -14,20 +14,20 @@ from machinery.durations import parse_duration
 from machinery.errors import ForbiddenError, InvalidError, MethodNotAllowedError, MusterError, UnavailableError
 
 ADMIN_PATH = "/hollow/faults"
-"""GET returns the active faults, PUT replaces them. Works under every fault, for the administrator only."""
+"""Path of the faults: GET returns them, PUT replaces them. It works with every fault, for the administrator only."""
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Faults of a cluster, by default none. The admin path and the command line use the field names with dashes."""
+    """Faults of a cluster. The default is none. ADMIN_PATH and the command line use the names of the fields with dashes."""
 
     slow: timedelta = timedelta()
-    """Delay of every response, probes included."""
+    """Delay of every response, including probes."""
     error: bool = False
-    """Every API request, probes included, is answered with 500."""
+    """Every API request, including probes, gets the response 500."""
     hang: bool = False
-    """Every request is accepted and never answered."""
+    """Requests are accepted and never answered."""
     not_live: bool = False
     """/livez and /healthz fail; the API works."""
     no_livez: bool = False
@@ -35,19 +35,19 @@ class Faults:
     refuse_secret_writes: bool = False
     """Creating, changing and deleting secrets is forbidden."""
     stall_before_write: int = 0
-    """The n-th write of a secret from now on, and every later one, is neither executed nor answered."""
+    """The n-th write of a secret from now on, and all later writes, are neither executed nor answered."""
     stall_after_write: int = 0
-    """The n-th write of a secret from now on is executed and not answered. Later writes are neither executed nor answered."""
+    """The n-th write of a secret from now on is executed but not answered. Later writes are neither executed nor answered."""
 
     @classmethod
     def named(cls, *settings: str) -> Self:
-        """Parse words of the command line: `error`, `not-live`, `slow=2s`. Raises InvalidError that lists the known words."""
+        """Parse words of the command line: `error`, `not-live`, `slow=2s`. Raises InvalidError with the known words."""
         words = (setting.partition("=") for setting in settings)
         return cls.from_document({word: value if equals else True for word, equals, value in words})
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
-        """Parse the document that the admin path receives. Faults that it does not name are off. Raises InvalidError."""
+        """Parse a document that was sent to ADMIN_PATH. Faults that it does not contain are off. Raises InvalidError."""
         known = {field.name.replace("_", "-"): field.name for field in fields(cls)}
         if unknown := sorted(set(document) - set(known)):
             raise InvalidError(f'no fault is called "{unknown[0]}": use {", ".join(sorted(known))}')
@@ -76,18 +76,18 @@ HEALTHY = Faults()
 
 
 class FaultInjection:
-    """The active faults, the aiohttp middleware that applies them, and the page that shows and replaces them."""
+    """The active faults, the aiohttp middleware that applies them, and the page at ADMIN_PATH."""
 
     def __init__(self) -> None:
         self.faults = HEALTHY
-        """The active faults; `switch` replaces them."""
+        """The active faults. `switch` replaces them."""
         self._switched = asyncio.Event()
         self._watches: set[asyncio.Transport] = set()
         self._writes = 0
         self._stalled = asyncio.Event()
 
     def switch(self, faults: Faults) -> None:
-        """Replace the faults from the next request on. Hanging requests continue; `error` and `hang` cut open watches."""
+        """Replace the faults for later requests. Hanging requests continue. `error` and `hang` end open watches."""
         self.faults = faults
         self._writes = 0
         self._stalled.clear()
@@ -107,7 +107,7 @@ class FaultInjection:
             connection.abort()
 
     async def probe(self) -> None:
-        """Raises while the fault `not_live` is set."""
+        """A health check that fails while the fault `not_live` is set."""
         if self.faults.not_live:
             raise RuntimeError("the cluster has the fault `not-live`")
 
@@ -141,7 +141,7 @@ class FaultInjection:
             self._watches.discard(connection)
 
     async def _stall(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Delay the response until the faults are switched. A write that has not been executed until then is never executed."""
+        """Delay the response until the faults change. A write that was not executed before is then not executed either."""
         self._writes += 1
         fatal, switched = self.faults.stall_before_write or self.faults.stall_after_write, self._switched
         number = self._writes
@@ -154,7 +154,7 @@ class FaultInjection:
         return answer
 
     async def page(self, incoming: Incoming) -> web.Response:
-        """ADMIN_PATH. Raises InvalidError, MethodNotAllowedError."""
+        """Answer a request for ADMIN_PATH. Raises InvalidError, MethodNotAllowedError."""
         request = incoming.request
         if request.method not in ("GET", "PUT"):
             raise MethodNotAllowedError("use GET or PUT")

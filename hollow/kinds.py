@@ -1,7 +1,7 @@
 """The resources of a hollow cluster, with the rules and table columns of a real API server.
 
-No container runs. Deployments have pods at once, StatefulSets have none. Services, policies and routes are stored without
-effect; Kubernetes' RBAC roles take effect.
+No container runs. A Deployment gets pods at once; a StatefulSet gets none. Services, policies and routes are stored but have no
+effect. RBAC roles have an effect.
 """
 
 from dataclasses import replace
@@ -20,14 +20,14 @@ NONE = "<none>"
 
 
 def _property(group: str, version: str, name: str, kind: str, *, longest: int) -> Resource:
-    """A kind of properties that a managed cluster reports."""
+    """Return a kind of properties that a managed cluster reports."""
     value = {"type": "string", "minLength": 1, "maxLength": longest}
     spec = {"type": "object", "properties": {"value": value}}
     return Resource(group=group, version=version, name=name, kind=kind, schema={"type": "object", "properties": {"spec": spec}})
 
 
 def _stored(group: str, version: str, name: str, kind: str, *, custom: bool = False, **options: Any) -> Resource:
-    """A kind whose objects are stored unvalidated."""
+    """Return a kind whose objects are stored without validation."""
     named = {"group": group, "version": version, "name": name, "kind": kind}
     chosen: dict[str, Any] = {**named, "namespaced": True, "counts_generations": True, **options}
     return Resource(schema=OPEN, subresources=(STATUS,), custom=custom, **chosen)
@@ -139,7 +139,7 @@ NODE = Resource(
 
 
 NAMESPACE = replace(core.NAMESPACE, held=lambda _document: False, prepare_delete=None)
-"""Removed at once on delete; the storage then deletes its content."""
+"""A deleted namespace is removed at once. The storage then deletes its content."""
 
 _ALL: tuple[Resource, ...] = (
     *(CONFIG_MAP, EVENT, NAMESPACE, NODE, POD, SECRET, SERVICE_ACCOUNT),

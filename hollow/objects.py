@@ -1,4 +1,4 @@
-"""Objects of a hollow cluster: the objects of a new cluster with its control plane, and the pods of a Deployment."""
+"""Objects of a hollow cluster: those that a new cluster and its control plane have, and the pods of a Deployment."""
 
 import base64
 import hashlib
@@ -27,7 +27,7 @@ _KNOWN_CLAIMS = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """Properties of a hollow cluster. The same name gives the same identities at every start."""
+    """Properties of a hollow cluster. A cluster with the same name has the same uids at every start."""
 
     name: str
     nodes: int = 3
@@ -35,12 +35,12 @@ class ClusterShape:
     version: str = KUBERNETES_VERSION
 
     def uid(self, resource: str, name: str) -> str:
-        """Uid of the first object of that name, the same at every start of the cluster."""
+        """Return the uid of the first object with this name. It is the same at every start of the cluster."""
         return str(uuid.uuid5(_IDENTITIES, f"{self.name}/{resource}/{name}"))
 
     @property
     def cluster_uid(self) -> str:
-        """Uid of the namespace kube-system, the identity of the cluster."""
+        """The uid of the namespace kube-system, which identifies the cluster."""
         return self.uid("namespaces", "kube-system")
 
 
@@ -56,13 +56,13 @@ def namespaces() -> Iterator[Document]:
 
 
 def service_account(namespace: str) -> Document:
-    """The ServiceAccount that Kubernetes creates in every namespace."""
+    """Return the ServiceAccount that Kubernetes creates in every namespace."""
     metadata = {"name": "default", "namespace": namespace}
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
 
 
 def node(shape: ClusterShape, index: int, now: datetime) -> Document:
-    """A node of 8 CPUs and 32 GiB; the first one is the control plane."""
+    """Return a node with 8 CPUs and 32 GiB. The first node is the control plane."""
     name = f"{shape.name}-node-{index}"
     role = {"node-role.kubernetes.io/control-plane": ""} if index == 0 else {}
     host = index + 2
@@ -100,7 +100,7 @@ def node(shape: ClusterShape, index: int, now: datetime) -> Document:
 
 
 def claims(shape: ClusterShape) -> Iterator[Document]:
-    """The well-known claims, then numbered ones."""
+    """Yield the well-known claims, then numbered ones."""
     values = {"uid": shape.cluster_uid, "version": shape.version}
     for index in range(shape.claims):
         if index < len(_KNOWN_CLAIMS):
@@ -157,12 +157,12 @@ MANAGER_NAMESPACE, INFO_NAMESPACE, INFO = "kube-system", "kube-public", "cluster
 
 
 def manager_name(shape: ClusterShape) -> str:
-    """Name of the pod, as kubelets name static pods."""
+    """Return the name of the controller-manager's pod, as kubelets name static pods."""
     return f"{MANAGER}-{shape.name}-node-0"
 
 
 def manager_pod(shape: ClusterShape) -> Document:
-    """The controller-manager's pod on the first node, with kubeadm's flags and mounts."""
+    """Return the controller-manager's pod on the first node, with kubeadm's flags and mounts."""
     flags = ("--use-service-account-credentials=true", f"--cluster-signing-cert-file={CA_CERTIFICATE}")
     container = {
         "name": MANAGER,
@@ -192,14 +192,14 @@ def _container_status(container: Mapping[str, Any]) -> Document:
 
 
 def restarted(pod: Mapping[str, Any]) -> Document:
-    """The pod after a restart of its container."""
+    """Return the pod after a restart of its container."""
     [status] = pod["status"]["containerStatuses"]
     again = {**status, "restartCount": int(status["restartCount"]) + 1}
     return {**pod, "status": {**pod["status"], "containerStatuses": [again]}}
 
 
 def cluster_info(server: str, authority: bytes) -> Document:
-    """cluster-info as kubeadm publishes it: a kubeconfig without a user, in JSON, which is valid YAML."""
+    """Return the ConfigMap cluster-info as kubeadm publishes it: a kubeconfig without a user, in JSON, which is valid YAML."""
     cluster: dict[str, Any] = {"server": server, "certificate-authority-data": base64.b64encode(authority).decode()}
     kubeconfig = {"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "", "cluster": cluster}]}
     metadata = {"name": INFO, "namespace": INFO_NAMESPACE}
@@ -210,7 +210,7 @@ HASH_LENGTH = 10
 
 
 def pods_of(deployment: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> list[Document]:
-    """Return the desired pods. Their names change with the template. Raises InvalidError for labels that do not match.
+    """Return the desired pods. Their names change with the template. Raises InvalidError if its labels do not match.
 
     The pods run on the node that the template names, or on the first schedulable node. Without a node they are Pending.
     """

@@ -14,7 +14,7 @@ Each test gets a new cluster. For one per module, serve it in a fixture of your 
         with serve_cluster(tmp_path_factory.mktemp("cluster"), nodes=5) as cluster:
             yield cluster
 
-PYTEST_DONT_REWRITE: a test module may import this one before pytest does, and it asserts nothing.
+PYTEST_DONT_REWRITE: this module contains no assertions, and a test module may import it before pytest does.
 """
 
 import asyncio
@@ -38,18 +38,18 @@ Call = Callable[[Coroutine[Any, Any, None]], None]
 
 @dataclass(frozen=True, slots=True)
 class ServedCluster:
-    """A hollow cluster on its own thread, so that a test and its client can block."""
+    """A hollow cluster. It runs on its own thread, so that a test and its client can block."""
 
     name: str
     kubeconfig: Path
     """The administrator's kubeconfig, for kubectl, Helm or the program under test."""
     client: ApiClient
-    """A client of the administrator, which is closed at the end."""
+    """A client with the rights of the administrator. It is closed at the end."""
     _cluster: HollowCluster = field(repr=False)
     _call: Call = field(repr=False)
 
     def set_faults(self, *faults: str) -> None:
-        """Replace the active faults, named as in `hollow fault --help`; without any the cluster is healthy.
+        """Replace the active faults. Without arguments, the cluster is healthy. Names are those of `hollow fault --help`.
 
         Raises InvalidError for an unknown fault.
         """
@@ -61,7 +61,7 @@ class ServedCluster:
         self._call(switch())
 
     def expire_history(self) -> None:
-        """Abort all watches and compact the history: a watch from an earlier resourceVersion gets 410."""
+        """Abort all watches and compact the history. A watch from an earlier resourceVersion then gets 410."""
 
         async def expire() -> None:
             await self._cluster.forget_history()
@@ -74,9 +74,9 @@ class ServedCluster:
 def serve_cluster(
     folder: Path, *, name: str = "hollow", nodes: int = 3, version: str = KUBERNETES_VERSION
 ) -> Iterator[ServedCluster]:
-    """Serve a cluster on loopback until the end of the block. Its kubeconfig is written to `folder`.
+    """Serve a cluster on the loopback address until the end of the block. Write its kubeconfig to `folder`.
 
-    Raises InvalidError for a name or version that a cluster cannot have.
+    Raises InvalidError for an invalid name or version.
     """
     path = folder / f"{name}.kubeconfig"
     [shape] = HollowFleet((ClusterShape(name, nodes=nodes, version=version),), str(path)).shapes
@@ -105,6 +105,6 @@ def serve_cluster(
 
 @pytest.fixture
 def hollow_cluster(tmp_path: Path) -> Iterator[ServedCluster]:
-    """A new Kubernetes cluster named `hollow` with three nodes, for one test."""
+    """A new Kubernetes cluster with the name `hollow` and three nodes, for one test."""
     with serve_cluster(tmp_path) as cluster:
         yield cluster

@@ -1,4 +1,4 @@
-"""In-memory storage of a hollow cluster, with the effects of a real cluster's controllers."""
+"""Storage of a hollow cluster in memory. It does some work of the controllers of a real cluster."""
 
 from collections import Counter
 
@@ -16,9 +16,9 @@ _NAMESPACED = tuple(resource.key for group in kinds.GROUPS for resource in group
 
 
 class HollowStorage(MemoryStorage):
-    """Gives the first object of a name the same uid at every start. Empties a deleted namespace.
+    """Creates the pods of Deployments and the ServiceAccount `default` of namespaces. Empties deleted namespaces.
 
-    Creates the pods of Deployments, and the ServiceAccount `default` of namespaces.
+    The first object with a name gets the same uid at every start.
     """
 
     def __init__(self, shape: ClusterShape, clock: Clock) -> None:
@@ -54,7 +54,7 @@ class HollowStorage(MemoryStorage):
         return stored
 
     async def _roll_out(self, key: Key, actor: Actor) -> None:
-        """Create missing pods of a Deployment and delete outdated pods, or all pods if the Deployment is deleted."""
+        """Create missing pods of a Deployment, and delete outdated ones. If the Deployment is deleted, delete all its pods."""
         deployment = await self._find(kinds.DEPLOYMENT.key, key)
         nodes = [each.document for each in (await self.list(kinds.NODE.key, Query())).items]
         wanted = {pod["metadata"]["name"]: pod for pod in (objects.pods_of(deployment, nodes) if deployment else ())}

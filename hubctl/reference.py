@@ -125,7 +125,7 @@ def _page(command: click.Command, words: tuple[str, ...]) -> Iterator[str]:
 
 
 def _described(command: click.Command) -> Iterator[str]:
-    """The help as paragraphs; blocks after \\b, which click does not wrap, stay verbatim."""
+    """Yield the help as paragraphs. Blocks after \\b, which click does not wrap, stay verbatim."""
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         if paragraph.startswith("\b\n"):
             title, *lines = paragraph.removeprefix("\b\n").splitlines()

@@ -1,1 +1,1 @@
-"""Mutated certificate signing requests against the hub's own decisions. `python -m bench.csrs` runs and counts."""
+"""Tests the hub's decisions with mutated certificate signing requests. `python -m bench.csrs` runs them."""

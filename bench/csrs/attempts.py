@@ -1,4 +1,4 @@
-"""Requests of every requester, mutated in the PEM and in what is submitted with it."""
+"""Requests of all kinds of requesters, with mutations of the PEM and of the data that is submitted with it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +25,7 @@ from machinery.identity import (
 
 
 def drafted(random: Random, world: World) -> tuple[Attempt, list[str]]:
-    """A request, mutated in none to four ways, mostly one; and the names of the mutations."""
+    """Return a request with zero to four mutations, mostly one, and the names of the mutations."""
     asker = random.choice(world.askers)
     strangers = (EDGE, OTHER, NEW, TOKENS, GONE, ClusterName("c" * 63), ClusterName("0f7c9c2e-9f3b-4e9e-8a31-0d2a4f1f6b70"))
     cluster = ClusterName(random.choice(sorted(asker.clusters))) if asker.clusters else random.choice(strangers)
@@ -66,7 +66,7 @@ def drafted(random: Random, world: World) -> tuple[Attempt, list[str]]:
 
 
 def forge_cluster(attempt: Attempt, draft: Draft, _: World) -> Attempt:
-    """Another cluster, agent, uid or label than in the subject."""
+    """Name another cluster, agent, uid or label than in the subject."""
     random = draft.random
     cluster = random.choice((OTHER, EDGE, NEW, "", "A", "a/b", "a\0", "..", "é", "c" * 64))
     agent = random.choice((attempt.agent, "agent-2", "", "A", "a:b", "a\n"))
@@ -76,7 +76,7 @@ def forge_cluster(attempt: Attempt, draft: Draft, _: World) -> Attempt:
 
 
 def forge_identity(attempt: Attempt, draft: Draft, _: World) -> Attempt:
-    """A consistent request for the cluster of somebody else."""
+    """Make a consistent request for a cluster that is not the requester's."""
     cluster = draft.random.choice((OTHER, EDGE, NEW, GONE))
     draft.rdns, draft.extensions = rdns_of(agent_subject(cluster, AgentId(attempt.agent))), []
     return replace(attempt, cluster=cluster, uid=UID + cluster, labels={CLUSTER_LABEL: cluster})
@@ -102,7 +102,7 @@ def forge_usages(attempt: Attempt, draft: Draft, _: World) -> Attempt:
 
 
 def forge_requester(attempt: Attempt, _: Draft, world: World) -> Attempt:
-    """User, groups and serial of somebody else in the spec."""
+    """Put user, groups and serial of another requester into the spec."""
     extra = {rules.SERIAL_EXTRA: [f"{world.victim.serial:x}"]}
     claims = {"username": world.victim.user, "groups": ["system:masters"], "extra": extra, "uid": "u"}
     return replace(attempt, post=True, spec={**attempt.spec, **claims})
@@ -111,4 +111,4 @@ def forge_requester(attempt: Attempt, _: Draft, world: World) -> Attempt:
 FORGERIES: tuple[Callable[..., Any], ...] = (
     *(forge_cluster, forge_identity, forge_addon, forge_duration, forge_usages, forge_requester),
 )
-"""Mutations of what is submitted with the PEM."""
+"""Mutations of the data that is submitted with the PEM."""

@@ -1,4 +1,4 @@
-"""Certificate signing requests before encoding: DER that can be encoded wrongly, keys of all kinds, and the draft."""
+"""Certificate signing requests before their encoding: DER values that can be encoded wrongly, keys of all kinds, drafts."""
 
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from machinery.identity import CertificateSubject
 
 SEQUENCE, SET, INTEGER, BITS, OCTETS, NULL, OID, UTF8, PRINTABLE = 0x30, 0x31, 0x02, 0x03, 0x04, 0x05, 0x06, 0x0C, 0x13
 ENCODINGS = {0x1C: "utf-32-be", 0x1E: "utf-16-be", 0x14: "latin-1", 0x16: "latin-1", PRINTABLE: "latin-1"}
-"""Of the string types, by tag; UTF-8 for any other tag."""
+"""Encodings of the string types, by tag. Other tags have UTF-8."""
 COMMON_NAME, ORGANIZATION, UNIT = "2.5.4.3", "2.5.4.10", "2.5.4.11"
 ECDSA = {"sha1": "4.1", "sha256": "4.3.2", "sha384": "4.3.3", "sha512": "4.3.4"}
 RSA = {"md5": 4, "sha1": 5, "sha256": 11, "sha384": 12, "sha512": 13}
@@ -23,7 +23,7 @@ DIGESTS: Mapping[str, Any] = {name: getattr(hashes, name.upper()) for name in RS
 
 @dataclass
 class Node:
-    """One DER value: `content`, or its parts. `length`: length octets to write instead of the right ones."""
+    """One DER value, with its content or its parts. `length`: wrong length octets to write instead of the right ones."""
 
     tag: int
     content: bytes = b""
@@ -48,7 +48,7 @@ def length_of(size: int) -> bytes:
 
 
 def parse_der(raw: bytes) -> list[Node]:
-    """The values in `raw`, which must be valid; BIT and OCTET STRINGs are not taken apart."""
+    """Parse the values in `raw`, which must be valid. The contents of BIT STRING and OCTET STRING are not parsed."""
     nodes, at = [], 0
     while at < len(raw):
         tag, size, at = raw[at], raw[at + 1], at + 2
@@ -111,7 +111,7 @@ def pem_of(raw: bytes) -> bytes:
 
 
 class Pair:
-    """A private key with its public half in DER."""
+    """A private key, with the public key in DER."""
 
     def __init__(self, private: Any) -> None:
         form = serialization.PublicFormat.SubjectPublicKeyInfo
@@ -124,7 +124,7 @@ class Pair:
         return bytes(self.private.private_bytes(serialization.Encoding.PEM, pkcs8, plain))
 
     def sign(self, content: bytes, digest: str) -> tuple[Node, bytes]:
-        """AlgorithmIdentifier and signature as this kind of key makes them; an empty signature where it cannot sign."""
+        """Return AlgorithmIdentifier and signature for this kind of key. If it cannot sign, the signature is empty."""
         match self.private:
             case ec.EllipticCurvePrivateKey():
                 known = digest if digest in ECDSA else "sha256"
@@ -139,7 +139,7 @@ class Pair:
 
 
 class Keys:
-    """`own` may be certified, the most usual kinds first; `useless` are of kinds that may not."""
+    """Keys for requests. `own`: kinds that the hub certifies, the most common first. `useless`: kinds that it refuses."""
 
     def __init__(self) -> None:
         p256 = [Pair(ec.generate_private_key(ec.SECP256R1())) for _ in range(7)]
@@ -151,8 +151,8 @@ class Keys:
         useless: list[Any] = [*map(ec.generate_private_key, curves), *weak, *others]
         self.useless = [Pair(each) for each in useless]
         self.victims, self.revoked, self.credentials = p256[4:]
-        """Of another cluster's agent, whose request is known and not its private half; of a revoked certificate; of a bootstrap
-        credential.
+        """The key of another cluster's agent (its request is known, but not its private key), the key of a revoked certificate,
+        and the key of a bootstrap credential.
         """
 
 
@@ -166,7 +166,7 @@ def rdns_of(subject: CertificateSubject) -> Rdns:
 
 @dataclass
 class Draft:
-    """A request before it is encoded and signed. `foreign`: subjects that its requester may not have."""
+    """A request before it is encoded and signed. `foreign`: subjects that its requester must not get."""
 
     random: Random
     keys: Keys

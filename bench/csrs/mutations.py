@@ -43,7 +43,7 @@ TEXTS = (
 
 
 def broken_spki(spki: bytes, random: Random) -> bytes:
-    """A SubjectPublicKeyInfo like `spki` that is invalid, or of another key than it seems."""
+    """Return a variant of `spki` that is invalid, or that contains another key than it seems to."""
     point, moduli = spki[-64:], (0, -(1 << 2048), 1 << 4096 | 1, random.getrandbits(40_000) | 1)
     points = (b"\x04" + point[:32] + random.randbytes(32), b"\x04" + b"\0" * 64, b"", bytes([2 + point[-1] % 2]) + point[:32])
     numbers = seq(integer(random.choice(moduli)), integer(random.choice((0, 1, 65_537, 2**64 + 1, -3)))).encoded()
@@ -58,7 +58,7 @@ def broken_spki(spki: bytes, random: Random) -> bytes:
 
 
 def mutate_subject(draft: Draft) -> None:
-    """Another identity, or values added, removed, repeated, spelled or grouped otherwise."""
+    """Change the subject: another identity, or values that are added, removed, repeated, or encoded or grouped differently."""
     random, rdns = draft.random, draft.rdns
     match random.randrange(7):
         case 0 | 1:
@@ -83,7 +83,7 @@ def mutate_subject(draft: Draft) -> None:
 
 
 def mutate_extensions(draft: Draft) -> None:
-    """Extensions that make a CA or a server certificate, foreign names, repeated and malformed ones."""
+    """Request extensions: of a CA or a server certificate, with foreign names, repeated, or malformed."""
     random = draft.random
     powers = (
         extension("2.5.29.19", seq(Node(0x01, b"\xff")).encoded()),
@@ -114,7 +114,7 @@ def mutate_attributes(draft: Draft) -> None:
 
 
 def mutate_key(draft: Draft) -> None:
-    """A key that may not be certified, that belongs to somebody else, or that is invalid."""
+    """Use a key that the hub refuses, that belongs to another requester, or that is invalid."""
     random, keys = draft.random, draft.keys
     match random.randrange(4):
         case 0:
@@ -128,7 +128,7 @@ def mutate_key(draft: Draft) -> None:
 
 
 def mutate_signature(draft: Draft) -> None:
-    """Another signer, digest or algorithm, no signature, or the victim's own request with other words in it."""
+    """Use another signer, digest or algorithm, no signature, or a victim's own request with changed text."""
     random = draft.random
     zero, huge = integer(0), integer(1 << 300)
     contents = (b"", b"\0", seq(zero, zero).encoded(), seq(huge, huge).encoded(), random.randbytes(70))
@@ -158,7 +158,7 @@ def _put(node: Node, index: int, part: Node) -> None:
 
 
 def mutate_tree(draft: Draft) -> None:
-    """One to three nodes dropped, doubled, exchanged, cut, or with another tag or length; before or after the signature."""
+    """Drop, double, exchange or cut one to three DER nodes, or change their tag or length, before or after the signature."""
 
     def change(tree: Node) -> None:
         random = draft.random
@@ -189,7 +189,7 @@ def mutate_tree(draft: Draft) -> None:
 
 
 def mutate_bytes(draft: Draft) -> None:
-    """Bits flipped and bytes inserted, removed or overwritten, in the DER or in the PEM."""
+    """Flip bits, and insert, remove or overwrite bytes, in the DER or in the PEM."""
 
     def change(raw: bytes) -> bytes:
         random, out = draft.random, bytearray(raw)
@@ -210,7 +210,7 @@ def mutate_bytes(draft: Draft) -> None:
 
 
 def mutate_pem(draft: Draft) -> None:
-    """Other line ends, labels, headers and encodings, more than one block, half a block, nesting of 3,000 levels."""
+    """Change the PEM: line ends, labels, headers, encoding, several blocks, half a block, or 3,000 levels of nesting."""
     deep = b""
     for _ in range(3000):
         deep = bytes([SEQUENCE]) + length_of(len(deep)) + deep

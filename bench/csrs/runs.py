@@ -1,8 +1,8 @@
-"""Mutated certificate signing requests against the hub's own decisions: parse, check, submit, approve, issue.
+"""Tests the hub's decisions (parse, check, submit, approve, issue) with mutated certificate signing requests.
 
     python -m bench.csrs [--cases N] [--seed N] [--workers N]
 
-The result is written to bench/csrs.md. The same seed makes the same mutations, with other keys.
+The result is written to bench/csrs.md. The same seed gives the same mutations, but with other keys.
 """
 
 import json
@@ -29,12 +29,12 @@ from bench.csrs.world import World
 from machinery.runtime.clock import SystemClock
 
 SLOW_SECONDS = 1.0
-"""Processor time of one case that counts as a hang."""
+"""A case with more processor time counts as a hang."""
 
 
 @dataclass
 class Tally:
-    """What a run has seen. `findings`: each with its case and the request."""
+    """The counts of a run. `findings`: each with its case and the request."""
 
     cases: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -54,12 +54,12 @@ class Tally:
 
 @cache
 def world() -> World:
-    """One per process: its keys take a second to generate."""
+    """Return the world of this process. It is cached, because its keys take a second to generate."""
     return World()
 
 
 def run_cases(seed: int, first: int, count: int) -> Tally:
-    """Cases `first` to `first + count` of a seed, in this process."""
+    """Run the cases from `first` to `first + count` of a seed, in this process."""
     warnings.simplefilter("ignore")
     tally, stage, began = Tally(cases=count), world(), time.process_time()
     for number in range(first, first + count):
@@ -75,7 +75,7 @@ def run_cases(seed: int, first: int, count: int) -> Tally:
             took = time.process_time() - case_began
             tally.outcomes[outcome.result] += 1
             wrong = judged(attempt, outcome, stage)
-        except BaseException:  # noqa: BLE001 - everything that escapes is a finding
+        except BaseException:  # noqa: BLE001 - any exception is a finding
             took, wrong = time.process_time() - case_began, [traceback.format_exc()]
             tally.outcomes["crash"] += 1
         tally.slowest = max(tally.slowest, took)

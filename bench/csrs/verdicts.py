@@ -1,4 +1,4 @@
-"""Whether an issued certificate is allowed, judged by the signed bytes, by code that shares no rule with the hub."""
+"""Checks whether an issued certificate is allowed. It reads the signed bytes, and shares no code with the hub's rules."""
 
 from base64 import b64decode
 from datetime import timedelta
@@ -16,7 +16,7 @@ REFUSALS = frozenset(
         *("Failed", "Approved"),
     )
 )
-"""Outcomes without a certificate. `Approved`: of another signer."""
+"""Results without a certificate. `Approved`: the request is for another signer."""
 COMMON_NAME, ORGANIZATION, NAMES = "2.5.4.3", "2.5.4.10", "2.5.29.17"
 ALWAYS = {"2.5.29.19", "2.5.29.15", "2.5.29.37", "2.5.29.14", "2.5.29.35"}
 RECOVERY_ANNOTATION = "hub.open-cluster-management.io/recovery-certificate"
@@ -25,7 +25,7 @@ PREFIX, EVERY = "system:open-cluster-management:", "system:open-cluster-manageme
 
 
 def judged(attempt: Attempt, outcome: Outcome, world: World) -> list[str]:
-    """What is wrong with the outcome; empty: nothing."""
+    """Return the findings about a result; empty: it is correct."""
     if outcome.result != "Issued":
         wrong = [] if outcome.result in REFUSALS else [f"it ended as {outcome.result}"]
         return [*wrong, *(["a record without a certificate"] if outcome.records else [])]
@@ -69,7 +69,10 @@ def _certificate(certificate: x509.Certificate, record: CertificateRecord | None
 
 
 def _may_have(spki: bytes, record: CertificateRecord, world: World) -> bool:
-    """A replay of a victim's own request may give a certificate that only the victim can use, for the victim's identity."""
+    """Whether the certificate may have this key.
+
+    A replay of a victim's own request may lead to a certificate for the victim's identity, because only the victim can use it.
+    """
     if spki == world.keys.own[0].spki:
         return record.cluster == EDGE  # a key belongs to one cluster
     allowed = {pair.spki for pair in world.keys.own}

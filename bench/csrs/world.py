@@ -1,4 +1,4 @@
-"""A hub with clusters, credentials and a CA: its own rules, services and issuer over a store in memory."""
+"""A hub with clusters, credentials and a CA: the hub's own rules, services and issuer with a store in memory."""
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ POSTED, RECOVERY = "posted", "recovery"
 
 @dataclass(frozen=True, slots=True)
 class RequesterRecord:
-    """A requester. `clusters`: those it may have a certificate for; empty: any. `barred`: none at all."""
+    """A requester. `clusters`: it may get certificates for these clusters; empty: for all. `barred`: for none."""
 
     name: str
     record: CertificateRecord | None
@@ -61,7 +61,7 @@ class RequesterRecord:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One request as it is submitted: by gRPC, or posted to the Kubernetes API."""
+    """One request in the form in which it is submitted, over gRPC or to the Kubernetes API."""
 
     pem: bytes
     asker: RequesterRecord
@@ -77,7 +77,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`result`: the error's type, or the phase. `again`: whether issuing a second time wrote something."""
+    """The result of an attempt. `result`: type of the error, or the phase. `again`: whether a second issuance wrote data."""
 
     result: str
     request: Mapping[str, Any] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Outcome:
 
 
 class World:
-    """A hub with clusters, credentials and a CA. Every attempt begins from the same state."""
+    """A hub with clusters, credentials and a CA. Each attempt starts from the same state."""
 
     def __init__(self) -> None:
         self.keys = Keys()
@@ -102,7 +102,7 @@ class World:
         self._base = self.store.saved()
 
     def _settle(self) -> None:
-        """Create clusters with their agents, an add-on, and requesters of every kind."""
+        """Create clusters with their agents, an add-on, and requesters of all kinds."""
         unbound = self._credential(None, key=self.keys.credentials.spki)
         own = self._joined(EDGE, self.keys.own[0].pem, unbound)
         edge, recovery = own.certificate(), own.certificate(Purpose.RECOVERY)
@@ -156,7 +156,7 @@ class World:
         return newcomer
 
     def tried(self, attempt: Attempt) -> Outcome:
-        """Submit, approve and issue one request. Raises everything that is no refusal."""
+        """Submit, approve and issue one request. Refusals are results; other errors are raised."""
         self.store.restore(self._base)
         certificates.checked_request.cache_clear()
         try:
@@ -173,7 +173,7 @@ class World:
             return Outcome(type(error).__name__)
 
     def _submitted(self, attempt: Attempt) -> str:
-        """As the gRPC door decodes it."""
+        """Submit a request like the gRPC door or the Kubernetes API. Return its name."""
         record = attempt.asker.record
         if record is None:
             return self._posted(attempt)

@@ -1,10 +1,10 @@
-"""A whole fleet on this machine: a hub, three hollow clusters, and three agents that join them to it.
+"""A fleet on this machine: a hub, three hollow clusters, and three agents, with which the clusters join the hub.
 
-With --hubs=2 there is a second, independent hub, at which the agents have standby registrations. The agents fail over when you
-kill the first hub; with --once the demo kills it.
+With --hubs=2 there is a second, independent hub, at which the agents have standby registrations. If you kill the first hub, the
+agents fail over to the second. With --once the demo itself kills the first hub.
 
-The demo only starts programs, as a person would start them by hand. All their files are in one directory, which each start
-creates again.
+The demo only starts programs that you could also start by hand. All their files are in one directory. Each start empties this
+directory.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ AVAILABLE = "ManagedClusterConditionAvailable"
 STANDBY = "ManagedClusterStandby"
 POLL_SECONDS = 0.4
 ARRIVED_WITHIN = 30.0
-"""Seconds in which a cluster must arrive at the second hub: ten times the promised time."""
+"""A cluster must arrive at the second hub within this many seconds. This is ten times the promised time."""
 
 
 class DemoError(Exception):
-    """The demo failed; `child` is the program whose log has the details."""
+    """The demo has failed. `child`: the program whose log contains the details."""
 
     def __init__(self, reason: str, child: Child | None = None) -> None:
         super().__init__(reason)
@@ -62,7 +62,7 @@ def unavailable_reason(name: str, cluster: dict[str, Any] | None) -> str | None:
 
 
 def no_standby_reason(hub: DemoHub, name: str, cluster: dict[str, Any] | None) -> str | None:
-    """Return why a hub cannot take a cluster over immediately; None: the cluster's agent has a standby registration."""
+    """Return why a cluster has no standby registration at a hub; None: it has one, so the hub can take over at once."""
     if cluster is None:
         return f"{name} has not registered at {hub.name}"
     verdict = _available(cluster)
@@ -75,7 +75,7 @@ def _available(cluster: dict[str, Any]) -> dict[str, str] | None:
 
 
 class Demo:
-    """One run of the demo. The first hub owns the clusters, the others are standby hubs."""
+    """One run of the demo. The first hub is the owner; the others are standby hubs."""
 
     def __init__(self, place: DemoFolder, hubs: tuple[DemoHub, ...], deadline: float) -> None:
         self._place = place
@@ -88,7 +88,7 @@ class Demo:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Process ids by the name of the hub or of the agent's cluster."""
+        """Process ids by the name of the hub, or of the agent's cluster."""
         return {name: child.pid for name, child in {**self.servers, **self.spokes}.items()}
 
     def print_line(self, text: str) -> None:
@@ -98,7 +98,7 @@ class Demo:
         return await ask(program("hubctl", f"--kubeconfig={hub.admin}", *arguments))
 
     async def serve(self, servers: Children) -> None:
-        """Start the hubs and the hollow clusters. Return when all of them answer."""
+        """Start the hubs and the hollow clusters. Wait until all of them answer."""
         for hub in self.hubs:
             self.servers[hub.name] = await servers.start(hub.name, hub_command(hub))
             self.print_line(f"{hub.name:<14} starts in {hub.folder} (gRPC 127.0.0.1:{hub.grpc}, HTTPS 127.0.0.1:{hub.https})")
@@ -131,7 +131,7 @@ class Demo:
             raise DemoError(f"hubctl makes no bootstrap kubeconfig for {name}: {answer.stderr.strip()}")
 
     async def kill_the_owner(self) -> None:
-        """Kill the first hub with SIGKILL. Return when every cluster is Available on the second hub."""
+        """Kill the first hub with SIGKILL. Wait until all clusters are Available on the second hub."""
         owner = self.hubs[0]
         self.print_line(f"{owner.name:<14} is killed (kill -9 {self.servers[owner.name].pid})")
         self._programs.remove(self.servers[owner.name])
@@ -140,7 +140,7 @@ class Demo:
         await self._show_arrivals(self.hubs[1])
 
     async def stay(self) -> None:
-        """Wait until a program ends unexpectedly, which raises DemoError. The user may kill an agent or the owner."""
+        """Wait. Raises DemoError if a program ends unexpectedly; the user may kill an agent or the owner."""
         watching = {asyncio.create_task(child.ended(), name=str(child.pid)): child for child in self._programs}
         while watching:
             done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
@@ -158,7 +158,7 @@ class Demo:
             raise DemoError(f"{child.name} {child.how_it_ended()}", child)
 
     async def _show_arrivals(self, hub: DemoHub) -> None:
-        """Report the arrival of each cluster at the hub, except for clusters whose agent has ended too."""
+        """Print the arrival of each cluster at the hub. Ignore clusters whose agent has also ended."""
         began, wanted = time.monotonic(), {name for name, child in self.spokes.items() if child.exit_code is None}
         while wanted:
             found = await self._inventory(hub)
@@ -174,7 +174,7 @@ class Demo:
         self.print_line(f"all clusters have arrived on {hub.name}")
 
     async def show_until(self, hub: DemoHub, lacks: Callable[[str, dict[str, Any] | None], str | None]) -> None:
-        """Print the inventory of a hub at each change until `lacks` returns None for every cluster."""
+        """Print the inventory of a hub at each change, until `lacks` returns None for all clusters."""
         seen: object = None
         missing: list[str] = []
         while time.monotonic() < self._deadline:
@@ -190,7 +190,7 @@ class Demo:
         raise DemoError("; ".join(missing))
 
     async def _pause(self, otherwise: str, child: Child) -> None:
-        """Wait a moment. Raises DemoError with `otherwise` after the deadline, or when a program has ended."""
+        """Wait a moment. Raises DemoError with the message `otherwise` after the deadline, or if a program has ended."""
         self._check_programs()
         if time.monotonic() >= self._deadline:
             raise DemoError(otherwise, child)
@@ -235,7 +235,7 @@ async def run(place: DemoFolder, *, hubs: int, once: bool, within: float) -> Non
 
 
 def _on_signals(*groups: Children) -> None:
-    """The first signal ends all programs gracefully, the second kills them."""
+    """Install signal handlers. The first signal ends all programs gracefully; the second kills them."""
     task = asyncio.current_task()
     is_stopping = False
 

@@ -1,4 +1,4 @@
-"""Files of the demo, and the commands that it runs and suggests."""
+"""The files of the demo, and the commands that it runs and suggests."""
 
 import contextlib
 import fcntl
@@ -42,7 +42,7 @@ class DemoFolder:
         return self.root / "logs"
 
     def hubs(self, count: int) -> tuple[DemoHub, ...]:
-        """`hub`, or `hub-0`, `hub-1` ... for several hubs, in the agents' order of preference."""
+        """Return the hubs in the agents' order of preference: `hub`, or `hub-0`, `hub-1` ... if there are several."""
         names = ["hub"] if count == 1 else [f"hub-{number}" for number in range(count)]
         ports = iter(choose_ports(*USUAL_PORTS, *[FREE] * (2 * (count - 1))))
         return tuple(DemoHub(name, self.root / name, next(ports), next(ports)) for name in names)
@@ -51,13 +51,16 @@ class DemoFolder:
         return self.root / "clusters" / f"{name}.kubeconfig"
 
     def bootstrap(self, name: str, hub: DemoHub) -> Path:
-        """Bootstrap kubeconfig of a cluster for a hub. With several hubs the file name is the hub's name for the agents."""
+        """Return the path of a cluster's bootstrap kubeconfig for a hub.
+
+        If there are several hubs, the file's name is the name of the hub, which agents show.
+        """
         file = f"{name}.kubeconfig" if hub.name == "hub" else f"{name}/{hub.name}.kubeconfig"
         return self.root / "bootstrap" / file
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
-        """Empty the directory and lock it. Raises OccupiedError when another demo runs in it."""
+        """Lock the directory during the block, and empty it. Raises OccupiedError if another demo runs in it."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(self.root / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
@@ -76,7 +79,7 @@ class DemoFolder:
 
 
 def choose_ports(*wanted: int) -> list[int]:
-    """Each wanted port if it is free, otherwise (or for FREE) another one; all are different."""
+    """Return distinct free ports: each wanted port if it is free, otherwise another one. FREE means any port."""
     with contextlib.ExitStack() as held:
         chosen = []
         for port in wanted:
@@ -95,7 +98,7 @@ def program(module: str, *arguments: str) -> list[str]:
 
 
 def hub_command(hub: DemoHub) -> list[str]:
-    """A hub that approves all clusters, with short leases."""
+    """Return the command of a hub that approves all clusters and has short leases."""
     return program(
         "hub",
         "serve",
@@ -131,9 +134,9 @@ def spoke_command(place: DemoFolder, name: str, hubs: Sequence[DemoHub]) -> list
 
 
 def next_commands(place: DemoFolder, hubs: Sequence[DemoHub], pids: Mapping[str, int]) -> str:
-    """Suggested commands, which can be pasted into another terminal.
+    """Return suggested commands that the user can paste into another terminal.
 
-    `pids`: process ids by the name of a hub or of an agent's cluster.
+    `pids`: process ids by the name of a hub, or of an agent's cluster.
     """
     owner, cluster = hubs[0], CLUSTERS[0]
     hubctl = _hubctl(owner)
@@ -177,7 +180,7 @@ def _hubctl(hub: DemoHub) -> str:
 
 
 def _typed(command: Sequence[str], root: Path) -> str:
-    """A command of `program` as a user types it: its script next to the interpreter, and relative paths below `root`."""
+    """Return a command as a user types it: the script next to the interpreter, and relative paths below `root`."""
     python, _, module, *arguments = command
     script = Path(python).with_name(module)
     started = [relative(script)] if script.exists() else [relative(Path(python)), "-m", module]

@@ -1,4 +1,4 @@
-"""Child processes in their own process groups with log files, ended by SIGTERM and then SIGKILL."""
+"""Child processes with log files, each in its own process group. They are ended by SIGTERM, then by SIGKILL."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None: running. Negative: number of the signal that ended it."""
+        """The exit code; None: it is running. Negative: the number of the signal that ended it."""
         return self._process.returncode
 
     def how_it_ended(self) -> str:
@@ -52,9 +52,9 @@ class Child:
 
 
 class Children:
-    """The programs that a block has started. Leaving the block ends them.
+    """The programs that were started in an `async with` block. The end of the block ends them.
 
-    All programs get SIGTERM together. Programs that still run after `patience` seconds get SIGKILL.
+    All programs get SIGTERM at the same time. Programs that still run after `patience` seconds get SIGKILL.
     """
 
     def __init__(self, logs: Path, patience: float = 10.0) -> None:
@@ -73,7 +73,7 @@ class Children:
             child.send(signal.SIGTERM)
         if self._children:
             await asyncio.wait([asyncio.ensure_future(child.ended()) for child in self._children], timeout=self._patience)
-        self.kill()  # remaining processes of the groups
+        self.kill()  # other processes of the groups may remain
         for child in self._children:
             await child.ended()
 
@@ -94,7 +94,7 @@ class Children:
 
 
 async def ask(command: Sequence[str], within: float = 30.0) -> CompletedProcess[str]:
-    """Run a program to its end. After `within` seconds kill it and raise TimeoutError."""
+    """Run a program to its end. After `within` seconds, kill it and raise TimeoutError."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.DEVNULL,

@@ -1,7 +1,8 @@
-"""One simulated agent: credential, sessions and reconnects as in a real agent, but without a cluster.
+"""One simulated agent. Its credential, sessions and reconnects are those of a real agent, but it has no cluster.
 
-It uses the real agent's client, its flow for certificates, and its rules for beats, renewals and pauses. It has its own loop,
-because it must cost a hundredth of a real agent. `hollow load --help` lists what it does not do.
+It uses the client of the real agent, the flow for certificates, and the rules for beats, renewals and pauses. It has its own
+loop, because it must need only a hundredth of the resources of a real agent. `hollow load --help` lists what it does not
+simulate.
 """
 
 import asyncio
@@ -33,12 +34,12 @@ from spoke.transports import OpenSession
 
 PAUSES = Pauses()
 TRUST = "trust.crt"
-"""Key in the stored state: the CAs that verify the hub, if the hub has announced other CAs since the join."""
+"""Key of the CAs in the stored state. It exists if the hub has announced other CAs since the join."""
 trusted_by = lru_cache(maxsize=16)(fingerprints)
 
 
 class LoadAgent:
-    """A simulated agent. It stores its names and its credential, so that a later run can use them again."""
+    """A simulated agent. It stores its names and its credential for later runs."""
 
     def __init__(self, name: str, parts: AgentParts) -> None:
         self._parts = parts
@@ -61,7 +62,7 @@ class LoadAgent:
         self._lost_at: float | None = None
 
     async def run(self) -> None:
-        """Join if there is no credential, and keep a session, until cancelled."""
+        """Join if there is no credential. Then hold a session until cancelled."""
         self._since = self._now()
         while True:
             await self._speaks.wait()
@@ -81,7 +82,7 @@ class LoadAgent:
             await asyncio.sleep(delay.total_seconds())
 
     def drop(self, *, silent: bool = False) -> None:
-        """Break the connection of the session. `silent`: the agent does not reconnect before `resume`."""
+        """Break the session's connection. `silent`: do not reconnect before `resume`."""
         if silent:
             self._speaks.clear()
         if self._session is not None:
@@ -97,7 +98,7 @@ class LoadAgent:
         return asyncio.get_running_loop().time()
 
     async def _connect(self) -> LoadSession:
-        """Open a session with the stored credential, or with a new credential. Raises MusterError."""
+        """Open a session with the stored credential; if there is none, join first. Raises MusterError."""
         if self._agent is None:
             self._restore(await self._slot.read())
         if self._identity is None:
@@ -109,7 +110,7 @@ class LoadAgent:
         return session
 
     def _restore(self, contents: Contents) -> None:
-        """Read the names and the credential, if any, of an earlier run."""
+        """Read the names and, if present, the credential of an earlier run."""
         fresh = (self._shape.name, fresh_agent_id(self._parts.random.getrandbits(64)))
         names = choose_names(options=("", ""), stored=stored_texts(contents), fresh=fresh)
         self._agent = AgentIdentity(names, self._shape.cluster_uid)
@@ -152,7 +153,7 @@ class LoadAgent:
         self._parts.measures.observe("join", self._now() - self._since)
 
     async def open_session(self) -> LoadSession:
-        """Open a session with the present credential: the first session, or the next session. Raises HubLostError."""
+        """Open a session with the present credential. Raises HubLostError."""
         if self._agent is None or self._identity is None:
             raise AssertionError
         hub, leaf, began = self._parts.hub, self._chain[0], self._now()
@@ -186,7 +187,7 @@ class LoadAgent:
         self._parts.measures.counts["renewals"] += 1
 
     async def trust(self, bundle: bytes) -> None:
-        """Store the CAs with which the hub is verified from now on."""
+        """Store the CAs that verify the hub from now on."""
         await self._slot.change(lambda present: {**present, TRUST: bundle})
         self._address = replace(self._address, ca=bundle)
 

@@ -1,4 +1,4 @@
-"""The agents of one process, and the worker process, which reports each second and executes commands of its parent."""
+"""The agents of one process, and the worker process. It reports every second, and executes commands of its parent."""
 
 import asyncio
 import gc
@@ -34,11 +34,14 @@ from spoke.transports.grpc.client import GrpcHubClient
 LAG_PERIOD = 0.1
 REPORT_PERIOD = 1.0
 PRESENT = "1"
-"""Version of every secret: one process writes it."""
+"""Version of every existing secret. Only one process writes a secret, so the version need not change."""
 
 
 class AgentFiles(Secrets):
-    """One file per agent, with names, credential and pending request. Files are not synced: a lost file costs a join."""
+    """One file per agent, with names, credential and pending request.
+
+    Files are not synced to disk; after the loss of a file the agent joins again.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -69,7 +72,7 @@ class AgentFiles(Secrets):
 
 
 def read_bootstrap(path: str) -> HubConnection:
-    """The hub of a bootstrap kubeconfig. Raises MusterError."""
+    """Return the hub of a bootstrap kubeconfig. Raises MusterError."""
     connection = connection_of(read_kubeconfig(Path(path)))
     if connection.address.driver is not Driver.GRPC:
         raise InvalidError(f"{path} names no gRPC server of a hub: make one with `hubctl create bootstrap-kubeconfig`")
@@ -86,7 +89,7 @@ def dial_over_grpc(clock: Clock) -> Dial:
 
 
 class Fleet:
-    """The agents of the process number `process`. `run` runs the agents; `execute` executes commands meanwhile."""
+    """The agents of the process with the number `process`. `run` runs the agents; `execute` executes commands meanwhile."""
 
     def __init__(self, settings: LoadSettings, process: int, hub: HubConnection, dial: Dial, clock: Clock) -> None:
         change_period = 60 / settings.changes_per_minute if settings.profile is Profile.CHURN else None
@@ -96,12 +99,12 @@ class Fleet:
         self._agents = [LoadAgent(name, self._parts) for name in settings.names_of(process)]
         self._silent: list[LoadAgent] = []
         self._turn = 0
-        """Index of the first agent that the next period of FLAP silences."""
+        """Index of the first agent that is silent in the next period of FLAP."""
         self._resident = resident()
         self._reset()
 
     async def run(self) -> None:
-        """Start the agents over the ramp; they run until cancelled."""
+        """Start the agents one after the other during the ramp. Run them until cancelled."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_lag(), name="load/lag")
@@ -111,7 +114,11 @@ class Fleet:
                 group.create_task(agent.run(), name="load/agent")
 
     def execute(self, command: str) -> None:
-        """`measure`: begin a measurement. `storm`: break all sessions. `flap`: silence the next agents, end other silences."""
+        """Execute a command.
+
+        `measure`: begin a measurement. `storm`: break all sessions. `flap`: make the next agents silent, and end other
+        silences.
+        """
         if command == "measure":
             self._parts.measures = Measures()
             self._reset()
@@ -140,7 +147,7 @@ class Fleet:
         self._began, self._processor, self._loop = time.monotonic(), time.process_time(), time.thread_time()
 
     async def _watch_lag(self) -> None:
-        """Measure how late timers are. A lag of several periods counts in each of them."""
+        """Measure how late timers are. If a timer is late by several periods, each of them counts."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
@@ -154,7 +161,7 @@ class Fleet:
 
 
 async def work() -> None:
-    """Run a fleet until the parent closes the input. The first line has the settings and the number of this process."""
+    """Run a fleet until the parent closes standard input. Its first line contains the settings and the process number."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     first = json.loads(await reader.readline())
@@ -180,7 +187,7 @@ async def work() -> None:
 async def _execute_all(reader: asyncio.StreamReader, fleet: Fleet) -> None:
     while line := await reader.readline():
         gc.collect()
-        gc.freeze()  # else each full collection looks at the objects of all agents, which takes seconds
+        gc.freeze()  # without this, each full collection examines the objects of all agents, which takes seconds
         fleet.execute(line.decode().strip())
 
 

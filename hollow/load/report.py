@@ -1,7 +1,7 @@
-"""Results of a load: counts, latencies that can be merged over processes, the verdict, and the report.
+"""Results of a load: counts, latencies, the verdict, and the report. Results of several processes can be merged.
 
-Latencies are without coordinated omission: the latency of a beat begins when the beat is due, so that it includes the time for
-which a hub or a generator stalls.
+The latency of a beat begins when the beat is due. So it includes the time for which a hub or the generator stalls (no
+coordinated omission).
 """
 
 import math
@@ -18,14 +18,14 @@ Document = dict[str, Any]
 FINEST = 1e-5
 """Upper bound of the first bucket, in seconds."""
 GROWTH = math.log(1.02)
-"""Logarithm of the ratio of neighbouring buckets: a percentile is at most 2 % too high."""
+"""Logarithm of the ratio of neighbouring buckets. So a percentile is at most 2 % too high."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 BUSIEST = 0.9
-"""Share of a processor above which an event loop is saturated."""
+"""An event loop that uses more than this share of a processor is saturated."""
 TOLERATED_LAG = 0.1
-"""Share of the judged latency that the lag of the generator may always be."""
+"""The lag of the generator is always allowed up to this share of the judged latency."""
 LONGEST_EXAMPLE = 200
-"""Length of the message that is kept of each kind of error."""
+"""Longest example message that is kept for each kind of error."""
 
 
 class Latencies:
@@ -63,11 +63,11 @@ class Latencies:
 
     @classmethod
     def read(cls, document: Document) -> "Latencies":
-        """Return the histogram of a `document`, whose keys may be texts, as in JSON."""
+        """Parse a `document`. Its keys may be texts, as in JSON."""
         return cls({int(bucket): count for bucket, count in document["buckets"].items()}, document["longest"])
 
     def summary(self) -> Document:
-        """Percentiles in seconds."""
+        """Return the percentiles in seconds."""
         found = {name: round(self.percentile(share), 6) for name, share in PERCENTILES.items()}
         return {"count": self.count, **found, "max": round(self.longest, 6)}
 
@@ -82,22 +82,22 @@ class Measures:
     examples: dict[str, str] = field(default_factory=dict)
     """A message of each kind of error."""
     processor: float = 0.0
-    """Seconds of processor time, of all processes."""
+    """Processor time of all processes in seconds."""
     loop_share: float = 0.0
-    """Share of a processor that the busiest event loop used."""
+    """Share of a processor that the busiest event loop has used."""
     resident: int = 0
-    """Resident bytes of all processes, minus the bytes of processes without agents."""
+    """Resident memory of all processes in bytes, minus the memory that they need without agents."""
 
     def observe(self, latency: str, seconds: float) -> None:
         self.latencies.setdefault(latency, Latencies()).observe(seconds)
 
     def fail(self, kind: str, message: str) -> None:
-        """Count an error by its kind, of which there are few. Only the message contains names of clusters."""
+        """Count an error by its kind. There must be few kinds, so only the message may contain names of clusters."""
         self.errors[kind] += 1
         self.examples.setdefault(kind, message[:LONGEST_EXAMPLE])
 
     def get(self, latency: str) -> Latencies:
-        """Return the latencies of this name; empty: nothing was observed."""
+        """Return the latencies with this name; empty: nothing was observed."""
         return self.latencies.get(latency) or Latencies()
 
     def document(self) -> Document:
@@ -113,7 +113,7 @@ class Measures:
 
     @classmethod
     def merged(cls, documents: Iterable[Document]) -> "Measures":
-        """The sum of the documents of all processes."""
+        """Return the sum of the documents of all processes."""
         total = cls()
         for each in documents:
             total.counts.update(each["counts"])
@@ -134,11 +134,11 @@ class Verdict(IntEnum):
     FAILED = 3
     """A limit was exceeded, or not all agents were connected in time."""
     GENERATOR_BOUND = 4
-    """The generator was too slow, so that the run measures the generator, not the hub."""
+    """The generator was too slow, so the run has measured the generator and not the hub."""
 
 
 def generator_findings(found: Measures, settings: LoadSettings) -> list[str]:
-    """Return why the generator limited the run; empty: it did not limit the run."""
+    """Return the reasons why the generator was too slow; empty: it was not."""
     reasons = []
     lag, judged = (found.get(name).percentile(PERCENTILES["p99"]) for name in ("lag", settings.judged))
     allowed = max(settings.limits.lag, judged * TOLERATED_LAG)
@@ -166,7 +166,7 @@ def limit_findings(found: Measures, settings: LoadSettings) -> list[str]:
 
 
 def judge(found: Measures, settings: LoadSettings) -> tuple[Verdict, list[str]]:
-    """Return the verdict and its reasons. A run that its generator limited never counts."""
+    """Return the verdict and its reasons. If the generator was too slow, the result does not count."""
     if reasons := generator_findings(found, settings):
         return Verdict.GENERATOR_BOUND, reasons
     reasons = limit_findings(found, settings)
@@ -175,7 +175,7 @@ def judge(found: Measures, settings: LoadSettings) -> tuple[Verdict, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """The verdict, and the machine-readable report, whose durations are in seconds."""
+    """The verdict, and the machine-readable report. Its durations are in seconds."""
 
     verdict: Verdict
     document: Document

@@ -23,14 +23,14 @@ from machinery.lifecycle.process import stop_signals
 from machinery.runtime.directory import DataDirectory
 
 PATIENCE = 20.0
-"""Seconds after which a worker that does not end is killed."""
+"""A worker that does not end within this many seconds is killed."""
 LONGEST_LINE = 16 * 1024 * 1024
 FILES_BESIDE = 64
-"""Open files of a worker in addition to one per agent."""
+"""Number of open files of a worker in addition to one per agent."""
 PLAIN_PERIOD = 10.0
 """Seconds between two lines of progress if standard error is not a terminal."""
 PERIODIC = (Profile.STORM, Profile.FLAP)
-"""The profiles whose name the fleets receive as a command in every period."""
+"""Profiles for which the fleets get a command, the profile's name, in every period."""
 
 
 class Workers:
@@ -46,7 +46,7 @@ class Workers:
             self._snapshots = {}
 
     def snapshot(self) -> Document:
-        """The sum of the last reports. Raises UnavailableError when a worker has ended."""
+        """Return the sum of the workers' last reports. Raises UnavailableError if a worker has ended."""
         for process in self._processes:
             if process.returncode is not None:
                 raise UnavailableError(f"a process of the load ended with code {process.returncode}; its message is above")
@@ -58,7 +58,7 @@ class Workers:
             self._snapshots[index] = json.loads(line)
 
     async def end(self) -> None:
-        """End the workers; they report a last time."""
+        """End the workers. Each sends a last report."""
         for process in self._processes:
             if process.stdin is not None:
                 process.stdin.close()
@@ -72,11 +72,11 @@ class Workers:
 
 @asynccontextmanager
 async def workers_of(settings: LoadSettings) -> AsyncIterator[Workers]:
-    """The worker processes until the block ends."""
+    """Run the worker processes until the block ends."""
     pipe, processes = asyncio.subprocess.PIPE, []
     command = (sys.executable, "-m", "hollow.load.fleet")
     for index in range(settings.processes):
-        # in a session of its own: Ctrl-C of the terminal reaches the parent alone
+        # in a session of its own, so that Ctrl-C of the terminal reaches only the parent
         process = await asyncio.create_subprocess_exec(
             *command, stdin=pipe, stdout=pipe, limit=LONGEST_LINE, start_new_session=True
         )
@@ -125,7 +125,7 @@ async def measure(driver: Workers | Fleet, settings: LoadSettings, pause: Pause,
 
 
 class Progress:
-    """Shows the state of the load on standard error: one line that changes on a terminal, else a line every PLAIN_PERIOD."""
+    """Shows the state of the load on standard error: on a terminal in one line that changes, else as lines in intervals."""
 
     def __init__(self, settings: LoadSettings, stream: TextIO | None = None) -> None:
         self._agents = settings.agents

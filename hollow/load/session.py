@@ -1,4 +1,4 @@
-"""One open session of a simulated agent: beats, reports, health of add-ons, drain, renewal and trust, as in a real agent."""
+"""One open session of a simulated agent: beats, reports, add-ons, drain, renewal and CA bundles, as in a real agent."""
 
 import asyncio
 from collections import Counter
@@ -34,7 +34,7 @@ from spoke.session.runner import SOONEST_LEAVE
 from spoke.transports import OpenSession
 
 RESYNC = AgentOptions().resync.total_seconds()
-"""Seconds after which an unchanged status is reported again."""
+"""An unchanged status is reported again after this many seconds."""
 CLAIMS = (
     ReportedClaim("platform.open-cluster-management.io", "Hollow"),
     ReportedClaim("product.open-cluster-management.io", "Hollow"),
@@ -59,12 +59,12 @@ class AgentParts:
 
 @dataclass(slots=True)
 class BeatState:
-    """State of an agent's beats and status that survives the end of a session."""
+    """The state of an agent's beats and status. It survives the end of a session."""
 
     due: float | None = None
-    """Time at which the next beat is due, by the loop's time; None: no beat is due."""
+    """Time of the event loop at which the next beat is due; None: no beat is due."""
     is_ready: bool = False
-    """A beat was acknowledged."""
+    """Whether a beat was acknowledged."""
     nodes: int = FEWEST_NODES
 
 
@@ -85,7 +85,7 @@ class SessionOwner(Protocol):
 
 @dataclass(eq=False)
 class LoadSession:
-    """`serve` runs the session until its end.
+    """One session. `serve` runs it until its end.
 
     `is_dropped`: the load itself has broken the session. `has_beaten`: a beat was acknowledged.
     """
@@ -108,17 +108,17 @@ class LoadSession:
         self._report_now = asyncio.Event()
         self._renewal_moved = asyncio.Event()
         self._healthy: set[AddOnName] = set()
-        """The add-ons whose health was reported."""
+        """The add-ons that were reported as available."""
         self._succession = asyncio.Lock()
-        """Lock while the next session is opened. The outcome decides what the end of this session means."""
+        """Held while the successor is being opened, because the result decides what the end of this session means."""
 
     def drop(self) -> None:
-        """End the session as a broken connection does."""
+        """End the session like a broken connection."""
         self.is_dropped = True
         self._session.finish(HubLostError("the load has broken the connection"))
 
     async def serve(self) -> "LoadSession":
-        """Run until the next session takes over, and return that session. Raises HubLostError."""
+        """Run until the successor takes over. Return the successor. Raises HubLostError."""
         successions = [asyncio.create_task(each, name="load/succession") for each in (self._drain(), self._renew())]
         work = (self._end(), self._follow_hub(), self._keep_lease(), self._report(), self._follow_trust())
         tasks = [asyncio.create_task(each, name="load/session") for each in work]
@@ -164,7 +164,7 @@ class LoadSession:
                 await self._report_addons(desired)
 
     async def _keep_lease(self) -> None:
-        """Send beats. A beat that was due while there was no session is sent now; its latency begins when it was due."""
+        """Send beats. If a beat was due while there was no session, send it now; its latency begins when it was due."""
         loop, beats = asyncio.get_running_loop(), self.beats
         try:
             async with asyncio.TaskGroup() as under_way:
@@ -204,7 +204,7 @@ class LoadSession:
             self.parts.states["ready"] += 1
 
     async def _report(self) -> None:
-        """Report the status when the hub accepts the cluster, at each change, and at each resync."""
+        """Report the status after the hub has accepted the cluster, at each change, and at each resync."""
         loop, random = asyncio.get_running_loop(), self.parts.random
         period = self.parts.change_period
         change = loop.time() + random.uniform(0, 2 * period) if period is not None else float("inf")
@@ -244,7 +244,7 @@ class LoadSession:
             measures.observe("report", asyncio.get_running_loop().time() - due)
 
     async def _report_addons(self, desired: Desired) -> None:
-        """Report each add-on whose health is a Lease as available, once per session."""
+        """Report add-ons whose availability depends on a Lease as available, once per session."""
         if not desired.accepted or not desired.addons_known:
             return
         self._healthy &= {addon.name for addon in desired.addons}
@@ -261,7 +261,7 @@ class LoadSession:
                 self.parts.measures.fail(f"add-on: {error.reason}", error.message)
 
     async def _drain(self) -> "LoadSession":
-        """Leave when the hub requests this. Ignores a request to move to another hub, because there is only one hub."""
+        """Hand over to a successor when the hub drains. Ignore a request to move, because there is only one hub."""
         while True:
             drain = await self._session.drained()
             if drain.target is None:
@@ -287,7 +287,7 @@ class LoadSession:
                 return await self._succeed()
 
     async def _succeed(self) -> "LoadSession":
-        """Open the next session and send a beat over it, as `spoke.session.runner` does. Retry after a failure."""
+        """Open the successor and send a beat over it, like `spoke.session.runner`. Retry after a failure."""
         pauses = Pauses().retry.backoff(self.parts.random)
         while True:
             try:

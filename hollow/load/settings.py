@@ -21,24 +21,24 @@ class Profile(StrEnum):
     STORM = "storm"
     """Like STEADY, but all sessions break at the same time, repeatedly."""
     FLAP = "flap"
-    """Like STEADY, but a share of the agents is silent, each time another share."""
+    """Like STEADY, but a share of the agents is silent, in each period another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of the results; None: not checked. Durations in seconds."""
+    """Limits of the results. None: not checked. Durations are in seconds."""
 
     lost_beats: int | None = None
     p99: float | None = None
     """Limit of the p99 of the latency `LoadSettings.judged`."""
     errors: int | None = None
     lag: float = LAG_LIMIT
-    """Limit of the p99 of the generator's own lag. A run above this and above a tenth of the judged latency does not count."""
+    """Limit of the p99 of the generator's lag. If it exceeds this and a tenth of the judged latency, the run does not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """Durations in seconds. The worker processes receive them as JSON."""
+    """The settings of a load. Durations are in seconds. The worker processes get the settings as JSON."""
 
     profile: Profile
     bootstrap_kubeconfig: str
@@ -48,11 +48,11 @@ class LoadSettings:
     name_prefix: str = "load"
     first_index: int = 0
     duration: float = 60.0
-    """Duration of the measurement, which begins when all agents are connected."""
+    """Duration of the measurement. It begins when all agents are connected."""
     ramp: float = 10.0
     """Time over which the agents start."""
     start_within: float = 600.0
-    """Time after which the load ends if not all agents are connected."""
+    """The load ends if not all agents are connected within this time."""
     every: float = 30.0
     """Period of storms and of silences."""
     share: float = 0.1
@@ -63,11 +63,11 @@ class LoadSettings:
 
     @property
     def judged(self) -> str:
-        """The latency that `Limits.p99` limits."""
+        """Name of the latency that `Limits.p99` limits."""
         return {Profile.JOIN: "join", Profile.STORM: "reconnect"}.get(self.profile, "beat")
 
     def names_of(self, process: int) -> list[str]:
-        """Names of the clusters of one of the processes."""
+        """Return the names of the clusters of one process."""
         last = self.first_index + self.agents
         return [f"{self.name_prefix}-{index}" for index in range(self.first_index + process, last, self.processes)]
 

@@ -59,7 +59,10 @@ class KubeconfigFiles:
 
     @classmethod
     def to_change(cls, given: str | None) -> "KubeconfigFiles":
-        """Return the file of the flag, else those of $HUBCTL_KUBECONFIG or $KUBECONFIG, else ~/.kube/config. None need exist."""
+        """Return the file of the flag, else those of $HUBCTL_KUBECONFIG or $KUBECONFIG, else ~/.kube/config.
+
+        The files need not exist.
+        """
         if given:
             return cls((Path(given).expanduser(),))
         for variable in VARIABLES:
