@@ -31,6 +31,9 @@ class Heartbeats(Protocol):
     def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
         """Record the id of the open session; None records that the session has ended."""
 
+    def set_available(self, cluster: ClusterName, *, available: bool) -> None:
+        """Record the verdict of an agent whose beats have none."""
+
     def claim(self, cluster: ClusterName, epoch: int) -> None:
         """Record that this hub owns the agent, in `epoch` if that is the highest, and clear any other owner."""
 

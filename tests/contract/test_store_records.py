@@ -315,7 +315,8 @@ async def test_newest_beat_is_kept_as_database_time_minus_age_beside_its_session
     expected = LastBeat(EDGE, clock.now(), available=True, session="s1", agent_version="v1")
     assert await stored(NONE, available=True) == expected
     await store.run(lambda tx: tx.heartbeats.set_session(EDGE, None))
-    assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) == replace(expected, session=None)
+    await store.run(lambda tx: tx.heartbeats.set_available(EDGE, available=False))
+    assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) == replace(expected, session=None, available=False)
     await store.run(lambda tx: tx.heartbeats.forget(EDGE))
     assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) is None
     many = [Beat(ClusterName(f"c{number}"), NONE, available=True) for number in range(1000)]

@@ -16,7 +16,6 @@ from hub.extensions.ocm_grpc.api import ApiAnswer, ApiCaller
 from hub.extensions.ocm_grpc.cloudevents import (
     CLUSTERS,
     LEASES,
-    REPORT,
     REQUESTS,
     RESYNC,
     SERVICE,
@@ -35,16 +34,12 @@ from hub.extensions.ocm_grpc.subscriptions import Subscription
 from hub.grpc_door.errors import Context
 from hub.grpc_door.gate import CallCounts, Gate
 from hub.grpc_door.session.drain import Cordon
-from machinery.apiserver.http.limits import Rates
 from machinery.apiserver.http.status_errors import status_document
 from machinery.apiserver.server import ApiServer
 from machinery.errors import BadRequestError, MusterError, UnauthorizedError, UnavailableError
 from machinery.identity import ClusterName
 from machinery.runtime.clock import Clock
 
-REPORTS, REPORTS_AT_ONCE = 0.2, 10
-"""Limit of one agent's status reports: per second, and as a burst. After a long outage, until an agent sends heartbeats again,
-the hub sets the cluster to Unknown and the agent reports Available, many times per second."""
 WRITE_TIMEOUT = timedelta(seconds=30)
 """The hub closes the connection of an agent that has not read for this time."""
 LONGEST_MESSAGE = 2048
@@ -70,7 +65,6 @@ class EventService:
         self._cordon = cordon
         self._gate = gate
         self._clock = clock
-        self._reports = Rates(REPORTS, REPORTS_AT_ONCE, clock)
         self.counts = CallCounts()
         self._open: dict[tuple[bytes, ClusterName, DataType], set[Subscription]] = {}
 
@@ -97,8 +91,6 @@ class EventService:
                 for each in followers:
                     each.resync(uids)
                 return b""
-            if event.data_type is CLUSTERS and event.action == REPORT:
-                self._reports.check(caller.credential.hex())
             with _held(followers if event.data_type is REQUESTS else ()):
                 answer = await self._request(caller, event)
             if answer.is_error:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from hub.api import managedclustersets as sets
 from hub.api.certificatesigningrequests import RequestPhase, phase
-from hub.api.liveness import DEFAULT_LEASE_DURATION
+from hub.api.liveness import DEFAULT_LEASE_DURATION, grace
 from hub.api.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.api.managedclusters import admission, availability, cluster as cluster_rules, duplicates, removal
 from hub.api.managedclusters.agent_annotations import with_agent_version
@@ -36,8 +36,8 @@ from hub.registry.certificatesigningrequests import credential_uses
 from hub.registry.generic import objects
 from hub.registry.generic.objects import write
 from machinery.errors import AlreadyExistsError, ErrorSubject, ForbiddenError, NotFoundError
-from machinery.identity import CLUSTER_LABEL, ClusterName, cluster_name, parse_bootstrap_user
-from machinery.meta.conditions import Condition
+from machinery.identity import CLUSTER_LABEL, ClusterName, cluster_name, parse_agent_user, parse_bootstrap_user
+from machinery.meta.conditions import TRUE, UNKNOWN, Condition
 from machinery.meta.objects import Document, Key, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
 
@@ -67,15 +67,31 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
         document = doc.with_annotations(document, {cluster_rules.DENIED_FOR: None})
     if cluster_rules.is_accepted(document) and not (before and cluster_rules.is_accepted(before)):
         namespaces.ensure_of_cluster(tx, doc.name(document), actor)
-    if (
-        before is not None
-        and cluster_rules.is_revoked(before)
-        and not certificates.has_agent(tx, ClusterName(doc.name(document)))
-    ):
-        # a late beat or report of the former agent must not change this
-        document = doc.with_status_condition(document, cluster_rules.REVOKED, tx.now)
+    if before is not None:
+        is_report = not writer and parse_agent_user(actor) is not None
+        document = _with_silence(tx, document, before, is_report=is_report)
     _record_transition(tx, uid, before, document, actor)
     return write(tx, MANAGED_CLUSTERS, document, old, actor, generations=True, writer=writer, uid=uid)
+
+
+def _with_silence(tx: Transaction, document: dict[str, Any], before: Document, *, is_report: bool) -> dict[str, Any]:
+    """Keep Unknown for a revoked cluster, and while the beats of an agent are missing that reports its availability.
+
+    OCM's agent reports at each change of its cluster, also while its Lease is expired. In OCM, it and the hub then replace each
+    other's condition until the agent renews the Lease. Here the next beat restores the availability that was reported last.
+    """
+    name, reported, known = ClusterName(doc.name(document)), *map(cluster_rules.availability, (document, before))
+    if cluster_rules.is_revoked(before) and not certificates.has_agent(tx, name):
+        return doc.with_status_condition(document, cluster_rules.REVOKED, tx.now)  # no late beat or report changes this
+    if not is_report or reported is None or (known is not None and reported.status == known.status):
+        return document
+    last = tx.heartbeats.of(name)
+    if reported.status != UNKNOWN:
+        tx.heartbeats.set_available(name, available=reported.status == TRUE)
+    ends = last.at + grace(cluster_rules.lease_duration(before)) if last is not None and last.at is not None else tx.now
+    if known is None or known.status != UNKNOWN or tx.now < ends:
+        return document
+    return doc.with_status_condition(document, known, known.last_transition_time or tx.now)
 
 
 def _record_transition(tx: Transaction, uid: str, before: Document | None, after: Document | None, actor: str) -> None:

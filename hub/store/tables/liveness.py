@@ -116,6 +116,12 @@ class SqlHeartbeats(Heartbeats):
         values: dict[str, Any] = {"session": session}
         if agent_version is not None:
             values["agent_version"] = agent_version
+        self._set(cluster, values)
+
+    def set_available(self, cluster: ClusterName, *, available: bool) -> None:
+        self._set(cluster, {"available": available})
+
+    def _set(self, cluster: ClusterName, values: Mapping[str, Any]) -> None:
         new = insert_into(schema.heartbeats, self._connection.dialect.name).values(cluster=cluster, **values)
         self._connection.execute(new.on_conflict_do_update(index_elements=[_column.cluster], set_=values))
 

@@ -23,7 +23,7 @@ from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import ConflictError, UnavailableError
 from machinery.identity import ClusterName
-from machinery.meta.conditions import AVAILABLE, UNKNOWN
+from machinery.meta.conditions import AVAILABLE, TRUE, UNKNOWN
 from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.controller import Controller
@@ -34,7 +34,7 @@ from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, Newcomer, change_cluster, fresh_newcomer, fresh_store
 from tests.fakes.virtual_time import LoopClock, in_virtual_time
 from tests.unit.hub.conftest import failing, transactions_of
-from tests.unit.hub.controllers.conftest import Hub
+from tests.unit.hub.controllers.conftest import AGENT, Hub
 
 C1 = ClusterName("c1")
 WINDOW = timedelta(seconds=1)
@@ -96,6 +96,36 @@ async def test_unknown_is_written_exactly_when_the_grace_ends_and_once(hub: Hub,
     hub.clock.advance(GRACE)
     assert await look(subject) == GRACE
     assert (len(written), hub.revision) == (1, before), "a silence that goes on is written once"
+
+
+@pytest.mark.parametrize("renews", [True, False])
+async def test_an_agent_that_answers_every_change_with_its_verdict_ends_in_the_right_state_at_once(
+    hub: Hub, *, renews: bool
+) -> None:
+    """As OCM's agent, with either driver: it reports Available at each change, also while its Lease is expired."""
+    accepted(hub)
+    beat(hub)
+    subject, user, seen = judge(hub), f"system:open-cluster-management:c1:{AGENT}", 0
+
+    async def answer() -> None:
+        nonlocal seen
+        if hub.revision != seen:
+            seen, stored = hub.revision, hub.store.transact(clusters.find, C1)
+            reported = doc.with_status_condition(stored.document, rules.AVAILABLE, hub.clock.now())
+            hub.store.transact(clusters.put, reported, stored, user)
+        await work(subject, C1)
+
+    for _ in range(1200):
+        hub.clock.advance(SECOND)
+        await answer()
+    assert status(hub) == UNKNOWN
+    if renews:
+        hub.store.transact(heartbeats.revive, Beat(C1, timedelta(), None), user)
+        for _ in range(250):
+            hub.clock.advance(SECOND)
+            await answer()
+    taken = [(each.before, each.status) for each in hub.store.state.transitions]
+    assert taken == [("", TRUE), (TRUE, UNKNOWN), *([(UNKNOWN, TRUE)] if renews else [])]
 
 
 async def test_beat_moves_the_end_of_the_grace_even_after_the_first_look(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
