@@ -4,7 +4,7 @@ Source: clusteradm (main, July 2026, client-go 0.35): typed clients of Kubernete
 """
 
 import json
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -22,6 +22,13 @@ from machinery import pki
 from machinery.apiserver.write.protobuf import MESSAGES, FieldKind, Message
 from machinery.errors import InvalidError
 from machinery.identity import CLUSTER_LABEL, ClusterName
+from machinery.runtime.clock import SystemClock
+from spoke.agent.loop import SpokeAgent
+from spoke.app import dialer
+from spoke.bootstraps.listing import BootstrapFile, Bootstraps
+from spoke.options import AgentOptions, Pauses
+from tests.fakes.credentials import MemorySecrets
+from tests.fakes.stage import AT_ONCE, running, world_of
 from tests.integration.https_door.conftest import (
     CLUSTERS,
     RBAC,
@@ -102,18 +109,34 @@ async def get_token(operator: Visitor, expected: int = 201) -> str:
     return str(answer.get("status", {}).get("token", "")) if expected == 201 else ""
 
 
-async def join(hub: HubUnderTest, token: str, name: str) -> str:
-    """`clusteradm join`, and the agent's first requests. Returns the name of its certificate request."""
+async def bootstrap_kubeconfig(hub: HubUnderTest, token: str) -> str:
+    """What `clusteradm join` reads and checks, and the kubeconfig that it then stores for the agent."""
     agent = bearer(hub, token)
     status, info = await send(agent, "GET", INFO)
     assert (status, set(info["data"])) == (200, {"kubeconfig"})
     kubeconfig = yaml.safe_load(info["data"]["kubeconfig"])
     (cluster,) = (each["cluster"] for each in kubeconfig["clusters"])
-    assert cluster.pop("server") == hub.hub.core.certificates.cluster.server
-    assert b64decode(cluster.pop("certificate-authority-data")) == hub.issuer.trust_bundle
-    assert (cluster, kubeconfig["users"], kubeconfig["contexts"]) == ({}, [], [])
+    assert cluster == {
+        "server": hub.hub.core.certificates.cluster.server,
+        "certificate-authority-data": b64encode(hub.issuer.trust_bundle).decode(),
+    }
+    assert (kubeconfig["users"], kubeconfig["contexts"]) == ([], [])
     assert (await send(agent, "GET", "/version", typed=False))[0] == 200
     assert "managedclusters" in [each["name"] for each in (await send(agent, "GET", GROUP, typed=False))[1]["resources"]]
+    entry = {"server": hub.server, "certificate-authority-data": cluster["certificate-authority-data"]}
+    context = {"cluster": "hub", "user": "bootstrap", "namespace": "default"}
+    lists = {
+        "clusters": [{"name": "hub", "cluster": entry}],
+        "users": [{"name": "bootstrap", "user": {"token": token}}],
+        "contexts": [{"name": "bootstrap", "context": context}],
+    }
+    return yaml.safe_dump({"preferences": {}, "current-context": "bootstrap", **lists})
+
+
+async def join(hub: HubUnderTest, token: str, name: str) -> str:
+    """The first requests of OCM's agent with that kubeconfig. Returns the name of its certificate request."""
+    user = yaml.safe_load(await bootstrap_kubeconfig(hub, token))["users"][0]["user"]
+    agent = bearer(hub, user["token"])
     async with agent.watch(f"{CLUSTERS}?fieldSelector=metadata.name%3D{name}&timeoutSeconds=300&watch=true") as watch:
         status, made = await send(agent, "POST", CLUSTERS, {**MANAGED, "metadata": {"name": name}}, typed=False)
         assert (status, await watch.type()) == (201, "ADDED"), made
@@ -193,6 +216,23 @@ async def test_clusteradm_gets_a_token_joins_accepts_and_deletes_the_token(tmp_p
         assert (await bearer(hub, await get_token(operator)).get(INFO))[0] == 200
         # `clusteradm unjoin` deletes the agent in its cluster and sends nothing to the hub; the operator removes the rest
         assert (await operator.ask("DELETE", f"{CLUSTERS}/edge1"))[0] == 200
+
+
+async def test_our_agent_joins_with_the_kubeconfig_that_clusteradm_join_stores(tmp_path: Path) -> None:
+    file, name = tmp_path / "kubeconfig", "edge1"
+    async with serving(tmp_path / "hub", leads=True) as (hub, operator):
+        file.write_text(await bootstrap_kubeconfig(hub, await get_token(operator)))
+        options = AgentOptions(cluster_name=ClusterName(name), pauses=Pauses(AT_ONCE, AT_ONCE, AT_ONCE, AT_ONCE))
+        clock, bootstraps = SystemClock(), Bootstraps([BootstrapFile(file, options.reach)])
+        world = world_of(clock, MemorySecrets(), bootstrap=bootstraps, dial=dialer(clock))
+        async with running(SpokeAgent(options, world)):
+            while not (await operator.get(REQUESTS))[1]["items"]:
+                pass
+            await accept(operator, name)
+            while "ManagedClusterAvailable" not in json.dumps((await operator.get(f"{CLUSTERS}/{name}"))[1]):
+                pass
+        stored = await world.secrets.read("hub-kubeconfig-secret")
+        assert name in pki.parse_certificate(stored.contents["tls.crt"]).subject.common_name
 
 
 async def test_token_of_clusteradm_joins_and_does_nothing_else(tmp_path: Path) -> None:
