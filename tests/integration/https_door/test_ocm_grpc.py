@@ -5,7 +5,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,15 +14,18 @@ import pytest
 from grpc import aio
 
 from hub.api.certificatesigningrequests import USAGES
-from hub.extensions.ocm_grpc import cloudevents
+from hub.api.liveness import Beat
+from hub.api.managedclusters.cluster import SILENT
+from hub.extensions import ocm_grpc
+from hub.extensions.ocm_grpc import cloudevents, service
 from hub.extensions.ocm_grpc.api import ApiCaller
 from hub.extensions.ocm_grpc.cloudevents import EVENTS, GRPC_SIGNER, OLD_ADDONS, SERVICE, TOKENS, DataType
 from hub.extensions.ocm_grpc.subscriptions import Subscription
-from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
 from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusters import service as managed_clusters
 from machinery import pki
 from machinery.client import kubeconfig
-from machinery.errors import InvalidError
+from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import CLUSTER_LABEL, ClusterName
 from machinery.meta.objects import Key
 from machinery.runtime.clock import SystemClock
@@ -30,12 +33,9 @@ from tests.checks import awaited_refusal, check_refusal_of, present
 from tests.fakes.inprocess_hub import ANY_PORT
 from tests.fakes.rpc_stage import csr
 from tests.fakes.stage import until
-from tests.integration.https_door.conftest import (
-    LIFETIMES,
-    HubUnderTest,
-    admin_of,
-    hub_with,
-)
+from tests.fakes.virtual_time import in_virtual_time
+from tests.integration.https_door.conftest import HubUnderTest, admin_of, holder, hub_with
+from tests.integration.https_door.test_clusteradm import get_token
 
 NAME, AGENT = "edge1", "agent1"
 CLUSTER_KIND = {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster"}
@@ -48,6 +48,13 @@ CREATE, UPDATE, STATUS, RESYNC = "spec.create_request", "spec.update_request", "
 ADDON_PATH = f"/apis/addon.open-cluster-management.io/v1beta1/namespaces/{NAME}/managedclusteraddons"
 INVALID, DENIED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED
 UNKNOWN, TOO_LARGE = "unknown", grpc.StatusCode.RESOURCE_EXHAUSTED
+ENDED = "the credential or its rights have ended"
+ENDS = {
+    "denial": ENDED,
+    "revocation": ENDED,
+    "drain": "this replica of the hub is drained",
+    "stop": "this hub is shutting down",
+}
 UNAVAILABLE, STRANGER = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -87,9 +94,10 @@ class Stream:
             pass
         return seen
 
-    async def end(self) -> grpc.StatusCode:
-        """The status with which the hub ends the stream."""
+    async def end(self, why: str = "") -> grpc.StatusCode:
+        """The status with which the hub ends the stream, for this reason."""
         ended = present(await awaited_refusal(aio.AioRpcError, self.until(lambda _seen: False)))
+        assert why in (ended.details() or ""), ended
         return ended.code()
 
 
@@ -117,17 +125,22 @@ class Agent:
         assert caught.code() is grpc.StatusCode.FAILED_PRECONDITION
         return str(json.loads(caught.details() or "")["ErrStatus"]["reason"])
 
-    async def subscribe(self, data_type: DataType, cluster: str = NAME, held: Mapping[str, int] | None = None) -> Stream:
-        """Opens a stream, waits for its header, and asks for a resync. `held`: versions of the agent's objects by uid."""
+    async def open(self, data_type: DataType, cluster: str = NAME) -> Stream:
+        """Opens a stream and waits for its header."""
         asked = cloudevents.SubscriptionRequest(cluster_name=cluster, data_type=data_type.name).SerializeToString()
         call = self._subscribe(asked, metadata=self._metadata)
         async with asyncio.timeout(20):
             headers = [name for name, _value in await call.initial_metadata()]
         if headers.count("subscription-id") != 1:
             raise aio.AioRpcError(await call.code(), aio.Metadata(), aio.Metadata(), await call.details())
+        return Stream(data_type, call)
+
+    async def subscribe(self, data_type: DataType, cluster: str = NAME, held: Mapping[str, int] | None = None) -> Stream:
+        """Opens a stream and asks for a resync. `held`: versions of the agent's objects by uid."""
+        stream = await self.open(data_type, cluster)
         versions = [{"resourceID": uid, "resourceVersion": version} for uid, version in (held or {}).items()]
         await self.publish(data_type, RESYNC, {"resourceVersions": versions})
-        return Stream(data_type, call)
+        return stream
 
 
 def encoded(*, type: str, cluster: str | None = NAME, data: bytes = b"{}", text: str = "", **fields: Any) -> bytes:  # noqa: A002
@@ -193,10 +206,8 @@ async def joined(hub: HubUnderTest, *, accepted: bool = True) -> Agent:
 
 
 async def test_an_agent_joins_by_token_and_rotates_its_certificate(tmp_path: Path) -> None:
-    async with hub_with(tmp_path, ocm_grpc_listen=ANY_PORT, leads=True) as hub:
-        terms = CredentialTerms(ClusterName(NAME), None, LIFETIMES.bootstrap)
-        _credential, token = await hub.store.run(create_token, terms, "test")
-        joining, key = Agent(hub, token=token), pki.generate_key()
+    async with hub_with(tmp_path, ocm_grpc_listen=ANY_PORT, leads=True, clusteradm=True) as hub:
+        joining, key = Agent(hub, token=await get_token(await admin_of(hub))), pki.generate_key()
         clusters, requests = [await joining.subscribe(each) for each in (CLUSTERS, REQUESTS)]
         assert await joining.error(REQUESTS, CREATE, request_of("early", key)) == "NotFound", "its cluster is not there yet"
         await joining.publish(CLUSTERS, CREATE, NEW_CLUSTER)
@@ -205,7 +216,9 @@ async def test_an_agent_joins_by_token_and_rotates_its_certificate(tmp_path: Pat
         await joining.publish(REQUESTS, CREATE, request_of("edge1-abcde", key))
         first = await requests.event()
         assert (first.document["metadata"]["name"], first.document["spec"]["signerName"]) == ("edge1-abcde", GRPC_SIGNER)
-        assert await hub.output("hubctl accept edge1")
+        assert await hub.output("hubctl accept edge1 --skip-approve") + await hub.output(
+            "hubctl certificate approve edge1-abcde"
+        )
         issued = await requests.until(lambda seen: seen.document["status"].get("certificate"))
         assert (issued.uid, has_condition(issued, "Approved")) == (first.uid, True)
         chain = b64decode(issued.document["status"]["certificate"])
@@ -258,9 +271,6 @@ async def test_an_agent_beats_and_reports(hub: HubUnderTest) -> None:
     await until_permitted(report)  # the beat may have changed the cluster meanwhile
     echo = await streams[CLUSTERS].until(lambda seen: has_condition(seen, "ManagedClusterConditionAvailable"))
     assert {name: echo.document["status"][name] for name in ("version", "capacity")}.items() <= status.items()
-    with pytest.raises(aio.AioRpcError, match="TooManyRequests"):
-        for _ in range(20):
-            await agent.publish(CLUSTERS, STATUS, echo.document)
     moment = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}.000000Z"
     note: dict[str, Any] = {"apiVersion": "events.k8s.io/v1", "kind": "Event", "reason": "Available", "action": "Available"}
     note |= {"metadata": {"name": "edge1.17", "namespace": NAME}, "type": "Normal", "deprecatedSource": {}, "note": "up"}
@@ -272,35 +282,93 @@ async def test_an_agent_beats_and_reports(hub: HubUnderTest) -> None:
     assert (stored[0], stored[1]["series"]["count"]) == (200, 2)
 
 
-@pytest.mark.parametrize("how", ["denial", "revocation", "drain", "stop"])
-async def test_streams_open_before_acceptance_and_end_with_unavailable_when_rights_end(hub: HubUnderTest, how: str) -> None:
-    agent = await joined(hub, accepted=False)
-    streams = {each: await agent.subscribe(each) for each in STEADY}
-    assert not (await streams[CLUSTERS].event()).document["spec"]["hubAcceptsClient"]
-    with pytest.raises(aio.AioRpcError) as refused:
-        await agent.publish(LEASES, UPDATE, {"metadata": {"name": "managed-cluster-lease", "namespace": NAME}})
-    assert refused.value.code() is DENIED
-    await hub.accept(NAME)
-    assert (await streams[LEASES].event()).document["metadata"]["name"] == "managed-cluster-lease"
-    await hub.store.run(addons.put, {"metadata": {"name": "work", "namespace": NAME}}, None, "test")
-    assert (await streams[ADDONS].event()).document["metadata"]["name"] == "work"
-    if how == "denial":
-        await hub.accept(NAME, accepted=False)
-    elif how == "revocation":
-        await hub.revoke(hub.folder / f"agent-{NAME}.kubeconfig")
-    elif how == "drain":
-        await hub.output("hubctl drain replica here --force")
-    else:
-        await hub.stop()
-    assert {await each.end() for each in streams.values()} == {UNAVAILABLE}
-    again = Agent(hub, pair_of(hub.folder / f"agent-{NAME}.kubeconfig"))
-    if how == "denial":
-        waiting = {each: await again.subscribe(each) for each in STEADY}
-        assert not (await waiting[CLUSTERS].event()).document["spec"]["hubAcceptsClient"]
-        return
-    with pytest.raises(aio.AioRpcError) as refused:
-        await again.subscribe(CLUSTERS)
-    assert refused.value.code() is (STRANGER if how == "revocation" else UNAVAILABLE)
+@pytest.mark.parametrize(("how", "why"), ENDS.items())
+async def test_streams_open_before_acceptance_and_end_with_unavailable_when_rights_end(
+    tmp_path: Path, how: str, why: str
+) -> None:
+    async with hub_with(tmp_path, ocm_grpc_listen=ANY_PORT, shutdown_grace=timedelta(seconds=10)) as hub:
+        agent = await joined(hub, accepted=False)
+        streams = {each: await agent.subscribe(each) for each in STEADY}
+        assert not (await streams[CLUSTERS].event()).document["spec"]["hubAcceptsClient"]
+        renewal = {"metadata": {"name": "managed-cluster-lease", "namespace": NAME}}
+        refused = present(await awaited_refusal(aio.AioRpcError, agent.publish(LEASES, UPDATE, renewal)))
+        assert refused.code() is DENIED
+        await hub.accept(NAME)
+        assert (await streams[LEASES].event()).document["metadata"]["name"] == "managed-cluster-lease"
+        await hub.store.run(addons.put, {"metadata": {"name": "work", "namespace": NAME}}, None, "test")
+        assert (await streams[ADDONS].event()).document["metadata"]["name"] == "work"
+        if how == "denial":
+            await hub.accept(NAME, accepted=False)
+        elif how == "revocation":
+            await hub.revoke(hub.folder / f"agent-{NAME}.kubeconfig")
+        elif how == "drain":
+            await hub.output("hubctl drain replica here --force")
+        stopping = asyncio.create_task(hub.stop()) if how == "stop" else None
+        assert {await each.end(why) for each in streams.values()} == {UNAVAILABLE}
+        if stopping is not None:
+            await stopping
+        again = Agent(hub, pair_of(hub.folder / f"agent-{NAME}.kubeconfig"))
+        if how == "denial":
+            waiting = {each: await again.subscribe(each) for each in STEADY}
+            assert not (await waiting[CLUSTERS].event()).document["spec"]["hubAcceptsClient"]
+            return
+        refused = present(await awaited_refusal(aio.AioRpcError, again.subscribe(CLUSTERS)))
+        assert refused.code() is (STRANGER if how == "revocation" else UNAVAILABLE)
+
+
+class StandingClock(SystemClock):
+    at: datetime | None = None
+
+    def now(self) -> datetime:
+        return self.at or super().now()
+
+
+async def test_streams_end_with_unavailable_with_their_certificate_and_at_the_age_of_their_connection(tmp_path: Path) -> None:
+    clock = StandingClock()
+    young = {"connection_age": timedelta(seconds=2), "connection_age_grace": timedelta(seconds=0.5)}
+    async with hub_with(tmp_path / "a", ocm_grpc_listen=ANY_PORT, **young) as hub:
+        assert await (await (await joined(hub)).subscribe(LEASES)).end() is UNAVAILABLE
+    async with hub_with(tmp_path / "b", ocm_grpc_listen=ANY_PORT, clock=clock) as hub:
+        agent = await joined(hub)
+        chain, _key = pair_of(hub.folder / f"agent-{NAME}.kubeconfig")
+        ends = pki.parse_certificate(chain).not_after
+        clock.at = ends - timedelta(seconds=0.5)  # at the begin of each watch
+        assert await (await agent.open(CLUSTERS)).end(ENDED) is UNAVAILABLE
+        clock.at = ends + timedelta(seconds=1)
+        refused = present(await awaited_refusal(aio.AioRpcError, agent.open(CLUSTERS)))
+        assert refused.code() is STRANGER
+
+
+async def test_reports_of_an_agent_that_has_not_renewed_its_lease_leave_the_cluster_unknown(hub: HubUnderTest) -> None:
+    agent, operator = await joined(hub), await admin_of(hub)
+    owner, cluster = holder(hub, hub.folder / f"agent-{NAME}.kubeconfig"), ClusterName(NAME)
+    path, renewals = f"{CLUSTERS.path}/{NAME}", f"{LEASES.collection(cluster)}/managed-cluster-lease"
+
+    def reported(document: Any, status: str) -> Any:
+        condition = {"type": "ManagedClusterConditionAvailable", **TRUE, "status": status}
+        return {**document, "status": {**document.get("status", {}), "conditions": [condition]}}
+
+    async def available() -> str:
+        conditions = (await operator.get(path))[1]["status"]["conditions"]
+        return next(str(each["status"]) for each in conditions if each["type"] == "ManagedClusterConditionAvailable")
+
+    for driver, verdict in (("grpc", "True"), ("csr", "False")):
+        await hub.store.run(lambda tx: tx.heartbeats.forget(cluster))
+        await hub.store.run(lambda tx: tx.heartbeats.store([Beat(cluster, timedelta(hours=1), available=None)]))
+        await hub.store.run(managed_clusters.set_condition, cluster, SILENT, "test")
+        for _ in range(2):
+            shown = (await operator.get(path))[1]
+            if driver == "grpc":
+                await agent.publish(CLUSTERS, STATUS, reported(shown, verdict))
+            else:
+                assert (await owner.ask("PUT", f"{path}/status", reported(shown, verdict)))[0] == 200
+            assert await available() == "Unknown"
+        lease = (await operator.get(renewals))[1]
+        if driver == "grpc":
+            await agent.publish(LEASES, UPDATE, beat(lease))
+        else:
+            assert (await owner.ask("PUT", renewals, beat(lease)))[0] == 200
+        assert await available() == verdict
 
 
 async def test_an_add_on_is_followed_in_both_versions_and_forgotten_with_its_deletion(hub: HubUnderTest) -> None:
@@ -354,6 +422,28 @@ async def test_an_agent_that_does_not_read_loses_its_stream_and_delays_no_other(
         assert (await admin.patch(f"{ADDON_PATH}/work", {"metadata": annotations}))[0] == 200
         await other.until(lambda seen: seen.document["metadata"].get("annotations", {}).get("number") == str(number))  # noqa: B023
     assert await slow.end() is UNAVAILABLE
+
+
+class SlowReader:
+    """A stream, and its connection."""
+
+    aborted = False
+
+    async def write(self, event: bytes) -> None:
+        await asyncio.sleep(1 if event == b"slow" else 3600)
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def test_an_agent_that_does_not_read_for_the_write_timeout_loses_its_connection() -> None:
+    async def write(event: bytes) -> tuple[float, bool, bool]:
+        reader: Any = SlowReader()
+        refused = await awaited_refusal(UnavailableError, service._write(reader, reader, event))
+        return asyncio.get_running_loop().time(), reader.aborted, refused is not None
+
+    assert in_virtual_time(write(b"slow")) == (1, False, False)
+    assert in_virtual_time(write(b"never")) == (30, True, True)
 
 
 async def test_hostile_input_is_refused_with_a_status(hub: HubUnderTest) -> None:
@@ -419,6 +509,22 @@ async def test_hostile_input_is_refused_with_a_status(hub: HubUnderTest) -> None
             publish: Any = local.unary_unary(f"/{SERVICE}/Publish")
             await publish(foreign)
     assert refused.value.code() is STRANGER
+
+
+async def test_calls_of_a_connection_and_connections_of_an_address_are_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ocm_grpc, "MAX_CALLS", 3)
+    async with hub_with(tmp_path, ocm_grpc_listen=ANY_PORT, max_connections_per_address=2) as hub:
+        agent = await joined(hub)
+        first, *_ = [await agent.open(CLUSTERS) for _ in range(3)]
+        waiting = asyncio.create_task(agent.open(CLUSTERS))
+        other, third = [Agent(hub, pair_of(hub.folder / f"agent-{NAME}.kubeconfig")) for _ in range(2)]
+        await other.open(CLUSTERS)
+        refused = present(await awaited_refusal(aio.AioRpcError, third.open(CLUSTERS)))
+        assert (refused.code(), waiting.done()) == (UNAVAILABLE, False)
+        first.call.cancel()
+        await waiting
 
 
 async def test_the_door_is_off_by_default_and_serves_no_other_api_groups(tmp_path: Path) -> None:
