@@ -200,15 +200,10 @@ class ControllerBuilder:
         """Add a controller whose reconciler is one function; see Reconciler."""
         return self.add(name, Step(step))
 
-    def add_use_case(
-        self,
-        name: str,
-        use_case: Callable[..., object],
-        read_ahead: Callable[[Transaction, Sequence[str]], object] = lambda _tx, _names: None,
-    ) -> Controller[str]:
+    def add_use_case(self, name: str, use_case: Callable[..., object]) -> Controller[str]:
         """Add a controller that calls a use case for each name, with its own name as the actor; see TransactionReconciler."""
         actor = f"{ACTOR}:{name}"
-        return self.add(name, TransactionReconciler(self.store, lambda tx, key, _: use_case(tx, key, actor=actor), read_ahead))
+        return self.add(name, TransactionReconciler(self.store, lambda tx, key, _: use_case(tx, key, actor=actor)))
 
     def watch(
         self,

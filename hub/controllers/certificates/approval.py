@@ -25,7 +25,7 @@ from hub.controllers.builder import ControllerBuilder, GenerationFilter, Transac
 from hub.ports import Store, Transaction
 from hub.registry.approvalrules import approval as approving, service as approval_rules
 from hub.registry.approvalrules.approval import ApprovalOutcome
-from hub.registry.certificatesigningrequests import issuance, service as request_service
+from hub.registry.certificatesigningrequests import issuance
 from hub.registry.managedclusters import service as clusters
 from machinery.identity import ClusterName
 from machinery.meta import conditions
@@ -198,7 +198,7 @@ def register(builder: ControllerBuilder) -> None:
     acceptance, approval = builder.add(ACCEPTANCE, accepting), builder.add(APPROVAL, approver)
     status = RuleStatusReconciler(store, builder.clock.now, acceptance.enqueue, approval.enqueue)
     ruling = builder.add(RULES, status)
-    issuing = builder.add_use_case(ISSUANCE, partial(issuance.issue, **signing), request_service.read_ahead)
+    issuing = builder.add_use_case(ISSUANCE, partial(issuance.issue, **signing))
     builder.watch_names(APPROVAL_RULES, ruling, status.wanted)
     builder.watch_names(
         MANAGED_CLUSTERS, acceptance, lambda cluster: wants_acceptance(cluster, are_there_rules=accepting.has_rules)

@@ -17,6 +17,7 @@ from hub.controllers.builder import ControllerBuilder, Since
 from hub.ports import Store, Transaction
 from hub.registry.liveness import heartbeats
 from machinery.identity import ClusterName
+from machinery.meta.objects import Key
 from machinery.runtime.controller import Batch, BatchReconciler
 
 NAME = "availability"
@@ -63,6 +64,7 @@ class AvailabilityReconciler(BatchReconciler[str]):
         since = self._since(tx)
         if since is None:
             return dict.fromkeys(names, Expiry(expired=False, look_again=UNSURE))
+        tx.objects.read_ahead(MANAGED_CLUSTERS, [Key("", name) for name in names])
         return {name: judge(tx, ClusterName(name), window=self._window, since=since) for name in names}
 
 

@@ -102,17 +102,10 @@ class RegistrationService(RegistrationServicer):
         async with unary(parts, context, asked, flow=request.cluster_name) as (call, record):
             name = cluster_name(request.cluster_name)
             check_registration(record, name)
-            addon = request.addon
-            submission = Submission(
-                cluster=name,
-                agent=agent_id(request.agent_id),
-                request=request.request,
-                requester=record,
-                cluster_uid=request.cluster_uid,
-                requested_duration=_requested_duration(request),
-                addon=AddOnRequest(AddOnName(addon.addon_name), addon.signer_name) if request.HasField("addon") else None,
-                attested=await parts.attestor.attested(record, name, request.attestation),
-            )
+            of = request.addon if request.HasField("addon") else None
+            addon = AddOnRequest(AddOnName(of.addon_name), of.signer_name) if of is not None else None
+            attested = await parts.attestor.attested(record, name, request.attestation)
+            submission = _submission(request, record, addon=addon, attested=attested)
             call.made, call.created = await parts.store.run(submit, submission), True
             return wire.SubmitRequestResponse(name=call.made)
 
@@ -131,14 +124,7 @@ class RegistrationService(RegistrationServicer):
         async with open_call(parts, context, self._attributes.request("create", "Recover")) as call:
             recovering_agent(await _returning_holder(parts, request, call))
             async with call.seat(request.cluster_name):
-                submission = Submission(
-                    cluster=cluster_name(request.cluster_name),
-                    agent=agent_id(request.agent_id),
-                    request=request.request,
-                    requester=await call.identify(),
-                    cluster_uid=request.cluster_uid,
-                    requested_duration=_requested_duration(request),
-                )
+                submission = _submission(request, await call.identify())
                 call.made = await parts.store.run(recovery.recover, submission, unattended=parts.unattended_recovery)
             async for answer in self.follower.follow(call.made, call, check_recovery_view):
                 yield answer
@@ -240,5 +226,10 @@ async def _returning_holder(parts: DoorContext, request: wire.RecoverRequest, ca
     return await call.identify()
 
 
-def _requested_duration(request: wire.SubmitRequestRequest | wire.RecoverRequest) -> timedelta | None:
-    return decoded_duration(request.requested_duration) if request.HasField("requested_duration") else None
+def _submission(
+    request: wire.SubmitRequestRequest | wire.RecoverRequest, requester: CertificateRecord, **fields: Any
+) -> Submission:
+    """Decodes a request. Raises InvalidError."""
+    asked = decoded_duration(request.requested_duration) if request.HasField("requested_duration") else None
+    cluster, agent = cluster_name(request.cluster_name), agent_id(request.agent_id)
+    return Submission(cluster, agent, request.request, requester, request.cluster_uid, asked, **fields)

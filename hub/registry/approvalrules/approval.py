@@ -60,8 +60,9 @@ def rules_in(tx: Transaction, globs: tuple[str, ...]) -> tuple[ApprovalRule, ...
 
 def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
     """Load many requests and their clusters with few queries."""
-    request_objects.read_ahead(tx, names)
-    found = [tx.objects.get(REQUESTS, Key("", name)) for name in names]
+    keys = [Key("", name) for name in names]
+    tx.objects.read_ahead(REQUESTS, keys)
+    found = [tx.objects.get(REQUESTS, key) for key in keys]
     clusters_asked = {doc.labels(stored.document).get(CLUSTER_LABEL, "") for stored in found if stored}
     tx.objects.read_ahead(MANAGED_CLUSTERS, [Key("", name) for name in clusters_asked])
 

@@ -77,11 +77,6 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
     return tx.objects.delete(REQUESTS, old, actor)
 
 
-def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
-    """Load requests with one query, for `find`."""
-    tx.objects.read_ahead(REQUESTS, [Key("", name) for name in names])
-
-
 def of_cluster(tx: Transaction, cluster: str) -> Sequence[StoredObject]:
     """All requests with the label of the cluster."""
     labelled = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
@@ -120,7 +115,7 @@ def due_for_removal(tx: Transaction, ends: RequestRetention) -> Sequence[str]:
 
 def expire(tx: Transaction, names: Sequence[str], ends: RequestRetention, actor: str) -> int:
     """Remove the given requests that are still due. Returns the number of removed requests."""
-    read_ahead(tx, names)
+    tx.objects.read_ahead(REQUESTS, [Key("", name) for name in names])
     found = [stored for stored in (tx.objects.get(REQUESTS, Key("", name)) for name in names) if stored is not None]
     gone = [stored for stored in found if _is_due(stored, ends, tx.now)]
     for stored in gone:

@@ -41,6 +41,7 @@ class BatchContext:
 
 def read_context(tx: Transaction, among: Collection[ClusterName], delays: TaintDelays, brake: Brake) -> BatchContext:
     """Read the context. `among`: the clusters to check."""
+    tx.objects.read_ahead(MANAGED_CLUSTERS, [Key("", name) for name in among])
     falls = tx.transitions.falls(tx.now - delays.damping.window, among)
     ends = {name: delays.damping.flaps_until(each) for name, each in falls.items()}
     return BatchContext({name: end for name, end in ends.items() if end is not None}, brake)

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 from structlog.testing import capture_logs
 
-from hub.api.auditrecords import LOGIN_FAILURE, AuditRecord, ResponseStatus, Stage, User, read_record
+from hub.api.auditrecords import LOGIN_FAILURE, AuditRecord, Numbering, ResponseStatus, Stage, User, read_record
 from hub.audit import Auditor, default_policy
 from hub.audit.floods import BURST, LONGEST_TEXT, MAX_KINDS, REPEATED
 from hub.audit.policy import parse_policy, read_policy
@@ -21,6 +21,7 @@ from machinery.errors import InvalidError
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.tasks import GuardedTasks
+from machinery.sanitize import plain
 from tests.checks import CASE_FILES, check_refusal, check_results, present, refusal
 from tests.fakes.audit_records import MemorySink, record
 from tests.fakes.stage import until
@@ -47,6 +48,12 @@ def kept(sink: MemorySink) -> list[AuditRecord]:
     assert len({(entry.replica, entry.sequence) for entry in sink.entries}) == len(sink.entries)
     found = [read_record(entry.document) for entry in sink.entries]
     return [each for each in found if each is not None]
+
+
+def test_text_that_cannot_be_stored_or_shown_is_replaced() -> None:
+    texts = ("a\x00", "\x08", "\x0c", "\x1b[0m", "\x7f", "\udcff", "\u00e9\n\\b")
+    entries = [Numbering("a").entry(msgspec.structs.replace(record(1), user_agent=text)) for text in texts]
+    assert [present(read_record(each.document)).user_agent for each in entries] == [plain(text) for text in texts]
 
 
 async def test_records_that_come_together_are_written_together_and_a_flush_waits_for_no_window() -> None:

@@ -86,7 +86,8 @@ async def test_an_approval_stands_while_the_key_is_away_and_is_signed_when_it_is
     for controller, failure in ((approval.APPROVAL, UnavailableError("no key")), (approval.ISSUANCE, None)):
         assert hub.state(name).phase is not RequestPhase.ISSUED
         vars(builder.issuer)["failure"] = failure
-        await work(builder.controllers[controller], name)
+        builder.controllers[controller].enqueue(name)
+        await builder.controllers[controller].step()
     assert (hub.state(name).phase, hub.state(name).message) == (RequestPhase.ISSUED, 'Approved by the rule "--auto-approve".')
 
 
