@@ -21,6 +21,8 @@ expect.set_options(timeout=20_000)  # a machine that runs the whole suite is slo
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.timeout(120)]
 
 HOSTILE = '"\'><img src=x onerror="window.hit=1"><script>window.hit=1</script>{{constructor}}${window.hit=1}'
+FAILED = {"type": "ManagedClusterConditionAvailable", "status": "False", "reason": "Failed", "message": ""}
+FAILED |= {"lastTransitionTime": "2026-01-01T00:00:00Z"}
 ADDONS = "/apis/addon.open-cluster-management.io/v1beta1/namespaces/edge1/managedclusteraddons"
 COMPARED = "time?to=2026-01-01T00:00Z&at=2026-01-02T00:00Z"
 VIEWS = "fleet", "fleet?group=version", "inbox", "cluster/edge1", "cluster/edge1?tab=History", COMPARED
@@ -130,12 +132,10 @@ async def test_a_read_only_console_without_shared_workers_stays_live_and_the_hub
 async def test_every_visible_row_has_its_beat_and_certificate_by_one_request_and_a_denial_has_its_reason(desk: Desk) -> None:
     hub, names = desk.hub, [f"edge-{number:02}" for number in range(20)]
     admin = await admin_of(hub)
-    condition = {"type": "ManagedClusterConditionAvailable", "status": "False", "reason": "Failed", "message": ""}
-    condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
     for name in names:
         await hub.join(name)
     await hub.store.run(lambda tx: tx.heartbeats.store([Beat(ClusterName(name), timedelta(), None) for name in names]))
-    await admin.patch(f"{CLUSTERS}/edge-00/status", {"status": {"conditions": [condition]}})
+    await admin.patch(f"{CLUSTERS}/edge-00/status", {"status": {"conditions": [FAILED]}})
     await hub.agent("edge-00")
     asked: list[int] = []
     async with desk.visit(viewport={"width": 1600, "height": 1200}) as visit:
@@ -149,10 +149,12 @@ async def test_every_visible_row_has_its_beat_and_certificate_by_one_request_and
         await visit.page.clock.run_for(40_000)  # until the strip has been read after the last change
         await visit.loaded()
         asked.clear()
+        began = await visit.page.evaluate("Date.now()")
         for _ in range(6):
             await visit.page.clock.run_for(10_000)
             await visit.loaded()
-        assert asked in ([len(names)] * 5, [len(names)] * 6)
+        passed = await visit.page.evaluate("Date.now()") - began
+        assert (set(asked), 5 <= len(asked) <= passed / 10_000 + 1) == ({len(names)}, True), asked
 
         await visit.go("inbox")
         await visit.at("entry").filter(has_text="edge-01").get_by_test_id("deny").click()
@@ -220,8 +222,7 @@ async def test_no_script_runs_whatever_a_cluster_reports_or_a_link_says(desk: De
     hub, admin = desk.hub, await admin_of(desk.hub)
     await hub.join("edge1")
     await hub.request("edge1", "edge1-first")
-    condition = {"type": "ManagedClusterConditionAvailable", "status": "False", "reason": "Failed", "message": HOSTILE}
-    condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    condition = {**FAILED, "message": HOSTILE}
     claims = [{"name": name, "value": HOSTILE} for name in ("platform.open-cluster-management.io", "javascript.example")]
     url = "https://edge1.example/" + "%22%3E%3Cimg%20src=x%20onerror=window.hit=1%3E"
     for path, patch in (
