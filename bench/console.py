@@ -1,4 +1,4 @@
-"""The console: first load, frames while it scrolls and filters, memory, and the cost of open pages for the hub.
+"""The console: first load, frames beside those of a bare table, memory, and the cost of open pages for the hub.
 
     python -m bench console [--clusters 10000] [--pages 50] [--seconds 40]
 

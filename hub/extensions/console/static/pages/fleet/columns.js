@@ -46,30 +46,30 @@ function addonsCell(one) {
 
 /** The usual columns fit into a window of 1,200 pixels. @type {Column[]} */
 const COLUMNS = [
-  { id: "name", title: "Name", width: 150, grow: 2, sort: "name", cell: (one) => one.name, text: (one) => one.name },
+  { id: "name", title: "Name", width: 148, grow: 2, sort: "name", cell: (one) => one.name, text: (one) => one.name },
   {
-    id: "state", title: "State", width: 130, grow: 2.4, sort: "state", text: (one) => `${one.state}${one.state === "Available" ? "" : ` ${one.reason}`}`,
+    id: "state", title: "State", width: 114, grow: 2.4, sort: "state", text: (one) => `${one.state}${one.state === "Available" ? "" : ` ${one.reason}`}`,
     cell: (one) => ({ text: one.state, tone: one.state, note: shortReason(one) }), about: (one) => one.message,
   },
-  { id: "since", title: "Since", width: 62, sort: "since", cell: (one, _session, _extra, now) => duration(now - one.since), about: (one) => moment(one.since), text: (one) => time(one.since) },
+  { id: "since", title: "Since", width: 58, sort: "since", cell: (one, _session, _extra, now) => duration(now - one.since), about: (one) => moment(one.since), text: (one) => time(one.since) },
   {
-    id: "session", title: "Session", width: 84, grow: 0.8, sort: "replica", text: sessionText,
+    id: "session", title: "Session", width: 94, grow: 0.8, sort: "replica", text: sessionText,
     cell: (one, session, extra) => {
       const text = sessionText(one, session, extra);
       return text === "no session" ? { text, tone: "bad" } : shortId(text);
     },
     about: (one, session, extra) => (session ? `Agent ${session.agent} at ${session.replica} since ${moment(session.since)}` : sessionText(one, session, extra)),
   },
-  { id: "beat", title: "Last beat", width: 82, sort: "lastBeat", cell: (_one, _session, extra, now) => (extra ? duration(now - extra.beat) : ""), about: (_one, _session, extra) => moment(extra?.beat ?? NaN), text: (_one, _session, extra) => time(extra?.beat ?? NaN) },
-  { id: "certificate", title: "Certificate", width: 90, sort: "certificateExpiresIn", cell: (_one, _session, extra) => ({ text: extra?.ends ?? "", tone: extra?.isEnding ? "warn" : "" }), text: (_one, _session, extra) => extra?.ends ?? "" },
+  { id: "beat", title: "Last beat", width: 86, sort: "lastBeat", cell: (_one, _session, extra, now) => (extra ? duration(now - extra.beat) : ""), about: (_one, _session, extra) => moment(extra?.beat ?? NaN), text: (_one, _session, extra) => time(extra?.beat ?? NaN) },
+  { id: "certificate", title: "Certificate", width: 92, sort: "certificateExpiresIn", cell: (_one, _session, extra) => ({ text: extra?.ends ?? "", tone: extra?.isEnding ? "warn" : "" }), text: (_one, _session, extra) => extra?.ends ?? "" },
   { id: "set", title: "Set", width: 64, grow: 1, sort: "set", cell: (one) => one.set, text: (one) => one.set },
   { id: "version", title: "Version", width: 74, grow: 0.4, sort: "version", cell: (one) => one.version, text: (one) => one.version },
-  { id: "nodes", title: "Nodes", width: 64, sort: "nodes", numeric: true, cell: (one) => String(number(one.nodes)), text: (one) => number(one.nodes) },
+  { id: "nodes", title: "Nodes", width: 68, sort: "nodes", numeric: true, cell: (one) => String(number(one.nodes)), text: (one) => number(one.nodes) },
   { id: "cpu", title: "CPU", width: 50, sort: "cpu", numeric: true, cell: (one) => cores(one.cpu), text: (one) => number(one.cpu) },
-  { id: "memory", title: "Memory", width: 78, sort: "memory", numeric: true, cell: (one) => gibibytes(one.memory), text: (one) => number(one.memory) },
+  { id: "memory", title: "Memory", width: 77, sort: "memory", numeric: true, cell: (one) => gibibytes(one.memory), text: (one) => number(one.memory) },
   { id: "agent", title: "Agent", width: 64, grow: 0.3, sort: "agentVersion", cell: (one, session) => session?.agentVersion || one.agentVersion, text: (one, session) => session?.agentVersion || one.agentVersion },
-  { id: "flaps", title: "Flaps", width: 58, sort: "flaps", numeric: true, cell: (_one, _session, extra) => ({ text: extra?.flaps ? String(extra.flaps) : "", tone: "warn" }), text: (_one, _session, extra) => extra?.flaps ?? "" },
-  { id: "addons", title: "Add-ons", width: 82, grow: 1, cell: addonsCell, about: (one) => pairs(one.addons), text: (one) => pairs(one.addons) },
+  { id: "flaps", title: "Flaps", width: 59, sort: "flaps", numeric: true, cell: (_one, _session, extra) => ({ text: extra?.flaps ? String(extra.flaps) : "", tone: "warn" }), text: (_one, _session, extra) => extra?.flaps ?? "" },
+  { id: "addons", title: "Add-ons", width: 84, grow: 1, cell: addonsCell, about: (one) => pairs(one.addons), text: (one) => pairs(one.addons) },
   { id: "taints", title: "Taints", width: 90, grow: 1, cell: (one) => pairs(one.taints), text: (one) => pairs(one.taints) },
   { id: "age", title: "Age", width: 62, sort: "age", cell: (one, _session, _extra, now) => duration(now - one.created), about: (one) => moment(one.created), text: (one) => time(one.created) },
 ];
