@@ -38,11 +38,7 @@ CSR = 45.0  # age of the last beat of agents that never open a session
 EXPRESSIONS = trials(test=250, soak=20_000)
 VERSIONS = ["v1.29.3", "v1.30.0", "v1.30.0-rc.1", "v1.9.9", "v1.31.2-gke.100", "latest", ""]
 QUANTITIES = ["64Gi", "65536Mi", "8", "500m", "1e3", "0", "much", "128Gi"]
-REGULAR = (
-    *("edge-[0-9]+", "edge.*", ".*-1", "(edge|west)-\\d+", "(?i)EDGE-1", ".*", "", "é", "\\pL", "a.b", "[^a-m]+"),
-    "hub-0|csr|un.*",
-)
-TEXTS = ["edge-1", "edge-22", "Edge-1", "a*b", "50%", "a_b", "[x]", "back\\slash", "é", ""]
+REGULAR, TEXTS = TABLES["quoted"]["regular"], TABLES["quoted"]["text"]
 ATOMS: list[str] = TABLES["atoms"]
 
 
@@ -59,27 +55,7 @@ def atom(random: Random) -> str:
 
 
 def draw(random: Random, what: str) -> str:
-    patterns = ["*", "edge-*", "*1", "edge-?", "edge-?*", "a\\*b", "50%", "a_b", "[x]", "?", "", "*-*", "é", "*\\\\*"]
-    return {
-        "same": lambda: random.choice(["==", "!="]),
-        "like": lambda: random.choice(["=~", "!~"]),
-        "regular": lambda: quoted(random.choice(REGULAR)),
-        "order": lambda: random.choice(["==", "!=", "<", "<=", ">", ">="]),
-        "text": lambda: quoted(random.choice(TEXTS)),
-        "status": lambda: random.choice(["True", "False", "Unknown"]),
-        "pattern": lambda: quoted(random.choice(patterns)),
-        "version": lambda: random.choice(["1.30", "v1.29.3", "1.30.0-rc.1", "1.9", "1.31.2"]),
-        "quantity": lambda: random.choice(["64Gi", "8", "0.5", "1000", "0", "1Ti"]),
-        "number": lambda: random.choice(["0", "3", "10"]),
-        "age": lambda: random.choice(["1h", "90m", "720h"]),
-        "reason": lambda: random.choice(["Silent", "Ready", ""]),
-        "flaps": lambda: random.choice(["0", "1", "9", "10"]),
-        "replica": lambda: random.choice(['"hub-0"', '"Hub-1"', "name"]),
-        "driver": lambda: random.choice(["grpc", "csr"]),
-        "left": lambda: random.choice(["0s", "1h", "30d"]),
-        "agent": lambda: random.choice(["0.1", "0.1.0", "0.2", "1.0"]),
-        "beat": lambda: random.choice(["0s", "10s", "1m", "1h"]),
-    }[what]()
+    return quoted(random.choice(TABLES["quoted"][what])) if what in TABLES["quoted"] else random.choice(TABLES["words"][what])
 
 
 def expression(random: Random, depth: int = 3) -> str:

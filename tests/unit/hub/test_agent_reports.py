@@ -154,7 +154,7 @@ async def test_token_of_an_add_on_is_issued_to_an_accepted_cluster_for_a_time_wi
     await check_refusal_of(ConflictError, seconds(), match="not ready yet")
     store.transact(addons.update_token, Key(edge, LOGS), "hub")
     assert [await seconds(asked) for asked in (0, 7200, 10**9)] == [3600, 7200, 366 * 86400]
-    await check_refusal_of(InvalidError, seconds(599), match="600 s at least")
+    await check_refusal_of(InvalidError, seconds(599), match="valid for at least 600 s")
     newcomer.accept(accepted=False)
     await check_refusal_of(ForbiddenError, seconds(), match="not accepted")
 

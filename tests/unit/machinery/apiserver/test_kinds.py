@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST, condition_cell
 from machinery.apiserver.kinds.core import CONFIG_MAP, LARGEST, LEASE, NAMESPACE, SECRET
@@ -25,7 +26,7 @@ from machinery.meta.timestamps import format_time
 from machinery.pki.keys import generate_key
 from machinery.pki.requests import build_request
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_refusal, check_refusals, present, refusal
+from tests.checks import CASE_FILES, check_refusal, check_refusals, present, refusal
 
 PARTS = {**listing(record(id=TEXT, n={"type": "integer", "default": 0}), "id"), "maxItems": 2}
 SCHEMA = record(
@@ -237,25 +238,9 @@ def rbac_object(resource: Resource, document: Mapping[str, Any], name: str = "x"
 
 
 def test_role_or_binding_that_breaks_a_rule_is_refused() -> None:
-    urls, near = {"verbs": ["get"], "nonResourceURLs": ["/x"]}, [{"matchExpressions": [{"key": "a", "operator": "Near"}]}]
-    bare, robot = {"verbs": ["get"], "apiGroups": [""]}, {"kind": "ServiceAccount", "name": "robot"}
-    rows: list[tuple[Resource, Mapping[str, Any], str]] = [
-        (CLUSTER_ROLE, {"rules": [{**urls, "resources": ["pods"]}]}, "rules cannot apply to both regular resources and non-"),
-        (ROLE, {"rules": [urls]}, "namespaced rules cannot apply to non-resource URLs"),
-        (CLUSTER_ROLE, {"rules": [RULE, bare]}, "rules[1].resources: Required value: resource rules must supply at least one"),
-        (CLUSTER_ROLE, {"aggregationRule": {"clusterRoleSelectors": []}}, "at least one clusterRoleSelector required"),
-        (CLUSTER_ROLE, {"aggregationRule": {"clusterRoleSelectors": near}}, '"Near" is not a valid label selector operator'),
-        (CLUSTER_ROLE_BINDING, {"roleRef": {**REFERENCE, "kind": "Role"}}, 'supported values: "ClusterRole"'),
-        (CLUSTER_ROLE_BINDING, {"roleRef": REFERENCE, "subjects": [robot]}, "subjects[0].namespace: Required value"),
-    ]
-    references = [({"kind": "Rule"}, 'supported values: "Role", "ClusterRole"'), ({"name": ""}, "roleRef.name: Required value")]
-    references += [({"apiGroup": "v1"}, 'roleRef.apiGroup: Unsupported value: "v1"'), ({"name": "a/b"}, "may not contain '/'")]
-    rows += [(ROLE_BINDING, {"roleRef": {**REFERENCE, **changed}}, told) for changed, told in references]
-    subjects = [({**BOB, "name": ""}, "name: Required value"), ({**BOB, "kind": "Robot"}, "kind: Unsupported value")]
-    account = {**BOB, "kind": "ServiceAccount"}
-    subjects += [(account, "apiGroup: Unsupported value"), ({**robot, "name": "A B"}, "name: Invalid")]
-    rows += [(ROLE_BINDING, {"roleRef": REFERENCE, "subjects": [each]}, f"subjects[0].{told}") for each, told in subjects]
-    check_refusals(InvalidError, rbac_object, [(*row, re.escape(told)) for *row, told in rows])
+    kinds = {resource.kind: resource for resource in (CLUSTER_ROLE, ROLE, CLUSTER_ROLE_BINDING, ROLE_BINDING)}
+    rows = yaml.safe_load((CASE_FILES / "roles.yaml").read_text())
+    check_refusals(InvalidError, rbac_object, [(kinds[kind], document, re.escape(told)) for kind, document, told in rows])
 
 
 def test_role_names_and_binding_defaults_are_those_of_kubernetes() -> None:
