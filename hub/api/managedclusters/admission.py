@@ -21,7 +21,6 @@ from machinery.meta.timestamps import format_time
 from machinery.product import is_reserved
 
 CONFIGS = "managedClusterClientConfigs"
-TAINT_EFFECTS = ("NoSelect", "PreferNoSelect", "NoSelectIfNew")
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 

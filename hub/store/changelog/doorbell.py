@@ -34,11 +34,6 @@ class Doorbell:
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
 
     @property
-    def is_listening(self) -> bool:
-        """Whether the connection listens now."""
-        return self._listens
-
-    @property
     def is_proven(self) -> bool:
         """Whether notifications of this replica's own commits have arrived, which proves that no pooler is in between."""
         return self._listens and self._proven

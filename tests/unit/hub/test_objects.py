@@ -12,7 +12,7 @@ from hub.api.certificateauthorities.authority import Phase
 from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.managed_fields import AGENT_WRITER, HUB_WRITER, tracked
 from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters.admission import TAINT_EFFECTS, admitted
+from hub.api.managedclusters.admission import admitted
 from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import AVAILABLE, JoinRequest, StatusReport
 from hub.api.managedclustersets import BY_LABELS, EXCLUSIVE
@@ -399,7 +399,7 @@ def test_declared_values_are_those_of_the_code() -> None:
     found = {
         RuleAction: rule["decides"]["items"],
         RequesterKind: rule["requesters"]["items"]["properties"]["kind"],
-        TAINT_EFFECTS: cluster["taints"]["items"]["properties"]["effect"],
+        ("NoSelect", "PreferNoSelect", "NoSelectIfNew"): cluster["taints"]["items"]["properties"]["effect"],
         Phase: schemas["CertificateAuthority"]["status"]["properties"]["phase"],
         Reason: schemas["Revocation"]["spec"]["properties"]["reason"],
         (EXCLUSIVE, BY_LABELS): schemas["ManagedClusterSet"]["spec"]["properties"]["clusterSelector"]["properties"][
