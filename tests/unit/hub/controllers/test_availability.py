@@ -115,7 +115,7 @@ async def test_an_agent_that_answers_every_change_with_its_verdict_ends_in_the_r
             hub.store.transact(clusters.put, reported, stored, user)
         await work(subject, C1)
 
-    for _ in range(1200):
+    for _ in range(400):
         hub.clock.advance(SECOND)
         await answer()
     assert status(hub) == UNKNOWN
