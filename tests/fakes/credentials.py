@@ -108,8 +108,7 @@ class MemoryRemains(Remains):
     async def slots(self) -> Sequence[str]:
         return sorted(name for name in self._secrets.names if name.startswith("hub-kubeconfig-secret-"))
 
-    async def addons(self, cluster: ClusterName) -> Sequence[SecretPlace]:
-        del cluster
+    async def addons(self, _cluster: ClusterName) -> Sequence[SecretPlace]:
         return [SecretPlace("addons", name) for name in sorted(self._addon_secrets.names)]
 
     async def remove(self, place: SecretPlace) -> None:

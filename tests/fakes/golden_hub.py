@@ -65,8 +65,7 @@ class RecordedUsers(ExternalAuthenticator, RequestAuthenticator):
         self.authenticator, self.tokens = self, RecordedTokens()
         self._everyone = everyone
 
-    async def identify(self, request: web.Request) -> Identity | None:
-        del request
+    async def identify(self, _request: web.Request) -> Identity | None:
         return Identity(ADMIN) if self._everyone else None
 
 

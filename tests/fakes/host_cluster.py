@@ -286,8 +286,7 @@ class ManagementInMemory(TokenAuthenticator):
         self.asked.append((actor.user, attributes))
         return Decision((actor.user, attributes.verb) in self.may)
 
-    async def rules(self, actor: Actor, namespace: str) -> HeldRules:
-        del actor, namespace
+    async def rules(self, _actor: Actor, _namespace: str) -> HeldRules:
         return HeldRules((), ())
 
 

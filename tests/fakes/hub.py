@@ -380,8 +380,7 @@ class MemoryHubClient(HubClient):
             await self._hub.next_change()
             self._enter("follow_request")
 
-    async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
-        del cluster
+    async def addon_token(self, _cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
         self._enter("addon_token")
         found = next((each for each in self._hub.addons or () if each.name == addon), None)
         if found is None:

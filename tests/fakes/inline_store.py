@@ -97,8 +97,7 @@ class InlineStore(SqlStore):
     async def look(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.read(query, *args, **kwargs)
 
-    async def _on(self, threads: ThreadPoolExecutor, function: Callable[..., T], *args: Any) -> T:
-        del threads
+    async def _on(self, _threads: ThreadPoolExecutor, function: Callable[..., T], *args: Any) -> T:
         self._check_open()
         return function(*args)
 

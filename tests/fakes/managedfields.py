@@ -33,12 +33,10 @@ class OneVersion:
     def __init__(self, only: Structure) -> None:
         self._only = only
 
-    def structure(self, api_version: str) -> Structure:
-        del api_version
+    def structure(self, _api_version: str) -> Structure:
         return self._only
 
-    def converted(self, document: Any, api_version: str) -> Any:
-        del api_version
+    def converted(self, document: Any, _api_version: str) -> Any:
         return document
 
 

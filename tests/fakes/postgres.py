@@ -243,8 +243,7 @@ class Way(Forwarder):
     async def take(self) -> None:
         self._server = await asyncio.start_unix_server(self._take, Path(self._folder, SOCKET))
 
-    async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Streams | None:
-        del reader, writer
+    async def connect(self, _reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> Streams | None:
         try:
             return await asyncio.open_unix_connection(str(self._path))
         except OSError:

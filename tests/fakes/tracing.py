@@ -82,9 +82,8 @@ class Collector(TraceServiceServicer):
         return f"http://127.0.0.1:{self.port}"
 
     async def Export(  # noqa: N802 - the method's name
-        self, request: ExportTraceServiceRequest, context: Any
+        self, request: ExportTraceServiceRequest, _context: Any
     ) -> ExportTraceServiceResponse:
-        del context
         self.raw += request.SerializeToString()
         for each in request.resource_spans:
             service = next(one.value.string_value for one in each.resource.attributes if one.key == "service.name")

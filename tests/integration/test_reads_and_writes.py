@@ -62,8 +62,7 @@ EXAMPLE = Resource(
 class NoCreating(Authorizer):
     """Everything but create."""
 
-    async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
-        del actor
+    async def authorize(self, _actor: Actor, attributes: Attributes) -> Decision:
         return Decision(attributes.verb != "create", "not here")
 
 

@@ -380,14 +380,12 @@ PATH = "/api/v1/namespaces/default/configmaps"
 
 
 class Nobody(Authenticator):
-    async def authenticate(self, request: web.Request) -> Actor:
-        del request
+    async def authenticate(self, _request: web.Request) -> Actor:
         return ANONYMOUS
 
 
 class OnlyMasters(Authorizer):
-    async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
-        del attributes
+    async def authorize(self, actor: Actor, _attributes: Attributes) -> Decision:
         return Decision(allowed="system:masters" in actor.groups)
 
 

@@ -24,8 +24,7 @@ class Steps:
         self._steps = list(steps)
         self.done = asyncio.Event()
 
-    async def reconcile(self, key: str) -> timedelta | None:
-        del key
+    async def reconcile(self, _key: str) -> timedelta | None:
         step = self._steps.pop(0)
         if not self._steps:
             self.done.set()

@@ -47,8 +47,7 @@ class WordyNetwork(Network):
     probe: tuple[int, str] | OSError = (200, "ok\n")
     asked: list[str] = field(default_factory=list)
 
-    async def resolve(self, host: str) -> str:
-        del host
+    async def resolve(self, _host: str) -> str:
         if self.unknown:
             raise OSError(-2, "Name or service not known")
         return "127.0.0.1"

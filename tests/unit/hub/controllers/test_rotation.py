@@ -60,8 +60,7 @@ class World:
         self.store.transact(authorities.adopt, NewAuthority(first.trust_bundle, None))
 
     def controller(self) -> Rotation:
-        async def make(seen: RotationSnapshot, old: object) -> NewAuthority:
-            del old
+        async def make(seen: RotationSnapshot, _old: object) -> NewAuthority:
             known = [each.id for each in seen.authorities]
             return await self.ring.made(known, self.issuer.snapshot.keys.get(self.first), LIFETIMES, self.clock.now())
 

@@ -69,8 +69,7 @@ class OneIssuer(LoginIssuer):
     def name(self) -> str:
         return self._name
 
-    def issue_login(self, profile: Profile, serial: identity.SerialNumber, now: datetime) -> IssuedCertificate:
-        del profile, now
+    def issue_login(self, _profile: Profile, serial: identity.SerialNumber, _now: datetime) -> IssuedCertificate:
         if self._failure is not None:
             raise self._failure
         return IssuedCertificate(serial, self.name.encode(), self.name)

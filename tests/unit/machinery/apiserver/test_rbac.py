@@ -328,8 +328,7 @@ class Remembering(Reviewer):
         self.asked.append((actor, attributes))
         return Decision(actor.user == "bob", "because")
 
-    async def rules(self, actor: Actor, namespace: str) -> HeldRules:
-        del actor, namespace
+    async def rules(self, _actor: Actor, _namespace: str) -> HeldRules:
         return HeldRules(HELD_RULES, ("a role is missing",))
 
 

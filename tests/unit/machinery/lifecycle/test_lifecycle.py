@@ -213,8 +213,7 @@ class StoryDoor(Door):
     async def stop_listening(self) -> None:
         await self._step("stop listening")
 
-    async def drain(self, grace: timedelta) -> None:
-        del grace
+    async def drain(self, _grace: timedelta) -> None:
         await self._step("drain")
 
     async def close(self, grace: timedelta) -> None:
