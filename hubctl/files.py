@@ -24,10 +24,9 @@ def read_text(name: str | Path) -> str:
 
 def as_yaml(document: Mapping[str, Any], *, apart: bool = False) -> str:
     """Return a document as YAML. The order of keys stays. `apart`: begin with the line `---`."""
-    import yaml  # noqa: PLC0415 - the other forms do not wait for it
+    from machinery.meta import bounded_yaml  # noqa: PLC0415 - the other forms do not wait for it
 
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    return str(yaml.dump(dict(document), Dumper=dumper, sort_keys=False, allow_unicode=True, explicit_start=apart))
+    return bounded_yaml.write(dict(document), explicit_start=apart)
 
 
 @contextmanager

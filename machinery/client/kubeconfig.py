@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-import yaml
-
 from machinery.client.exec_credential import CLUSTER_EXTENSION, ExecUser, read_exec, written_exec
 from machinery.client.kubeconfig_documents import (
     Document,
@@ -30,6 +28,7 @@ from machinery.client.kubeconfig_documents import (
 )
 from machinery.errors import InvalidError
 from machinery.identity import HubId
+from machinery.meta import bounded_yaml as boundedyaml
 from machinery.product import GROUP_SUFFIX, KUBECONFIG_EXTENSION, KUBECONFIG_NAME_EXTENSION
 
 ENDPOINT_KIND, NAME_KIND = "HubEndpoint", "ClusterName"
@@ -296,4 +295,4 @@ def _write(cluster: ClusterEntry, user: str, auth: Document, context: str, more:
         "current-context": context,
         "users": [{"name": user, "user": auth}],
     }
-    return yaml.safe_dump(document, sort_keys=False).encode()
+    return boundedyaml.write(document).encode()

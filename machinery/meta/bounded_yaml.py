@@ -49,6 +49,25 @@ _PREFIX = "tag:yaml.org,2002:"
 _TAGS = frozenset(("!", *(f"{_PREFIX}{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq"))))
 
 
+_NUMBER_IN_GO = re.compile(r"[yYnN]|[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?0o[0-7]+")
+"""Text that PyYAML writes without quotes, and that the YAML parser of kubectl reads as a boolean or a number."""
+
+
+class _Dumper(yaml.CSafeDumper):
+    def text_node(self, text: str) -> yaml.ScalarNode:
+        style = "'" if _NUMBER_IN_GO.fullmatch(text.replace("_", "")) else None
+        return self.represent_scalar(f"{_PREFIX}str", text, style)
+
+
+_Dumper.add_representer(str, _Dumper.text_node)
+
+
+def write(document: Any, *, sort_keys: bool = False, explicit_start: bool = False) -> str:
+    """Write a document so that YAML parsers in Python and Go read the same. `explicit_start`: after a line `---`."""
+    text = yaml.dump(document, Dumper=_Dumper, sort_keys=sort_keys, explicit_start=explicit_start, allow_unicode=True)
+    return str(text)
+
+
 class YamlError(ValueError):
     """The text is not YAML, or exceeds a bound. The message contains the line number, but not the text (a possible secret)."""
 

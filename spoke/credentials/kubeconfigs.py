@@ -6,8 +6,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import NAMESPACE_URL, uuid5
 
-import yaml
-
 from machinery.client.kubeconfig import (
     HUB_USER,
     ClusterEntry,
@@ -20,6 +18,7 @@ from machinery.client.kubeconfig import (
 from machinery.client.kubeconfig_documents import encoded, parse_document
 from machinery.errors import InvalidError
 from machinery.identity import HubId, recovery_subject
+from machinery.meta import bounded_yaml as boundedyaml
 from machinery.pki import CertificateFacts, parse_chain, public_key_of
 from machinery.product import GROUP_SUFFIX, KUBECONFIG_EXTENSION
 from spoke.domain.credential import (
@@ -227,7 +226,7 @@ def by_token_file(kubeconfig: bytes) -> bytes:
     """A kubeconfig of `write_hub_kubeconfig` whose user has the token file `token` next to it (OCM's token driver)."""
     document = parse_document(kubeconfig, "that is to have a token")
     document["users"] = [{"name": HUB_USER, "user": {"tokenFile": "token"}}]
-    return yaml.safe_dump(document, sort_keys=False).encode()
+    return boundedyaml.write(document).encode()
 
 
 def with_authority(kubeconfig: bytes, authority: bytes) -> bytes:
@@ -246,7 +245,7 @@ def with_authority(kubeconfig: bytes, authority: bytes) -> bytes:
     else:
         cluster.pop("certificate-authority", None)
         cluster["certificate-authority-data"] = encoded(authority)
-    return yaml.safe_dump(document, sort_keys=False).encode()
+    return boundedyaml.write(document).encode()
 
 
 def is_same_but_for_trust(one: bytes, other: bytes) -> bool:

@@ -110,7 +110,7 @@ def manifests_of(namespace: str, image: str, kubeconfig: bytes) -> list[Manifest
         "kind": "Secret",
         "metadata": {"name": SECRET, "namespace": namespace},
         "type": "Opaque",
-        "stringData": {KEY: kubeconfig.decode("ascii")},
+        "stringData": {KEY: kubeconfig.decode()},
     }
     return [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, secret, *bounded_yaml.load_all(text)]
 
@@ -121,6 +121,6 @@ def default_image() -> str:
 
 
 def _written(manifests: list[Manifest]) -> str:
-    import yaml  # noqa: PLC0415 - only for manifests
+    from machinery.meta import bounded_yaml  # noqa: PLC0415 - only for manifests
 
-    return "".join(f"---\n{yaml.safe_dump(manifest, sort_keys=False)}" for manifest in manifests)
+    return "".join(bounded_yaml.write(manifest, explicit_start=True) for manifest in manifests)

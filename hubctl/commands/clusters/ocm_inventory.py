@@ -12,7 +12,7 @@ from hubctl.errors import CommandError, UsageError
 from machinery.product import GROUP_SUFFIX
 
 ADDONS_BEFORE = replace(ADDONS, group_version=ADDONS.group_version.replace("v1beta1", "v1alpha1"))
-"""The resource of add-ons on hubs without v1beta1."""
+"""Add-ons in the version that OCM stores, and that all its releases serve without a conversion webhook."""
 NOT_COPIED = (f"hub.{GROUP_SUFFIX}/", f"feature.{GROUP_SUFFIX}/addon-", "kubectl.kubernetes.io/last-applied-configuration")
 """Prefixes of labels and annotations that must not be copied: one hub's own, or derived by each hub from its add-ons."""
 AVAILABILITY_TAINTS = (f"cluster.{GROUP_SUFFIX}/unreachable", f"cluster.{GROUP_SUFFIX}/unavailable")
@@ -85,11 +85,11 @@ def read_inventory(client: ApiClient, names: Sequence[str], selector: str) -> li
     always read. Raises CommandError.
     """
     served = {(each.resource.group_version, each.resource.plural) for each in Catalogue(client).served}
-    every = (CLUSTERS, SETS, BINDINGS, ADDONS, ADDONS_BEFORE)
+    every = (CLUSTERS, SETS, BINDINGS, ADDONS_BEFORE, ADDONS)
     known = [kind for kind in every if (client.served_version(kind.group_version), kind.plural) in served]
     if CLUSTERS not in known:
         raise UsageError("its server does not serve ManagedClusters: is it the kubeconfig of a hub?")
-    kinds = [kind for kind in known[1:] if kind != ADDONS_BEFORE or ADDONS not in known]
+    kinds = [kind for kind in known[1:] if kind != ADDONS or ADDONS_BEFORE not in known]
     listed = [InventoryItem(CLUSTERS, each) for each in items(client, CLUSTERS.path, {"labelSelector": selector})]
     clusters = [each for each in listed if not names or each.name in names]
     chosen = {each.name for each in clusters}

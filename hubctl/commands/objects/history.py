@@ -296,7 +296,6 @@ def _rows(pair: ObjectPair) -> Iterator[tuple[str, str, str]]:
 def _yaml(document: Mapping[str, Any] | None) -> list[str]:
     if document is None:
         return []
-    import yaml  # noqa: PLC0415 - the other forms do not wait for it
+    from machinery.meta import bounded_yaml  # noqa: PLC0415 - the other forms do not wait for it
 
-    text: str = yaml.safe_dump(readable(document), sort_keys=True, allow_unicode=True)
-    return text.splitlines()
+    return bounded_yaml.write(readable(document), sort_keys=True).splitlines()

@@ -16,12 +16,11 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
-import yaml
 from aiohttp import web
 
 from machinery.apiserver.http.status_errors import status_document
 from machinery.errors import MusterError, NotAcceptableError
-from machinery.meta import bounded_json as boundedjson
+from machinery.meta import bounded_json as boundedjson, bounded_yaml as boundedyaml
 from machinery.meta.objects import Document, StoredObject
 
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
@@ -148,8 +147,7 @@ def encode(value: Any, form: ResponseForm) -> bytes:
     """Encode a JSON value in the media type of the form."""
     if form.media == YAML:
         plain = msgspec.json.decode(msgspec.json.encode(value))
-        text: str = yaml.dump(plain, Dumper=yaml.CSafeDumper, default_flow_style=False, allow_unicode=True)
-        return text.encode()
+        return boundedyaml.write(plain, sort_keys=True).encode()
     encoded = msgspec.json.encode(value)
     return msgspec.json.format(encoded, indent=2) + b"\n" if form.pretty else encoded
 

@@ -166,6 +166,7 @@ async def test_what_is_exported_is_imported_the_same_and_has_fields_of_ocm_alone
         assert set(each["metadata"]) <= {"name", "namespace", "labels", "annotations"}
         assert each["kind"] != "ManagedCluster" or set(each["spec"]) <= set(spec)
     assert "hub.open-cluster-management.io" not in exported
+    assert documents[-1]["apiVersion"] == "addon.open-cluster-management.io/v1alpha1", "as all releases of OCM take it"
     async with hub_with(tmp_path / "applied") as applied, hub_with(tmp_path / "imported") as imported:
         await applied.hubctl("apply -f -", given=exported)
         await imported.output(f"hubctl import --from-ocm {await hub.admin()}")
