@@ -18,6 +18,7 @@ from machinery.errors import MusterError
 from machinery.lifecycle.process import stop_signals
 
 machinery.startup_imports.require_extra("hollow")
+machinery.startup_imports.load_http_client()
 
 from hollow.cluster import AUTHORITY_PATH, HollowFleet, names, serve_fleet  # noqa: E402 - needs the extra
 from hollow.faults import ADMIN_PATH, Faults  # noqa: E402 - the same

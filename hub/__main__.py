@@ -18,6 +18,7 @@ from machinery.product import TITLE, version
 from machinery.runtime.closed_pipe import ignore_closed_pipe
 
 machinery.startup_imports.require_extra("hub")
+machinery.startup_imports.load_http_client()
 
 from hub.extensions.settings import Settings, load  # noqa: E402 - needs the extra
 from hub.settings import ENVIRONMENT_PREFIX  # noqa: E402 - the same
@@ -99,9 +100,29 @@ def serve(config: Path | None, **flags: Any) -> None:
     with _errors_exit_with(2):
         settings = load(flags, config)
     gc.disable()  # a collection of imported objects would cost a twentieth of the start; `main` enables it again
-    from hub import serve as composition_root  # noqa: PLC0415 - help and settings errors come at once
+    with first_migration(settings):
+        from hub import serve as composition_root  # noqa: PLC0415 - help and settings errors come at once
 
     sys.exit(composition_root.main(settings))
+
+
+@contextmanager
+def first_migration(settings: Settings) -> Iterator[None]:
+    """Create a new SQLite database in a child process beside the block, as Alembic would stay in this process (7 MB).
+
+    Errors are not reported here: the hub finds the same ones, because it migrates what is not migrated.
+    """
+    child = os.fork() if settings.database_url is None and not (settings.data_dir / "hub.db").exists() else None
+    if child == 0:
+        try:
+            from hub.commands.migrate import create_database  # noqa: PLC0415 - see the function
+
+            create_database(settings)
+        finally:
+            os._exit(0)
+    yield
+    if child is not None:
+        os.waitpid(child, 0)
 
 
 @main.command()

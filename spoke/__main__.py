@@ -51,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command != "run":
         ignore_closed_pipe()
         return _run_command(command, settings, own)
+    machinery.startup_imports.load_http_client()
     logs.configure(settings.log_level, logs.LogFormat(settings.log_format))
     import structlog  # noqa: PLC0415
 

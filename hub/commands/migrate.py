@@ -9,6 +9,7 @@ from hub.store.engine.engine import parse_url
 from hub.store.engine.file_lock import database_lock
 from hub.store.migrate import HEAD, Schema, migrate_database, pending, schema_at
 from machinery.observability import logs
+from machinery.runtime.directory import PRIVATE_DIRECTORY
 
 DONE, TO_DO = 0, 1
 PRIVATE = 0o077
@@ -36,6 +37,13 @@ def run(settings: HubSettings, *, check: bool) -> int:
     for version, about in pending(before.version):
         click.echo(f"  {version}  {about}")
     return TO_DO
+
+
+def create_database(settings: HubSettings) -> None:
+    """Create the data directory and its database. Raises MusterError, OSError."""
+    os.umask(PRIVATE)
+    settings.data_dir.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+    migrate_database(parse_url(settings.store_url))
 
 
 def _current(schema: Schema) -> str:

@@ -8,7 +8,6 @@ the new schema. So each migration records the oldest schema whose release can ru
 
 import os
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -47,7 +46,6 @@ PAUSE = 0.25
 TABLE_LOCK = "2s"
 """Lock time-out for tables. It is short, because other sessions queue behind a waiting ALTER TABLE."""
 LOCKED = "55P03"
-HIGHLIGHTER = "mako.ext.pygmentplugin"
 
 log = structlog.get_logger(__name__)
 
@@ -94,7 +92,8 @@ def upgrade(engine: Engine, *, prepare: Prepare | None = None, patience: timedel
     with engine.begin() as connection:
         if _is_usable(schema_of(connection)):
             return
-    _commands()  # before the transaction, because loading takes seconds with little CPU
+    from alembic import command  # noqa: F401, PLC0415 - loading takes seconds with little CPU: not within a transaction
+
     _scripts()
     deadline, logged = time.monotonic() + patience.total_seconds(), ""
     while obstacle := _attempt(engine, prepare):
@@ -169,9 +168,11 @@ def _hold_writers(connection: Connection) -> None:
 
 def raise_to(connection: Connection, version: str) -> None:
     """Migrate an older or empty schema to `version` in the caller's transaction."""
+    from alembic import command  # noqa: PLC0415 - see the module
+
     config = _config()
     config.attributes["connection"] = connection
-    _commands().upgrade(config, version)
+    command.upgrade(config, version)
 
 
 def raise_to_head(connection: Connection) -> None:
@@ -187,20 +188,6 @@ def migration_lock(engine: Engine) -> Iterator[Connection]:
         if connection is None:
             raise UnavailableError("a replica of a hub is migrating the database: wait for its end, and stop the hub")
         yield connection
-
-
-def _commands() -> Any:
-    """Alembic's commands, without the highlighter that its template engine would load for error pages (4 MB)."""
-    modules: dict[str, Any] = sys.modules
-    is_absent = HIGHLIGHTER not in modules
-    if is_absent:
-        modules[HIGHLIGHTER] = None  # import treats None as a module that is not installed
-    try:
-        from alembic import command  # noqa: PLC0415 - see the module
-    finally:
-        if is_absent:
-            del modules[HIGHLIGHTER]
-    return command
 
 
 def _usable_from(script: Any) -> str:

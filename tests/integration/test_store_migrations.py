@@ -128,10 +128,20 @@ async def test_newer_schema_is_left_alone_and_used_only_if_its_release_allows_it
 UNUSED = ("rich", "pygments", "alembic", "sqlalchemy.dialects.postgresql", "psycopg")
 
 
-def test_a_hub_on_sqlite_loads_nothing_that_only_others_need() -> None:
-    code = f"import sys, hub.__main__, hub.serve; print([name for name in {UNUSED} if name in sys.modules]); import rich"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+def test_a_new_hub_on_sqlite_loads_nothing_that_only_others_need(tmp_path: Path) -> None:
+    code = (
+        "import sys; from hub.__main__ import Path, first_migration, load\n"
+        "with first_migration(load({'data_dir': Path(sys.argv[1])}, None)):\n import hub.serve\n"
+        f"print([name for name in {UNUSED} if name in sys.modules]); import rich\n"
+        "print(sys.modules['aiohttp.connector']._SSL_CONTEXT_VERIFIED.cert_store_stats()['x509_ca'])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "new")]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout.split("\n") == ["[]", "0", ""]
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new", tmp_path / "new" / "hub.db")]
+    assert modes == [0o700, 0o600]
+    with opened(f"sqlite:///{tmp_path}/new/hub.db") as engine, engine.connect() as connection:
+        assert schema_of(connection).version == HEAD
 
 
 def migrate(folder: Path, *flags: str) -> Result:
