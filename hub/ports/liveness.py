@@ -29,7 +29,10 @@ class Heartbeats(Protocol):
         """Ordered by name. `among`: only of these clusters."""
 
     def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
-        """Record the id of the open session; None records that the session has ended."""
+        """Record the id of the open session."""
+
+    def end_session(self, cluster: ClusterName, session: str) -> None:
+        """Record that the session has ended, if it is the recorded one."""
 
     def set_available(self, cluster: ClusterName, *, available: bool) -> None:
         """Record the verdict of an agent whose beats have none."""

@@ -314,7 +314,9 @@ async def test_newest_beat_is_kept_as_database_time_minus_age_beside_its_session
     await store.run(lambda tx: tx.heartbeats.set_session(EDGE, "s1", agent_version="v1"))
     expected = LastBeat(EDGE, clock.now(), available=True, session="s1", agent_version="v1")
     assert await stored(NONE, available=True) == expected
-    await store.run(lambda tx: tx.heartbeats.set_session(EDGE, None))
+    for ended, left in (("s0", "s1"), ("s1", None)):
+        await store.run(lambda tx, session: tx.heartbeats.end_session(EDGE, session), ended)
+        assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) == replace(expected, session=left)
     await store.run(lambda tx: tx.heartbeats.set_available(EDGE, available=False))
     assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) == replace(expected, session=None, available=False)
     await store.run(lambda tx: tx.heartbeats.forget(EDGE))

@@ -141,9 +141,7 @@ def open_session(tx: Transaction, opened: Opened) -> AgentSession:
 def close_session(tx: Transaction, cluster: ClusterName, agent: AgentId, session: str) -> None:
     """Record that `session` has ended, unless another session has replaced it."""
     tx.agent_sessions.close(cluster, agent, session)
-    last = tx.heartbeats.of(cluster)
-    if last is not None and last.session == session:
-        tx.heartbeats.set_session(cluster, None)
+    tx.heartbeats.end_session(cluster, session)
     _show_agents(tx, cluster, ended=True)
 
 

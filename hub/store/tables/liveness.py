@@ -3,7 +3,7 @@
 A transition is a change of a cluster's availability. Transitions are kept in the order in which they were written.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -64,6 +64,17 @@ def _owning(dialect: str) -> Any:
     return new.on_conflict_do_update(index_elements=[_column.cluster], set_={"owner": new.excluded.owner, "epoch": highest})
 
 
+def _row_with(*names: str) -> Callable[[str], Any]:
+    """INSERT of a cluster's row with these columns, or their change. A value None changes nothing."""
+
+    def statement(dialect: str) -> Any:
+        new = insert_into(schema.heartbeats, dialect).values({name: bindparam(name) for name in ("cluster", *names)})
+        changed = {name: func.coalesce(new.excluded[name], _column[name]) for name in names}
+        return new.on_conflict_do_update(index_elements=[_column.cluster], set_=changed)
+
+    return statement
+
+
 _ONE = select(schema.heartbeats).where(_column.cluster == bindparam("cluster"))
 _ALL = Statement(select(schema.heartbeats).order_by(_column.cluster))
 _OF = Statement(_ONE)
@@ -71,15 +82,23 @@ _OF_TO_WRITE = Statement(_ONE.with_for_update())
 _FORGET = Statement(delete(schema.heartbeats).where(_column.cluster == bindparam("of_cluster")))
 _UPSERT = Statement(_upsert)
 _OWNING = Statement(_owning)
+_SESSION = Statement(_row_with("session", "agent_version"))
+_AVAILABLE = Statement(_row_with("available"))
+_IS_OF_SESSION = and_(_column.cluster == bindparam("of_cluster"), _column.session == bindparam("of_session"))
+_END_SESSION = Statement(update(schema.heartbeats).where(_IS_OF_SESSION).values(session=_NONE))
 
 
 class SqlHeartbeats(Heartbeats):
-    """A writing transaction locks the beats that it reads, so that no newer beat is stored before its commit."""
+    """A writing transaction locks the beats that it reads, so that no newer beat is stored before its commit.
+
+    A reading transaction sees one snapshot, so it reads the beat of a cluster once.
+    """
 
     def __init__(self, connection: Connection, now: datetime, *, writable: bool) -> None:
         self._connection = connection
         self._now = to_micros(now)
         self._writable = writable
+        self._seen: dict[ClusterName, LastBeat | None] = {}
 
     def store(self, beats: Iterable[Beat]) -> Mapping[ClusterName, int]:
         """Rows are written in name order, so that two replicas cannot deadlock.
@@ -102,8 +121,10 @@ class SqlHeartbeats(Heartbeats):
         return {beat.cluster: last.epoch for beat, last in known if last is not None and last.outdates(beat.epoch)}
 
     def of(self, cluster: ClusterName) -> LastBeat | None:
-        row = (_OF_TO_WRITE if self._writable else _OF).row(self._connection, {"cluster": cluster})
-        return None if row is None else _ROW.record(row)
+        if self._writable or cluster not in self._seen:
+            row = (_OF_TO_WRITE if self._writable else _OF).row(self._connection, {"cluster": cluster})
+            self._seen[cluster] = None if row is None else _ROW.record(row)
+        return self._seen[cluster]
 
     def all(self, among: Collection[ClusterName] | None = None) -> Sequence[LastBeat]:
         if among is None:
@@ -113,17 +134,13 @@ class SqlHeartbeats(Heartbeats):
         return [beat for beat in map(_ROW.record, self._connection.execute(chosen)) if beat.cluster in names]
 
     def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
-        values: dict[str, Any] = {"session": session}
-        if agent_version is not None:
-            values["agent_version"] = agent_version
-        self._set(cluster, values)
+        _SESSION.run(self._connection, {"cluster": cluster, "session": session, "agent_version": agent_version})
+
+    def end_session(self, cluster: ClusterName, session: str) -> None:
+        _END_SESSION.run(self._connection, {"of_cluster": cluster, "of_session": session})
 
     def set_available(self, cluster: ClusterName, *, available: bool) -> None:
-        self._set(cluster, {"available": available})
-
-    def _set(self, cluster: ClusterName, values: Mapping[str, Any]) -> None:
-        new = insert_into(schema.heartbeats, self._connection.dialect.name).values(cluster=cluster, **values)
-        self._connection.execute(new.on_conflict_do_update(index_elements=[_column.cluster], set_=values))
+        _AVAILABLE.run(self._connection, {"cluster": cluster, "available": available})
 
     def claim(self, cluster: ClusterName, epoch: int) -> None:
         _OWNING.run(self._connection, {"cluster": cluster, "owner": None, "epoch": epoch})
