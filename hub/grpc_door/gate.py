@@ -5,8 +5,6 @@ closes the gate, so that new calls get UNAVAILABLE. It stops the server when no 
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -40,17 +38,15 @@ class Gate:
     def closed(self) -> bool:
         return self._closed
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Counts a call while the block runs. Raises UnavailableError if the gate is closed."""
+    def __enter__(self) -> None:
+        """Counts a call until the end of the block. Raises UnavailableError if the gate is closed."""
         self._last = self._last_arrival = self._clock.monotonic()
         self.check()
         self._in_flight += 1
-        try:
-            yield
-        finally:
-            self._in_flight -= 1
-            self._last = self._clock.monotonic()
+
+    def __exit__(self, *_error: object) -> None:
+        self._in_flight -= 1
+        self._last = self._clock.monotonic()
 
     def check(self) -> None:
         """Raises UnavailableError if the gate is closed."""

@@ -48,6 +48,10 @@ OPTIONS = (
     # The probe measures the bandwidth with a ping per heartbeat. Nothing uses the result, and the pings double the cost of a
     # heartbeat.
     ("grpc.http2.bdp_probe", 0),
+    # Buffers of each connection: one TLS record (16 KiB by default), and a table for the compression of request headers (128 of
+    # them by default). A beat has 100 bytes, and a session is one call.
+    ("grpc.tsi.max_frame_size", 2_048),
+    ("grpc.http2.hpack_table_size.decoder", 512),
 )
 
 log = structlog.get_logger(__name__)

@@ -155,7 +155,7 @@ class EventService:
         failure: BaseException | None = None
         relay: Relay | None = None
         try:
-            with self._gate.entered():
+            with self._gate:
                 relay = self._relays.of(context.peer())
                 yield relay
         except Exception as error:  # noqa: BLE001 - every failure becomes the call's status

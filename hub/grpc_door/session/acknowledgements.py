@@ -103,7 +103,7 @@ class Acknowledgements:
         self.interval = timedelta()
         """The agent's beat interval."""
         self._rate = rate
-        self._ack_timeout = ack_timeout
+        self.ack_timeout = ack_timeout
         self._longest_interval = timedelta()
         """The longest interval so far: the agent may have derived its time-out from an earlier interval."""
         self._lease = timedelta()
@@ -145,4 +145,4 @@ class Acknowledgements:
     def _set_interval(self, interval: timedelta) -> None:
         self.interval = interval
         self._longest_interval = max(self._longest_interval, interval)
-        self._spacing = spacing(self._lease, self._longest_interval, self._ack_timeout)
+        self._spacing = spacing(self._lease, self._longest_interval, self.ack_timeout)

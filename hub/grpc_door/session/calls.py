@@ -195,14 +195,15 @@ class SessionAudit:
 
     The record of a report that changes something is written with the report, and that of a beat with the batch that stores it.
     `beats`: whether `beat` must be called, so that a beat costs nothing otherwise. `statuses`: whether reports are recorded.
+    `asked`: attributes of a status report.
     """
 
     def __init__(self, call: RpcCall, cluster: ClusterName) -> None:
         self._call = call
         self._cluster = cluster
-        self._beat, self._status = call.parts.attributes.beat(cluster), call.parts.attributes.status(cluster)
+        self._beat, self.asked = call.parts.attributes.beat(cluster), call.parts.attributes.status(cluster)
         self.beats = self._is_required(self._beat)
-        self.statuses = self._is_required(self._status)
+        self.statuses = self._is_required(self.asked)
 
     def _is_required(self, asked: Attributes) -> bool:
         config = self._call.parts.auditor.evaluate(self._call.actor, asked)
@@ -218,7 +219,7 @@ class SessionAudit:
 
     def status(self) -> AbstractContextManager[None]:
         """Audits the status report that the block stores."""
-        return self._recorded(self._status) if self.statuses else nullcontext()
+        return self._recorded(self.asked) if self.statuses else nullcontext()
 
     def addon(self, name: str) -> AbstractContextManager[None]:
         """Audits an add-on's report that the block stores."""
@@ -262,7 +263,7 @@ async def open_call(parts: DoorContext, context: Context, asked: Attributes) -> 
     Raises UnavailableError at a closed gate; TooManyRequestsError while the hub is overloaded, after a wait.
     """
     skip_pauses()
-    with parts.gate.entered():  # includes the wait, so that a stop ends no call that has arrived
+    with parts.gate:  # includes the wait, so that a stop ends no call that has arrived
         await parts.limits.begin()
         call = RpcCall(parts, context, asked, parts.auditor.clock.now())
         logs.also(request_id=call.audit_id)  # never undone: a generator may end in another task, which could not undo it

@@ -11,10 +11,11 @@ session may be, even if it is in use.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from random import Random
 
 import structlog
@@ -123,20 +124,26 @@ class Age:
 _RANDOM = Random()  # noqa: S311 - spreads load, guards nothing
 
 
-@contextmanager
-def aging(age: Age, session: OpenSession) -> Iterator[None]:
-    """Asks the session of the block to leave when it is old, and ends it after the grace."""
-    loop, timers = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+@dataclass(slots=True)
+class Aging:
+    """A block that asks its session to leave when it is old, and ends it after the grace."""
 
-    def ask() -> None:
-        session.drain(min(age.grace / 2, MAX_RECONNECT_WITHIN), "this session is old: open the next one")
+    age: Age
+    session: OpenSession
+    _timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        if self.age.limit:
+            self._call_after(self.age.drawn(_RANDOM), self._ask)
+
+    def __exit__(self, *_error: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ask(self) -> None:
+        self.session.drain(min(self.age.grace / 2, MAX_RECONNECT_WITHIN), "this session is old: open the next one")
         old = UnavailableError("this session has become too old", retry_after=RETRY)
-        timers.append(loop.call_later(age.grace.total_seconds(), session.end, old))
+        self._call_after(self.age.grace, partial(self.session.end, old))
 
-    if age.limit:
-        timers.append(loop.call_later(age.drawn(_RANDOM).total_seconds(), ask))
-    try:
-        yield
-    finally:
-        for timer in timers:
-            timer.cancel()
+    def _call_after(self, delay: timedelta, call: Callable[[], None]) -> None:
+        self._timer = asyncio.get_running_loop().call_later(delay.total_seconds(), call)

@@ -60,7 +60,8 @@ class ReportQueue:
         self._fail = fail
         self._waiting: list[tuple[Work, int]] = []
         self._worker: asyncio.Task[None] | None = None
-        self._space = asyncio.Event()
+        self._space: asyncio.Event | None = None
+        """Made for a session whose queue has been full: it takes 0.7 KiB."""
 
     def __len__(self) -> int:
         """Number of items that wait or are in progress."""
@@ -71,6 +72,7 @@ class ReportQueue:
         while self._waiting and (
             len(self._waiting) >= MAX_QUEUED or sum(each for _, each in self._waiting) + size > MAX_QUEUED_BYTES
         ):
+            self._space = self._space or asyncio.Event()
             self._space.clear()
             await self._space.wait()
         self._waiting.append((work, size))
@@ -87,7 +89,8 @@ class ReportQueue:
             while self._waiting:
                 await self._waiting[0][0]()
                 del self._waiting[0]
-                self._space.set()
+                if self._space is not None:
+                    self._space.set()
         except Exception as error:  # noqa: BLE001 - it becomes the stream's status
             self._waiting.clear()
             self._fail(error)
@@ -133,7 +136,7 @@ class SessionReports:
         self._cluster = cluster
         self._epoch = epoch
         self._agent_version = agent_version
-        self._attributes = call.parts.attributes.status(cluster)
+        self._attributes = audit.asked
         self._events: AgentEvents | None = None
         self.known_hubs = ""
         """The agent's hub list as the store has it."""

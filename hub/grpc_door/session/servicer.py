@@ -43,8 +43,9 @@ class SessionServicer:
                 self._parts.cordon.check()
                 cluster, _ = session_holder(record)
                 with self._parts.limits.session(cluster):
-                    is_read, hello = True, await self._hello(context)
-                    await Session(call, record, hello).serve()
+                    session = Session(call, record, await self._hello(context))
+                    is_read = True
+                    await session.serve()
         except aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status

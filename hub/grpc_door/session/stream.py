@@ -6,7 +6,6 @@ not read. A third task stores reports, so that beats do not wait for them. `end`
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -24,7 +23,7 @@ from hub.grpc_door.messages import AVAILABLE, SessionClusterView, read_view
 from hub.grpc_door.session.acknowledgements import Acknowledgements
 from hub.grpc_door.session.admission import admit, welcome
 from hub.grpc_door.session.calls import RpcCall, SessionAudit
-from hub.grpc_door.session.drain import aging
+from hub.grpc_door.session.drain import Aging
 from hub.grpc_door.session.reports import TRANSIENT, ReportQueue, SessionReports
 from hub.grpc_door.session.trust_bundle_push import TrustBundleReceiver
 from hub.heartbeat import BeatSink, PendingBeat
@@ -42,13 +41,22 @@ MOVE_REASON = "an operator moves this cluster to another hub"
 
 
 class Session(BeatSink, TrustBundleReceiver):
-    """The session of an agent that has sent `hello`. `serve` runs it until it ends."""
+    """The session of an agent that has sent `hello`. `serve` runs it until it ends.
+
+    What only its start needs (Hello, the certificate, messages, audit records) is not kept: there are thousands of sessions.
+    """
+
+    __slots__ = (
+        *("id", "cluster", "agent", "serial", "agent_version", "epoch", "trusted", "acks", "_parts", "_call", "_context"),
+        *("_hello", "_record", "_view", "_silent", "_last_beat", "_tasks", "_unsent", "_writer", "_writers", "_is_over"),
+        *("_stale", "_is_refreshing", "_loop", "_now", "_audit", "_reports", "_renewal", "_ready_hubs", "_moves_to"),
+    )
 
     def __init__(self, call: RpcCall, record: CertificateRecord, hello: wire.Hello) -> None:
         self.id = uuid4().hex
         self.cluster, self.agent = session_holder(record)
         self.serial = record.serial
-        self.hello = hello
+        self._hello = hello
         self.agent_version, self.epoch = sound_version(hello.agent_version), hello.epoch
         self.trusted: frozenset[str] | None = None
         self._parts = call.parts
@@ -60,14 +68,14 @@ class Session(BeatSink, TrustBundleReceiver):
         self._last_beat: PendingBeat | None = None
         self._tasks: asyncio.TaskGroup | None = None
         """The tasks of the open session."""
-        self._unsent: deque[bytes] = deque()
+        self._unsent: list[bytes] = []
         self._writer: asyncio.Task[None] | None = None
         self._is_over = False
         """Nothing is written any more."""
         self._stale = self._is_refreshing = False
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time
-        self._acks = Acknowledgements(self._parts.beat_rate, timedelta(seconds=hello.ack_timeout_seconds))
+        self.acks = Acknowledgements(self._parts.beat_rate, timedelta(seconds=hello.ack_timeout_seconds))
         self._audit = SessionAudit(call, self.cluster)
         self._reports = SessionReports(call, self._audit, self.cluster, self.epoch, self.agent_version)
         self._renewal: tuple[RenewalOrder | None, bool] = (None, False)
@@ -102,37 +110,46 @@ class Session(BeatSink, TrustBundleReceiver):
             raise failure
 
     async def _run(self, queue: ReportQueue) -> None:
-        """Admits the session, sends Welcome and the desired state, and reads until the agent leaves."""
-        parts, hello, received = self._parts, self.hello, self._parts.clock.now()
-        message = "the certificate of this stream has expired"
-        expired = UnauthorizedError(message, causes=DenialCause.CERTIFICATE_EXPIRED.because(message))
-        expiry = self._loop.call_later((self._record.not_after - received).total_seconds(), self.end, expired)
+        """Starts the session, and reads until the agent leaves."""
+        parts = self._parts
+        expiry = self._loop.call_later((self._record.not_after - parts.clock.now()).total_seconds(), self._expire)
         try:
-            with aging(parts.age, self), parts.feed.subscribe(MANAGED_CLUSTERS, self.cluster, self.reconsider):
-                async with self._call.seat(has=START_TIME):
-                    view = await admit(parts, self.cluster, self.agent, hello)
-                # a second check: revocations end only sessions that were added. No await between this and `add`
-                await parts.peers.identify(self._call.shown)
-                self._acks.set_lease(view.lease_duration)
-                parts.gate.check()  # a drain that has begun does not include this session
-                parts.cordon.check()
-                parts.sessions.add(self)
-                self._send(welcome(parts, self.id, self._acks.interval))
-                self._apply(view)
-                if self._stale:
-                    self.reconsider()
-                if (entry := self._call.opened()) is not None:
-                    parts.sessions.write_with(entry)
-                if hello.HasField("hubs"):
-                    await self._queue_report(queue, "hubs", hello.hubs, hello.ByteSize())
-                parts.clocks.compare(self.cluster, hello, received)
-                self._note_trust(hello.trusted_authorities)
+            with Aging(parts.age, self), parts.feed.subscribe(MANAGED_CLUSTERS, self.cluster, self.reconsider):
+                await self._start(queue)
                 await self._read(queue)
         finally:
             self._tasks = None  # a group of tasks that ends accepts no further one
             expiry.cancel()
             parts.trust_push.leave(self)
             parts.sessions.remove(self)
+
+    async def _start(self, queue: ReportQueue) -> None:
+        """Admits the session, and sends Welcome and the desired state."""
+        parts, hello, received = self._parts, self._hello, self._parts.clock.now()
+        async with self._call.seat(has=START_TIME):
+            view = await admit(parts, self.cluster, self.agent, hello)
+        # a second check: revocations end only sessions that were added. No await between this and `add`
+        await parts.peers.identify(self._call.shown)
+        self.acks.set_lease(view.lease_duration)
+        parts.gate.check()  # a drain that has begun does not include this session
+        parts.cordon.check()
+        parts.sessions.add(self)
+        self._send(welcome(parts, self.id, self.acks.interval))
+        self._apply(view)
+        if self._stale:
+            self.reconsider()
+        if (entry := self._call.opened()) is not None:
+            parts.sessions.write_with(entry)
+        if hello.HasField("hubs"):
+            await self._queue_report(queue, "hubs", hello.hubs, hello.ByteSize())
+        parts.clocks.compare(self.cluster, hello, received)
+        self._note_trust(hello.trusted_authorities)
+        self._call.shown = b""
+        del self._hello
+
+    def _expire(self) -> None:
+        message = "the certificate of this stream has expired"
+        self.end(UnauthorizedError(message, causes=DenialCause.CERTIFICATE_EXPIRED.because(message)))
 
     def end(self, error: Exception) -> None:
         """Ends the session with its first error. Errors other than MusterError are reported as internal errors."""
@@ -149,15 +166,7 @@ class Session(BeatSink, TrustBundleReceiver):
                 raise BadRequestError("a message on the session stream cannot be decoded") from None
             match kind := message.WhichOneof("message"):
                 case "beat" if self._view is not None and self._view.accepted:
-                    beat, entry = message.beat, self._audit.beat() if self._audit.beats else None
-                    self._last_beat = self._parts.beats.hold(
-                        self.cluster,
-                        beat.sequence,
-                        self,
-                        available=AVAILABLE.get(beat.verdict),
-                        ends_silence=self._silent,
-                        entry=entry,
-                    )
+                    self._hold(message.beat)
                 case "beat":
                     if self._audit.beats:
                         self._audit.unstored_beat()
@@ -171,7 +180,15 @@ class Session(BeatSink, TrustBundleReceiver):
                     if kind == "status":
                         self._parts.clocks.compare(self.cluster, message.status, self._parts.clock.now())
                     await self._queue_report(queue, kind, getattr(message, kind), len(raw))
+            del message, raw  # not kept until the next message
         await queue.done()
+
+    def _hold(self, beat: wire.Beat) -> None:
+        """Passes a beat to the buffer."""
+        available, entry = AVAILABLE.get(beat.verdict), self._audit.beat() if self._audit.beats else None
+        self._last_beat = self._parts.beats.hold(
+            self.cluster, beat.sequence, self, available=available, ends_silence=self._silent, entry=entry
+        )
 
     async def _queue_report(self, queue: ReportQueue, kind: str, message: Any, size: int) -> None:
         """Queues a report of `size` bytes; waits while the queue is full. Its acknowledgement is sent once it is stored."""
@@ -194,7 +211,7 @@ class Session(BeatSink, TrustBundleReceiver):
     def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
         if ended_silence:
             self._silent = False
-        if (due := self._acks.stored(sequence)) is None:
+        if (due := self.acks.stored(sequence)) is None:
             return
         if ended_silence or self._now() >= due:
             self._write_soon()
@@ -223,8 +240,8 @@ class Session(BeatSink, TrustBundleReceiver):
         is_new_silence = view.accepted and view.silent and not was_silent
         if self._last_beat is not None and is_new_silence and self._reports.leaving is None:  # no beat undoes a farewell
             self._parts.beats.hold_again(self._last_beat)
-        if before is not None and self._acks.set_lease(view.lease_duration):
-            self._send(self._acks.last_ack())
+        if before is not None and self.acks.set_lease(view.lease_duration):
+            self._send(self.acks.last_ack())
         self._order_move()
         renewal = view.renewal, self._parts.is_outgoing(self._record)
         if before is None or before.desired != view.desired or self._renewal != renewal:
@@ -285,7 +302,7 @@ class Session(BeatSink, TrustBundleReceiver):
     async def _write(self) -> None:
         """Writes until no message is left or the stream has ended. The handler itself detects the end of the stream."""
         try:
-            while (raw := self._unsent.popleft() if self._unsent else self._acks.due_ack(self._now())) is not None:
+            while (raw := self._unsent.pop(0) if self._unsent else self.acks.due_ack(self._now())) is not None:
                 await self._context.write(raw)
         except (aio.BaseError, aio.AioRpcError, asyncio.InvalidStateError):
             pass

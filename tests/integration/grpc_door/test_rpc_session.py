@@ -161,7 +161,7 @@ async def test_defect_in_a_reader_or_writer_ends_the_session(stage: RpcStage, mo
     stream = await Stream.open(stage, credential)
     await stream.expect("desired")
     (session,) = stage.parts.sessions.all()
-    monkeypatch.setattr(cast("Session", session)._acks, "due_ack", fail)
+    monkeypatch.setattr(cast("Session", session).acks, "due_ack", fail)
     session.drain(timedelta(seconds=1))
     assert await stream.status() is grpc.StatusCode.INTERNAL
 
@@ -349,14 +349,14 @@ async def test_silence_noticed_at_the_moment_of_a_beat_ends_with_that_beat(tmp_p
 
 async def test_agent_reports_how_long_it_really_waits(stage: RpcStage) -> None:
     """`--hub-silence` is the operator's, and the hub is to be faster than that."""
-    reported: list[int] = []
+    reported: list[float] = []
     credential = await stage.enrol("edge1")
     address = HubAddress(f"localhost:{stage.door.port}", stage.issuer.trust_bundle)
     identity = ClientIdentity(credential.chain, credential.key)
     for silence in (2, 5, 60):
         client = GrpcHubClient(address, identity, SystemClock(), Detection(silence=timedelta(seconds=silence)))
         async with asyncio.timeout(20), client.session(SessionHello("uid-1")):
-            reported += (cast("Session", session).hello.ack_timeout_seconds for session in stage.parts.sessions.all())
+            reported += (cast("Session", session).acks.ack_timeout.total_seconds() for session in stage.parts.sessions.all())
         await client.close()
         await stage.parts.sessions.none()
     assert reported == [4, 10, 10]

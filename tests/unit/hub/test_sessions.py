@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from hub.grpc_door.gate import QUIET, Gate
 from hub.grpc_door.health import MOST_WATCHES, WATCHED_FOR, HealthService
 from hub.grpc_door.session.acknowledgements import TICK as ACK_TICK, Acknowledgements, BeatRate, Deferred, spacing
-from hub.grpc_door.session.drain import BACKSTOP, JITTER, MAX_RECONNECT_WITHIN, Age, aging
+from hub.grpc_door.session.drain import BACKSTOP, JITTER, MAX_RECONNECT_WITHIN, Age, Aging
 from hub.grpc_door.session.reports import MAX_QUEUED, MAX_QUEUED_BYTES, ReportQueue
 from hub.grpc_door.session.sessions import OVERLAP, POLL, OpenSession, Sessions
 from hub.ports import Transaction
@@ -372,9 +372,9 @@ class Leaving:
 @in_the_loops_time
 async def test_old_session_is_asked_to_leave_and_ended_after_its_grace_unless_it_ended_itself() -> None:
     age, stays, gone, ageless = Age(seconds(10), seconds(8)), Leaving(), Leaving(), Leaving()
-    with aging(age, cast("OpenSession", gone)):
+    with Aging(age, cast("OpenSession", gone)):
         pass
-    with aging(age, cast("OpenSession", stays)), aging(Age(timedelta(), age.grace), cast("OpenSession", ageless)):
+    with Aging(age, cast("OpenSession", stays)), Aging(Age(timedelta(), age.grace), cast("OpenSession", ageless)):
         await asyncio.sleep(10)
         assert (stays.hints, stays.ended) == ([age.grace / 2], [])
         await asyncio.sleep(10)
