@@ -52,7 +52,7 @@ class Floods:
     def take(self, record: AuditRecord) -> tuple[bool, AuditRecord | None]:
         """Returns whether a stranger caused the record, and the record to keep now; None: the record is only counted."""
         stranger = record.user is None or record.user.username == ANONYMOUS.user
-        address = origin(record.source_ips[0]) if record.source_ips else ""
+        address = origin(record.source_ips[0]) if stranger and record.source_ips else ""
         status = record.response_status or ResponseStatus(0)
         failure = record.annotations.get(LOGIN_FAILURE, "")
         if stranger and (status.code >= REFUSED or failure):

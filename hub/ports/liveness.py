@@ -29,7 +29,7 @@ class Heartbeats(Protocol):
         """Ordered by name. `among`: only of these clusters."""
 
     def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
-        """Record the id of the open session."""
+        """Record the id of the open session. A value None changes nothing."""
 
     def end_session(self, cluster: ClusterName, session: str) -> None:
         """Record that the session has ended, if it is the recorded one."""

@@ -8,8 +8,8 @@ not read. A third task stores reports, so that beats do not wait for them. `end`
 import asyncio
 from collections.abc import Iterable
 from datetime import timedelta
+from secrets import token_hex
 from typing import Any, NoReturn
-from uuid import uuid4
 
 from google.protobuf.message import DecodeError
 from grpc import aio
@@ -53,7 +53,7 @@ class Session(BeatSink, TrustBundleReceiver):
     )
 
     def __init__(self, call: RpcCall, record: CertificateRecord, hello: wire.Hello) -> None:
-        self.id = uuid4().hex
+        self.id = token_hex(16)
         self.cluster, self.agent = session_holder(record)
         self.serial = record.serial
         self._hello = hello
