@@ -3,7 +3,7 @@ async () => {
   const load = (folder, names) => Promise.all(names.map((name) => import(`/console/${folder}/${name}.js`)));
   const [text, view, question, beats] = await load("pages/fleet", ["export", "view", "completion", "beats"]);
   const [follow, router, cluster, format] = await load("core", ["follow", "router", "cluster", "format"]);
-  const [table] = await load("components", ["vtable"]);
+  const [[table], [diff]] = [await load("components", ["vtable"]), await load("parts", ["differences"])];
   const versions = Object.entries({ a: "v1.9.0", b: "v1.10.0", c: "" });
   const fleet = new Map(versions.map(([name, version]) => [name, { name, version, labels: {} }]));
   const types = Object.entries({ version: "version", set: "text", labels: "map of text" });
@@ -25,6 +25,7 @@ async () => {
     states: [["Unknown", "Revoked"], ["False", ""]].map(stateOf),
     windows: [[0, 300, 5], [3000, 300, 1000]].map((view) => table.windowOf(...view)),
     places: [284, 100].map((width) => table.placesOf([{ width: 100, grow: 1 }, { width: 50 }], width).map((place) => place.width)),
+    words: [{ type: "Joined", status: "True", reason: "R", message: "m" }, [{ name: "a", value: "b" }], { a: 1 }, { a: {} }].map((each) => diff.short(each)),
     texts: [format.duration(125000), format.quantity("500m"), format.gibibytes(2 ** 36)],
   };
 }

@@ -56,9 +56,22 @@ export const differences = (before, after) => [...ofMaps("", before || {}, after
 export const relevant = (/** @type {Difference[]} */ fields) =>
   fields.filter(({ path }) => !INTERNAL.includes(path) && !DERIVED.some((end) => path.endsWith(end)));
 
+/** Conditions, and maps of plain values, in words; "": the value has another form. @param {any} value @returns {string} */
+function words(value) {
+  if (Array.isArray(value)) {
+    const found = value.map((each) => (each?.type && each.status ? `${each.type} ${words(each)}` : words(each)));
+    return found.every(Boolean) ? found.join("; ") : "";
+  }
+  if (!isMap(value) || Object.values(value).some((each) => each !== null && typeof each === "object")) return "";
+  const { type, status, reason, message, name, ...rest } = value;
+  if (type && status) return `${status}${reason ? ` (${reason})` : ""}${message ? `: ${message}` : ""}`;
+  if (name && Object.keys(value).length === 2 && "value" in rest) return `${name}=${rest.value}`;
+  return Object.entries(value).map(([key, each]) => `${key}=${each}`).join(", ");
+}
+
 /** A value of a difference on one line. */
 export function short(/** @type {any} */ value, limit = 120) {
-  const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";
+  const text = typeof value === "string" ? value : words(value) || (JSON.stringify(value) ?? "");
   return text.length > limit ? `${text.slice(0, limit - 1)}…` : text;
 }
 
