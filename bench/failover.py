@@ -144,7 +144,6 @@ async def _trials(pair: TwoHubs, count: int, *, crash: bool) -> list[float]:
 
 
 async def _rest(pair: TwoHubs) -> dict[str, float]:
-    """Return the memory of an idle agent, and its processor time in thousandths of a core."""
     await asyncio.sleep(SETTLE_SECONDS)
     before = {child.pid: cpu_seconds(child.pid) for child in pair.agents.values()}
     await asyncio.sleep(REST_SECONDS)

@@ -57,7 +57,6 @@ def exec_filter(find: Find, files: Mapping[str, bytes]) -> Filter:
 
 
 def _run(command: list[str], pod: Document, container: Document, files: Mapping[str, bytes]) -> tuple[int, bytes, bytes]:
-    """Return exit code, standard output and standard error of a command."""
     if command[-1:] != ["print"]:
         return 127, b"", f"{' '.join(command)}: no such program in a hollow pod\n".encode()
     paths = {each["name"]: str(each.get("value") or "") for each in container.get("env") or ()}

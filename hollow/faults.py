@@ -80,7 +80,6 @@ class FaultInjection:
 
     def __init__(self) -> None:
         self.faults = HEALTHY
-        """The active faults. `switch` replaces them."""
         self._switched = asyncio.Event()
         self._watches: set[asyncio.Transport] = set()
         self._writes = 0

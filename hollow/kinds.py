@@ -20,14 +20,12 @@ NONE = "<none>"
 
 
 def _property(group: str, version: str, name: str, kind: str, *, longest: int) -> Resource:
-    """Return a kind of properties that a managed cluster reports."""
     value = {"type": "string", "minLength": 1, "maxLength": longest}
     spec = {"type": "object", "properties": {"value": value}}
     return Resource(group=group, version=version, name=name, kind=kind, schema={"type": "object", "properties": {"spec": spec}})
 
 
 def _stored(group: str, version: str, name: str, kind: str, *, custom: bool = False, **options: Any) -> Resource:
-    """Return a kind whose objects are stored without validation."""
     named = {"group": group, "version": version, "name": name, "kind": kind}
     chosen: dict[str, Any] = {**named, "namespaced": True, "counts_generations": True, **options}
     return Resource(schema=OPEN, subresources=(STATUS,), custom=custom, **chosen)

@@ -51,7 +51,6 @@ DRY_RUN = click.option(
 )
 YES = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 CHANGE = (YES, DRY_RUN)
-"""Options of commands that change objects."""
 
 IMPERSONATION = (
     click.option("--as", "as_user", metavar="USER", help="Act as this user (impersonation)."),

@@ -37,7 +37,6 @@ USERS = (
     ),
     ("username, password, auth-provider", "rejected"),
 )
-"""Fields of a kubeconfig's user, and how hubctl uses them."""
 
 
 def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -92,7 +92,6 @@ def load_settings(
 
 
 def _read(file: Path | None) -> tuple[dict[str, Any], list[str]]:
-    """Return the content of the file, and the problems with it."""
     if file is None:
         return {}, []
     try:

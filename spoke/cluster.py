@@ -283,7 +283,6 @@ class FollowedKubeconfig:
 
 
 def _signature(path: Path) -> tuple[int, ...]:
-    """Return a value that changes whenever the file is written or replaced."""
     try:
         status = path.stat()
     except OSError:

@@ -111,4 +111,3 @@ def forge_requester(attempt: Attempt, _: Draft, world: World) -> Attempt:
 FORGERIES: tuple[Callable[..., Any], ...] = (
     *(forge_cluster, forge_identity, forge_addon, forge_duration, forge_usages, forge_requester),
 )
-"""Mutations of the data that is submitted with the PEM."""

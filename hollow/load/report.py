@@ -16,7 +16,6 @@ from hollow.load.settings import LoadSettings
 Document = dict[str, Any]
 
 FINEST = 1e-5
-"""Upper bound of the first bucket, in seconds."""
 GROWTH = math.log(1.02)
 """Logarithm of the ratio of neighbouring buckets. So a percentile is at most 2 % too high."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
@@ -80,7 +79,6 @@ class Measures:
     latencies: dict[str, Latencies] = field(default_factory=dict)
     errors: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
-    """A message of each kind of error."""
     processor: float = 0.0
     """Processor time of all processes in seconds."""
     loop_share: float = 0.0

@@ -64,7 +64,6 @@ class BeatState:
     due: float | None = None
     """Time of the event loop at which the next beat is due; None: no beat is due."""
     is_ready: bool = False
-    """Whether a beat was acknowledged."""
     nodes: int = FEWEST_NODES
 
 

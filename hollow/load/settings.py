@@ -50,15 +50,12 @@ class LoadSettings:
     duration: float = 60.0
     """Duration of the measurement. It begins when all agents are connected."""
     ramp: float = 10.0
-    """Time over which the agents start."""
     start_within: float = 600.0
     """The load ends if not all agents are connected within this time."""
     every: float = 30.0
-    """Period of storms and of silences."""
     share: float = 0.1
     """Share of the agents that is silent in each period of FLAP."""
     changes_per_minute: float = 1.0
-    """Status changes of each agent in CHURN."""
     limits: Limits = field(default_factory=Limits)
 
     @property

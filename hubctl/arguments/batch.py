@@ -18,7 +18,6 @@ from hubctl.errors import FAILED, UNREACHABLE, CommandError, ConnectionLostError
 T = TypeVar("T")
 R = TypeVar("R")
 WORKERS = 8
-"""Largest number of concurrent requests."""
 CONFIRM_ABOVE = 10
 """Above this number of objects, hubctl asks for confirmation on a terminal, and shows the progress there."""
 ATTEMPTS = 5

@@ -14,7 +14,6 @@ Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem
 COMPLETION_TIMEOUT = 2.0
 """Seconds to wait for the hub. The time is short, because the user waits for the shell."""
 MAX_NAMES = 1000
-"""Largest number of offered names."""
 QUERY_FIELDS = (
     *("accepted", "addons", "age", "agentVersion", "allocatable", "available", "capacity", "certificateExpiresIn", "claims"),
     *("clockSynced", "conditions", "connected", "cpu", "driver", "flaps", "joined", "labels", "lastBeat", "memory", "name"),

@@ -39,7 +39,6 @@ class Selection:
 
 
 NAMES_SHOWN = 10
-"""Largest number of names in a message about many objects."""
 
 
 def select_objects(

@@ -194,7 +194,6 @@ class _Handler(BaseHTTPRequestHandler):
             ended.close()
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
-        """Answer with a Status, like an API server."""
         reason = status.phrase.title().replace(" ", "")
         document = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": why, "reason": reason, "code": status}
         body = json.dumps(document).encode()

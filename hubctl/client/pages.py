@@ -6,7 +6,6 @@ from typing import Any
 from hubctl.client.http import JSON, ApiClient
 
 PAGE = 500
-"""Objects per page, as in kubectl."""
 PAGING = ("continue", "remainingItemCount")
 """Fields in the metadata of a list that concern the remaining pages."""
 

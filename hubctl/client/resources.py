@@ -134,7 +134,6 @@ class ServedKind:
     verbs: frozenset[str]
     short_names: tuple[str, ...]
     preferred: bool
-    """Whether this is the preferred version."""
 
     def answers_to(self, word: str) -> bool:
         """Whether `word` names this kind, as in `crt`, `certs.example.org`, `certs.v1.example.org`."""

@@ -38,7 +38,6 @@ class LoginKey:
 
     cluster: ExecCluster
     authenticator: str
-    """A result of `checked_authenticator`."""
     group_suffix: str = GROUP_SUFFIX
 
     def cache(self, *source: str) -> LoginCache:

@@ -21,7 +21,6 @@ class HttpProxy:
 
     parts: SplitResult = field(repr=False)
     source: str
-    """The place where the proxy is set, for messages."""
 
     def __str__(self) -> str:
         return f"the proxy {shown_proxy(self.parts.geturl())} ({self.source})"

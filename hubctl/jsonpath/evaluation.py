@@ -159,7 +159,6 @@ def as_json(template: Template, document: Any) -> str:
 
 
 def _results(template: Template, document: Any) -> Iterator[list[Any]]:
-    """Yield the results of each expression, in the order in which they are printed."""
     for part in template:
         if isinstance(part, Range):
             for value in find(part.path, document):

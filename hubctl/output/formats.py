@@ -18,7 +18,6 @@ TEMPLATES = ("jsonpath", "jsonpath-as-json", "jsonpath-file")
 COLUMNS = ("custom-columns", "custom-columns-file")
 FORMS = (*TABLES, *DOCUMENTS, *TEMPLATES, *COLUMNS, "csv")
 CRL_FORMATS = ("pem", "der", "text")
-"""Formats that only revocation lists have."""
 WITH_ARGUMENT = frozenset((*TEMPLATES, *COLUMNS))
 EXAMPLES = {
     "jsonpath": "'{.metadata.name}'",
@@ -35,7 +34,6 @@ class OutputFormat:
     name: str = "table"
     argument: str = ""
     given: bool = False
-    """Whether the option was given."""
 
     @property
     def is_table(self) -> bool:

@@ -45,7 +45,6 @@ class Printer(ABC):
     """Prints objects in one output format."""
 
     accept = JSON
-    """The media type to request from the hub."""
 
     @abstractmethod
     def first(self, answer: dict[str, Any]) -> None:
@@ -73,7 +72,6 @@ def printer_of(options: PrintOptions) -> Printer:
 
 
 EMPTY = ("", "<none>")
-"""Cells without a value."""
 
 
 class RowPrinter(Printer):

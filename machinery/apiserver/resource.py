@@ -51,7 +51,6 @@ class Question:
     """Name of the object, if the create is on its subresource."""
     dry_run: bool = False
     peer: str = ""
-    """Address of the client."""
     annotations: MutableMapping[str, str] = field(default_factory=dict)
     """Additional fields of the audit record; never a secret."""
 

@@ -89,7 +89,6 @@ class ApiServer:
         self._authenticator = authenticator
         self._authorizer = authorizer
         self.watches = Watches(longest=self._limits.watch, bookmark=self._limits.bookmark)
-        """Open watches."""
         known = namespaces or _namespace_objects(groups, storage)
         mutations = Mutations(clock, body_limit=self._limits.body, namespaces=known, allowed=self._check_allowed)
         self._objects = ObjectRoutes(

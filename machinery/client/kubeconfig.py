@@ -40,7 +40,6 @@ class HubEndpoint:
     """The extension `muster`: gRPC endpoint and hub id."""
 
     grpc_server: str
-    """`host:port`."""
     hub_id: HubId
     certificate_authority: bytes | None = None
     """PEM; None: the CA of the HTTPS door."""
@@ -77,7 +76,6 @@ class ClusterEntry:
     server: str
     """`https://host:port` of the HTTPS door."""
     certificate_authority: bytes
-    """PEM."""
     endpoint: HubEndpoint | None = None
     proxy_url: str | None = field(default=None, repr=False)
     tls_server_name: str | None = None

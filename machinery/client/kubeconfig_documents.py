@@ -81,7 +81,6 @@ def merged(documents: Mapping[Path, Document]) -> Document:
 
 
 def _placed(kind: str, entry: Document, folder: Path) -> Document:
-    """Return the entry with absolute paths."""
     placed: Document = {name: str((folder / entry[name]).absolute()) for name in FILES.get(kind, ()) if entry.get(name)}
     plugin = entry.get("exec")
     if isinstance(plugin, dict) and os.sep in str(plugin.get("command")):

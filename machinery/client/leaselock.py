@@ -165,7 +165,6 @@ def _annotated(metadata: Object, changed: Mapping[str, str]) -> Object:
 
 
 def _record(document: Object) -> LockRecord:
-    """Parse a Lease, which another program may have written."""
     metadata, spec = document["metadata"], document.get("spec") or {}
     own: Mapping[str, str] = metadata.get("annotations") or {}
     milliseconds = _number(own.get(LEASE))

@@ -57,7 +57,6 @@ class Namespace:
 
 
 LONGEST_CHAIN = 3
-"""Pod, ReplicaSet and Deployment."""
 
 
 async def owner_of(client: KubeClient, namespace: str, pod: str) -> Object | None:

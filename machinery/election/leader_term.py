@@ -29,7 +29,6 @@ class Leadership:
         self.deposed = asyncio.Event()
         """Set when a writer found a newer term."""
         self.refused = 0
-        """Number of writes that were not sent."""
         self.fenced = 0
         """Number of writes whose transaction found a newer term."""
 
@@ -84,7 +83,6 @@ class Term:
     number: int
     holder: str
     because: str
-    """The reason why the lock was free."""
     transitions: int
 
 

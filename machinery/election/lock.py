@@ -80,14 +80,11 @@ class LockRecord:
     term: int
     """Increases with every `take` and never decreases. A writer with a lower term is outdated."""
     transitions: int
-    """Number of changes of the holder."""
     lease: timedelta
     acquired_at: datetime
     """Time by the lock's clock, for display only. It is not compared with any clock."""
     renewed_at: datetime
-    """Time by the lock's clock, for display only."""
     version: str
-    """Changes with every write."""
     status: str = ""
     """The holder's message about its work; "": none."""
 

@@ -20,7 +20,6 @@ from machinery.expression.syntax import ExpressionError, Sort, Token, tokens
 from machinery.expression.types import Fields, ListOf, Type
 
 DEEPEST = 40
-"""Deepest nesting of parentheses and negations."""
 MOST_PARTS = 500
 MOST_PATTERNS = 8
 """Largest number of regular expressions in one condition. Each may use a MiB of memory."""
@@ -46,7 +45,6 @@ class _Part:
     column: int
     what: Path | Token | tuple[Token, ...] | tree.Condition
     function: str = ""
-    """Name of the called function, if the part is a call."""
 
 
 class _Parser:

@@ -5,9 +5,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 LONGEST = 256
-"""Longest regular expression in bytes."""
 MEMORY = 1024 * 1024
-"""Largest memory of one regular expression in bytes."""
 
 
 def regular_expression(pattern: str) -> Callable[[str], bool]:
@@ -64,5 +62,4 @@ def _parts(pattern: str) -> tuple[re.Pattern[str], ...]:
 
 @lru_cache(maxsize=4096)
 def _length(part: re.Pattern[str]) -> int:
-    """Return the number of characters that a part matches."""
     return len(re.sub(r"\\(.)", r"\1", part.pattern, flags=re.DOTALL))

@@ -8,7 +8,6 @@ from enum import StrEnum
 from machinery.errors import InvalidError
 
 LONGEST = 4096
-"""Longest condition in characters."""
 
 
 class ExpressionError(InvalidError):

@@ -83,7 +83,6 @@ class Verbosity:
     def __init__(self, started: str, apply: Callable[[str], None] = logs.set_level) -> None:
         self.started = started
         self.level = started
-        """The lowest level that is logged at present."""
         self._apply = apply
         self._ordered: str | None = None
         self._debugs = False

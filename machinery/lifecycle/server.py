@@ -104,7 +104,6 @@ class StopTimes:
     requests: timedelta = timedelta(seconds=60)
     """Longest wait for requests in flight. It equals the longest duration of a request."""
     streams: timedelta = timedelta(seconds=10)
-    """Longest wait for watches and sessions."""
     flush: timedelta = timedelta(seconds=10)
     close: timedelta = timedelta(seconds=2)
 

@@ -47,7 +47,6 @@ class StartupRetry:
     limit: timedelta
     """Time limit of each step, for all its attempts together."""
     then: str
-    """The remedy in the error after the limit."""
     stop: asyncio.Event
     """If this is set, the start ends."""
 

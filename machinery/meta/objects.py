@@ -60,7 +60,6 @@ class Query:
     fields: tuple[Requirement, ...] = ()
     limit: int | None = None
     after: Key | None = None
-    """The last key of the previous page."""
     at: int | None = None
     where: Hashable | None = None
     """A condition that `Resource.where` has parsed. The storage evaluates it."""

@@ -57,11 +57,9 @@ _MAX_PREFIX, _MAX_NAME = 253, 63
 MOST_VALUES = 400
 """Most values of a set in a selector, because a watch compares them at each change."""
 MOST_TOGETHER = 1_000
-"""Most values of all terms of a selector."""
 MOST_TERMS = 100
 """Most terms of a selector, because databases reject conditions with a thousand terms."""
 LONGEST = 64 * 1024
-"""Longest selector in characters."""
 END = ""
 _SHOWN = 200
 """Most characters of a selector that an error message contains."""

@@ -38,7 +38,6 @@ _SECRET_TEXT = re.compile(
 """Matches PEM private keys, plain or base64; bootstrap tokens; JSON web tokens; passwords in URLs; text after "Bearer"."""
 _MARKS = ("://", "eyJ", "-----BEGIN ", "LS0tLS1CRUdJTi")
 _TOKEN_LENGTH = 49
-"""Length of a bootstrap token, including its dot."""
 _NOISY = {
     "apscheduler": logging.WARNING,
     "aiohttp.access": logging.WARNING,
@@ -194,7 +193,6 @@ def set_level(level: str) -> None:
 
 
 def _traced(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Add the current trace to a line, if there is one."""
     context = tracing.current()
     if context is not None:
         event["trace_id"], event["span_id"] = context.trace_id, context.span_id

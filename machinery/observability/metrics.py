@@ -25,7 +25,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Bounds in seconds for short durations."""
 COUNTS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0)
-"""Bounds for counts."""
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +46,6 @@ class Metric:
     help: str
     labels: tuple[str, ...] = ()
     detailed: bool = False
-    """Whether the metric has a series per cluster."""
 
     @property
     def series(self) -> tuple[str, ...]:
@@ -81,7 +79,6 @@ class Distribution:
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(self._bounds) + 1)
         self.total = 0.0
-        """Sum of the observed values."""
 
     def observe(self, value: float) -> None:
         self._counts[bisect_left(self._bounds, value)] += 1

@@ -139,7 +139,6 @@ class Begin(Protocol):
 
 
 NOTHING = Traced(None)
-"""The shared block without a span."""
 
 
 def sort_of(error: BaseException) -> str:

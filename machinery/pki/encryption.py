@@ -33,7 +33,6 @@ class Seal:
         self._keys = tuple(keys)
         self._ciphers = {header_of(key): AESGCM(key) for key in keys}
         self.header = header_of(keys[0])
-        """Header of newly sealed documents."""
 
     @classmethod
     def parse(cls, text: bytes) -> Self:

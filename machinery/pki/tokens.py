@@ -25,7 +25,6 @@ from machinery.errors import InvalidError
 from machinery.pki.keys import MAX_RSA_BITS, MIN_RSA_BITS, encode_public_key, load_key
 
 ALGORITHM = "ES256"
-"""The algorithm of this program's own tokens."""
 MAX_TOKEN = 16 * 1024
 _HALF = 32
 """Size in bytes of each half of a P-256 signature."""

@@ -16,7 +16,6 @@ EACH_TURN = 10
 LONG_DELAY = 0.1
 """Seconds. While earlier work waits longer than this, no deferrable work begins."""
 RETRY = 0.02
-"""Seconds until `delay` is checked again."""
 
 
 class Congestion:

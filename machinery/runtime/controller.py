@@ -94,7 +94,6 @@ class BatchReconciler(Generic[K]):
     """Reconciles many keys in one transaction, because a commit costs more than a step."""
 
     at_most = 50
-    """Keys per step."""
     ahead = timedelta()
     """Keys that are due within this time are handled together with those that are due now."""
 
@@ -133,9 +132,7 @@ class Controller(Generic[K]):
         self._observe = observe or (lambda _name, _outcome: None)
         self._random = Random()  # noqa: S311 - spreads retries
         self.outcomes: Counter[str] = Counter(success=0, error=0)
-        """Number of steps by outcome."""
         self.seconds = Distribution()
-        """Durations of steps."""
 
     def enqueue(self, key: K) -> None:
         self.queue.add(key)

@@ -55,7 +55,6 @@ class HealthChecks:
         self._grace = livez_grace
         self._checks: list[HealthCheck] = []
         self._found: dict[Endpoint, dict[str, str]] = {}
-        """Failing checks at the last call of `failing`."""
         self._checks.append(PING)
 
     def add(self, name: str, check: Check, *, endpoints: frozenset[Endpoint] = ALL, boots: bool = False) -> None:

@@ -64,7 +64,6 @@ class GuardedTasks:
         self._stopping = False
         self._interrupted = False
         self.ended: TaskEndedError | None = None
-        """The first task that ended by itself; None: all tasks run."""
 
     async def __aenter__(self) -> Self:
         self._owner = asyncio.current_task()

@@ -34,7 +34,6 @@ from spoke.ports.cluster import Secrets, SecretSnapshot
 from spoke.ports.hub import ClientIdentity, Dial, HubAddress, HubClient
 
 POD_NAME = "POD_NAME"
-"""Set by the downward API."""
 PROC = Path("/proc")
 _STATE, _START = 0, 19
 """Indexes of fields in /proc/PID/stat. Index 0 is the first field after the program's name."""
@@ -118,7 +117,6 @@ def _marks(proc: Path) -> str:
 
 
 def _born(proc: Path, number: int) -> str:
-    """Return the start time of the process with this number in kernel ticks; empty: no such process runs."""
     with suppress(OSError):
         fields = (proc / str(number) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
         return "" if fields[_STATE] in _GONE else fields[_START]

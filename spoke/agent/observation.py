@@ -26,17 +26,14 @@ class Observation:
     listing: BootstrapListing
     owner: Owner = field(default_factory=Owner)
     hub: HubId | None = None
-    """The chosen hub; None: there is none."""
     decision: HubDecision | None = None
     rest: timedelta = timedelta()
     kept: Contents = field(default_factory=dict)
     contents: Contents = field(default_factory=dict)
-    """The credential of the hub."""
     identity: AgentIdentity | None = None
     finding: CredentialFinding | None = None
     route: HubConnection | None = None
     is_new: bool = False
-    """The credential has just been obtained."""
 
 
 class Observer:

@@ -33,7 +33,6 @@ class Bootstrap:
     name: str
     """The agent's name for the hub, from the file or the secret."""
     source: str
-    """The origin, for messages."""
     connection: HubConnection
 
     @property

@@ -29,7 +29,6 @@ class BootstrapWatch:
         self._signature: object = None
         self._changed = asyncio.Event()
         self.listing = BootstrapListing()
-        """The list at the last `read`."""
 
     @property
     def changed(self) -> bool:

@@ -60,14 +60,12 @@ class Doctor:
     clock: Clock
     network: Network
     names: tuple[str, str] = ("", "")
-    """Cluster name and agent id from the settings."""
     reach: Reach = ANY_REACH
     probes: str = ""
     """Address of the agent's probes. Empty or with port 0: no agent with these settings was found on this machine."""
     lock: Lock | None = None
     """The agent's Lease; None: the agent runs without leader election."""
     namespace: str = ""
-    """Namespace of the agent's secrets and Lease."""
     missing: Callable[[], Awaitable[Sequence[object]]] | None = None
     """Returns the permissions that the agent's users lack in both clusters. Raises MusterError, InvalidError."""
 
@@ -88,7 +86,6 @@ class Doctor:
         yield await self._agent()
 
     async def _namespace(self) -> DoctorStep | None:
-        """Check the agent's namespace. Return the failed check; None: the namespace exists."""
         name = self.namespace
         try:
             if not name or await self.management.namespace_exists(name):

@@ -22,7 +22,6 @@ class DoctorStep:
     ok: bool
     said: str
     advice: str = ""
-    """What to do if the check has failed."""
 
 
 def passed(name: str, said: str) -> DoctorStep:

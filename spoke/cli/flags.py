@@ -103,7 +103,6 @@ def parser(arguments: Container[str] | None = None) -> argparse.ArgumentParser:
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
-    """Add the flags of an agent's settings to a command."""
     from spoke.settings import ALIASES, SpokeSettings  # noqa: PLC0415 - see `parser`
 
     command.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings")

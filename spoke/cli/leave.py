@@ -118,7 +118,6 @@ class Leave:
         yield await self._credentials()
 
     async def _read_credentials(self) -> None:
-        """Collect all credentials with their hubs, the owner's first."""
         for name in (OWNER_SECRET, *await self.remains.slots()):
             contents = (await self.secrets.read(name)).contents
             cluster, agent = stored_texts(contents)

@@ -35,7 +35,6 @@ class HeartbeatSender:
     ack_timeout: timedelta = SILENCE
     random: Random = field(default_factory=Random)
     latency: Distribution = field(default_factory=Distribution)
-    """Seconds from a beat to its acknowledgement."""
     hub_clock: Clock | None = None
     """Returns the hub's time, for beats in step; None: beats are not in step."""
     _accepted: asyncio.Event = field(default_factory=asyncio.Event, init=False)

@@ -64,7 +64,6 @@ class ManagedNamespaceController(Reconciler[str]):
         return RETRY if any(report.condition.status != TRUE for report in reports) else None
 
     async def _apply(self, name: str, *, there: bool) -> Condition:
-        """Create or label the namespace if necessary; return its condition."""
         try:
             if not there:
                 await self._cluster.label_namespace(name, self._label, WANTED, create=True)

@@ -106,7 +106,6 @@ RESYNC = "resync"
 
 
 ClusterContents = tuple[tuple[NodeResources, ...], str, tuple[ReportedClaim, ...]]
-"""Nodes, version and claims."""
 
 
 @dataclass(eq=False)

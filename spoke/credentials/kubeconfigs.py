@@ -53,7 +53,6 @@ class HubConnection:
     cluster_name: str = ""
     """The cluster name to which a bootstrap credential is bound; empty: not stated."""
     source: str = ""
-    """Location of the kubeconfig, for messages."""
 
     @property
     def hub_id(self) -> HubId:

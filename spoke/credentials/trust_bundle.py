@@ -21,7 +21,6 @@ from spoke.domain.credential import KUBECONFIG, ORIGIN, validity
 from spoke.ports.hub import Dial
 
 MAX_CERTIFICATES = 16
-"""Largest number of CAs in a bundle."""
 TRIALS = 3
 """Number of failed connections with a bundle before the agent refuses it."""
 

@@ -139,7 +139,6 @@ class StoredCredential:
     """The content of the hub kubeconfig secret. A part that cannot be parsed is None."""
 
     present: frozenset[str]
-    """Names of the non-empty keys."""
     hub: HubEntry | None = None
     chain: Sequence[CertificateView] | None = None
     public_key: bytes | None = None

@@ -37,9 +37,7 @@ class HubState(Enum):
     NOT_ACCEPTED = "not accepted"
     """The agent has a credential; the hub has not accepted the cluster."""
     REGISTERING = "registering"
-    """The agent has no credential yet."""
     DENIED = "denied"
-    """The hub has denied the cluster."""
     UNREACHABLE = "unreachable"
     """The agent has a credential; the hub did not answer the last call."""
     REVOKED = "revoked"
@@ -92,7 +90,6 @@ class HubCandidate:
     rests_until: datetime | None = None
     """After a failure: no attempt before this time."""
     trouble: str = ""
-    """The last failure."""
     ready_since: datetime | None = None
 
     def rests(self, now: datetime) -> bool:
@@ -115,7 +112,6 @@ class HubDecision:
     why: ChoiceReason
     message: str
     not_before: datetime | None = None
-    """The end of the hub's rest; None: no rest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,9 +62,7 @@ class Action(Enum):
     KEEP = auto()
     """The owner's secret needs no change."""
     CONNECT = auto()
-    """Open a session with the owner."""
     SERVE = auto()
-    """Run the open session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,6 @@ OBSERVE = NextStep(Action.OBSERVE)
 @dataclass(frozen=True, slots=True)
 class AgentState:
     hub: HubId | None
-    """The chosen hub; None: there is none."""
     rests: bool = False
     """The hub rests after a failure, so it must not be tried yet."""
     is_flawed: bool = False
@@ -90,7 +87,6 @@ class AgentState:
     can_register: bool = False
     """The agent has a credential with which it can request a certificate from the hub."""
     is_new: bool = False
-    """The credential has just been obtained."""
     owner: HubId | None = None
     """According to the owner's secret; None: none yet."""
     needs_epoch: bool = False

@@ -33,7 +33,6 @@ class Detection:
     """Timings for the detection of a lost hub."""
 
     keepalive: timedelta = timedelta(seconds=10)
-    """Period of keepalive pings on an idle connection."""
     keepalive_timeout: timedelta = timedelta(seconds=5)
     silence: timedelta = SILENCE
     """Used instead of SILENCE. MAX_ACK_TIMEOUT changes by the same factor."""

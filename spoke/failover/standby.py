@@ -42,7 +42,6 @@ class StandbyContext:
     busy: HubId | None = None
     """The hub that the agent itself works with, so standby registration does not call it; None: no hub."""
     owner: HubId | None = None
-    """The owner according to the owner's secret; None: no owner yet."""
     epoch: int = 0
 
 
@@ -167,11 +166,9 @@ _EVENTS = {
     HubState.REVOKED: ("HubRevoked", "the hub {name} has revoked this cluster's credential: {trouble}"),
     HubState.LOST: ("HubLost", "there is no credential for the hub {name}, and no way to one: {trouble}"),
 }
-"""Reason and message of the Event for a hub's new state."""
 
 
 def _events(before: StandbyRecord, after: StandbyRecord) -> Iterator[tuple[str, str]]:
-    """Yield the Events of a change: reason and message."""
     name, state, ends_at = after.hub.name, after.hub.state, after.hub.credential_ends_at
     if state is not before.hub.state and state in _EVENTS:
         reason, message = _EVENTS[state]

@@ -78,7 +78,6 @@ class StandbyIdentity:
 class StandbyRecord:
     hub: ListedHub
     trouble: str = ""
-    """The last failure; empty: none."""
     ends_soon: bool = False
     epoch: int = 0
     """The highest epoch that the hub has claimed."""
@@ -103,7 +102,6 @@ class StandbyRegistration:
         self._slot = hub_slot(self.ports.secrets, self.bootstrap.hub_id)
         self._trust = StoredTrust(self._slot, self.bootstrap.hub_id, self.ports.dial)
         self._renewal: RenewalTime | None = None
-        """The renewal of the certificate in use."""
         self._registration = Registration(
             self.options, self.ports, hub_clock=self._clock, progress=AgentProgress(self.ports.clock)
         )
@@ -111,7 +109,6 @@ class StandbyRegistration:
         self._previous: Contents = {}
         """The slot before the last renewal, until the new credential has worked."""
         self._without_standby = False
-        """This hub does not implement StandBy."""
         self._routes = 1
         """Number of valid credentials with which the agent can get a new certificate."""
         self._last_route = False  # whether the last attempt used the only valid credential
@@ -298,7 +295,6 @@ class StandbyRegistration:
         await self._slot.change(lambda _: without_request(previous))
 
     async def _renew(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
-        """Request a certificate for a new key and the same identity. The next round uses the new certificate."""
         identity = self.identity
         flow = renewal(connection, identity.agent, self.options.duration, self._slot)
         flow.resume(contents)

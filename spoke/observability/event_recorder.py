@@ -19,7 +19,6 @@ log = structlog.get_logger(__name__)
 EVENTS = RestResource("", "v1", "events")
 ABOUT = "hub-kubeconfig-secret"
 MAX_MESSAGE = 1024
-"""Longest message of an Event in Kubernetes, in characters."""
 
 
 class KubeEvents(Announcer):

@@ -65,19 +65,12 @@ class Decided:
 @dataclass(slots=True)
 class Counts:
     beats: int = 0
-    """Acknowledged beats."""
     acknowledgement: Distribution = field(default_factory=Distribution)
-    """Seconds from a beat to its acknowledgement."""
     sessions: int = 0
-    """Opened sessions."""
     renewals: int = 0
-    """Renewals of the certificate for the owner."""
     troubles: Tally = field(default_factory=Tally)
-    """Ended attempts and sessions, by cause."""
     decisions: Tally = field(default_factory=Tally)
-    """Choices of the hub for the session, by reason."""
     steps: Tally = field(default_factory=Tally)
-    """Steps of controllers, by name and outcome."""
 
 
 class AgentProgress:
@@ -86,16 +79,13 @@ class AgentProgress:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.role: Callable[[], Role] = Role
-        """Returns the role of this process."""
         self.decisions: deque[Decided] = deque(maxlen=DECISIONS)
-        """The last decisions, in order."""
         self.counts = Counts()
         self.verdict: Callable[[], bool | None] = lambda: None
         """Whether the managed cluster's API server answers; None: unknown."""
         self._hubs_status = HubsStatus()
         self.step = "starting"
         self.on_step: Callable[[AgentProgress], object] = lambda _progress: None
-        """Called with each step."""
         self.hub = ""
         """Address of the hub that the agent works with."""
         self.cluster = ""

@@ -217,8 +217,6 @@ class CSRFlow:
         return named
 
     async def _store(self, on_step: Callable[[str], object]) -> None:
-        """Store the certificate, mirror it, and then delete the pending request."""
-
         def updated(present: Contents) -> Contents:
             kept = without_credential(present)
             if self._known_by is not None:
@@ -251,7 +249,6 @@ async def _ensure_cluster(client: HubClient, wanted: WantedCertificate) -> None:
 
 
 def _defect(decided: CSRState, key: bytes) -> str:
-    """Return why the issued certificate is unusable with this key; empty: it is usable."""
     try:
         leaf = parse_certificate(decided.certificate)
     except InvalidError as error:

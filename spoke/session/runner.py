@@ -286,12 +286,10 @@ class SessionRun:
 
 
 def _result(handover: "asyncio.Task[ActiveSession]") -> ActiveSession | None:
-    """The successor that has taken over; None: none."""
     return None if handover.cancelled() or handover.exception() else handover.result()
 
 
 def _leaves(error: BaseException) -> Iterable[BaseException]:
-    """The errors in a group, or the error itself."""
     if not isinstance(error, BaseExceptionGroup):
         return (error,)
     return (leaf for each in error.exceptions for leaf in _leaves(each))

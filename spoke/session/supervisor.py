@@ -209,7 +209,6 @@ class SessionSupervisor(HubEvents):
         return False
 
     def _elsewhere(self) -> HubDecision | None:
-        """Return the decision to use another hub; None: this hub is the choice."""
         hubs = self._agent.hubs
         decision = hubs.decide() if hubs.several else None
         if decision is not None and decision.hub_id == self.hub:
@@ -222,7 +221,6 @@ class SessionSupervisor(HubEvents):
             self._run.hand_over(Handover(partial(self._go_over, decision), once=True, undo=partial(self._put_back, decision)))
 
     async def _go_over(self, decision: HubDecision) -> ActiveSession:
-        """Make another hub the owner and open the session."""
         agent, secret = self._agent, self._owner_secret
         secret.owner = owner = await secret.give(secret.owner, decision.hub_id)
         active = await self.open(stored_connection(owner.contents, agent.options.reach), owner)

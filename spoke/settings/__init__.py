@@ -205,7 +205,6 @@ class SpokeSettings(BaseModel):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        """Check rules about several settings, and about files of this machine."""
         try:
             _ = self.election_timings
         except InvalidError as error:

@@ -80,7 +80,6 @@ def _listed(value: Any) -> Any:
 
 
 def _mapped(value: Any) -> Any:
-    """Parse `a=b,c=d` as a mapping."""
     if not isinstance(value, str):
         return value
     return dict(part.split("=", 1) for part in _listed(value) if "=" in part)

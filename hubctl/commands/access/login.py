@@ -225,7 +225,6 @@ def _with_entries(document: Document, new: Mapping[str, Document], path: Path, *
 
 
 def _parsed_cluster(entry: Document, folder: Path) -> ClusterEntry | None:
-    """Return the cluster with the content of the files that it names; None: it is not usable."""
     document = with_one_context(entry["name"], {}, {})
     try:
         return parsed({**document, "clusters": [entry]}, source="of this login", folder=folder).cluster

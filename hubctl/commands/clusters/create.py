@@ -117,7 +117,6 @@ def bootstrap_kubeconfig(client: ApiClient, output: str, **chosen: Any) -> None:
 
 
 def _admitted(spec: Mapping[str, Any]) -> str:
-    """Return the clusters or agents that may join, as text."""
     if "clusterName" in spec:
         return f'cluster "{spec["clusterName"]}"'
     uses = spec.get("uses")

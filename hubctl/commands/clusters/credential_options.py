@@ -139,7 +139,6 @@ def grpc_address(address: str | None) -> str:
 
 
 def _lifetime_seconds(text: str) -> int | None:
-    """Return the validity in seconds; None: the default of the hub."""
     if not text:
         return None
     try:

@@ -119,7 +119,6 @@ class InventoryImport:
     not_yet: set[str] = field(default_factory=set)
     """Namespaces that are missing because this is a dry run. The hub cannot check objects in them."""
     counts: dict[str, Counter[str]] = field(default_factory=dict)
-    """Number of results by noun of the kind."""
 
     def create(self, found: Sequence[InventoryItem]) -> int:
         """Create missing objects, one kind after the other. Print changes and counts. Return the number of failed objects.

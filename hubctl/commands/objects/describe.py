@@ -25,7 +25,6 @@ NO_SESSION = "(no session)"
 HUBS, MOVE_TO = "hub.open-cluster-management.io/hubs", "hub.open-cluster-management.io/move-to"
 """Annotations with the hubs that the agent reports (JSON), and with the hub to which the agent must move."""
 TRANSITIONS_SHOWN = 10
-"""Number of changes of availability that are shown."""
 
 
 class KindGroup(click.Group):

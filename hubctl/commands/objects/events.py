@@ -121,7 +121,6 @@ def _cells(event: Mapping[str, Any]) -> list[str]:
 
 
 WIDE_COLUMNS = ("Name", "Age")
-"""Columns that only `-o wide` shows."""
 
 
 @click.command()

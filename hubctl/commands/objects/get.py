@@ -188,7 +188,6 @@ class GetCommand:
         )
 
     def _show_counts(self, targets: list[Target]) -> None:
-        """Print a row per group, or a single number."""
         chosen, resource, form = self._chosen, targets[0].resource, self._form
         if chosen["count"] and (chosen["group_by"] or chosen["sum"]):
             raise UsageError("--count cannot be used with --group-by or --sum, which count too")

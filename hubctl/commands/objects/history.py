@@ -29,7 +29,6 @@ INTERNAL_FIELDS = tuple(
 )
 """Paths of internal annotations of hub and agent. Only -o wide shows them."""
 MAX_VALUE_LENGTH = 60
-"""Largest number of characters of a value that is shown."""
 SECONDS = len("2026-11-01T12:00:00")
 
 
@@ -169,7 +168,6 @@ def field_line(field: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    """Return the shortened value on one line."""
     text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     return text if len(text) <= MAX_VALUE_LENGTH else f"{text[: MAX_VALUE_LENGTH - 3]}..."
 

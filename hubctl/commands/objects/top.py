@@ -153,7 +153,6 @@ def _amounts(clusters: Sequence[ClusterRow]) -> list[str]:
 
 
 def _quantity(text: Any) -> Fraction:
-    """Return the quantity; 0 if it is missing or invalid."""
     from machinery.expression.types import parse_quantity  # noqa: PLC0415 - start-up time
 
     try:

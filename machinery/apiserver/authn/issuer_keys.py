@@ -171,7 +171,6 @@ class IssuerKeys:
         self._failure = ""
         self._fetching: asyncio.Task[None] | None = None
         self.fetches = 0
-        """Number of fetches."""
 
     async def verified(self, token: str) -> Mapping[str, Any]:
         """Return the claims of a token that this issuer has signed. Raises UnauthorizedError, UnavailableError."""

@@ -19,7 +19,6 @@ from machinery.meta.objects import Key
 
 GROUP = "rbac.authorization.k8s.io"
 USER, USER_GROUP, SERVICE_ACCOUNT = "User", "Group", "ServiceAccount"
-"""Kinds of a binding's subjects."""
 ALL = "*"
 
 
@@ -221,7 +220,6 @@ class RoleIndex:
         return self._roles.get((kind, key))
 
     def _of(self, actor: Actor, namespace: str) -> Iterator[tuple[RoleGrant, tuple[PolicyRule, ...] | None]]:
-        """The grants of the actor with the rules of their roles; None: no such role."""
         subjects = ((USER, actor.user), *((USER_GROUP, group) for group in actor.groups))
         for place in ("", namespace) if namespace else ("",):
             for kind, name in subjects:

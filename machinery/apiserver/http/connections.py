@@ -210,7 +210,6 @@ class Guard(asyncio.Protocol):
                 self._transport.abort()
 
     def _in_headers(self, *, first: bool) -> bool:
-        """Whether a request has begun and its headers are not complete."""
         if self._inner._messages:  # noqa: SLF001 - as above
             return False
         return self.awaits_headers or (first and self._inner._waiter is None and not self._inner._request_in_progress)  # noqa: SLF001

@@ -41,9 +41,7 @@ class Incoming:
     actor: Actor = ANONYMOUS
     """The user with whose rights the request runs: the authenticated user, or the user that it impersonates."""
     authenticated: Actor = ANONYMOUS
-    """The authenticated user."""
     decision: Decision | None = None
-    """Result of the authorization; None: not authorized yet."""
     annotations: dict[str, str] = field(default_factory=dict)
     """Additional fields of the audit record; never a secret."""
     shows_session: bool = False
@@ -58,7 +56,6 @@ class Incoming:
 
 
 INCOMING = web.RequestKey("incoming", Incoming)
-"""Key of the Incoming on the aiohttp request."""
 
 Inner = Callable[[Incoming], Awaitable[web.StreamResponse]]
 Filter = Callable[[Incoming, Inner], Awaitable[web.StreamResponse]]

@@ -30,7 +30,6 @@ OBJECT_LIMIT = 3 * 1024 * 1024 // 2
 OBJECT_CEILING = OBJECT_LIMIT + 256 * 1024
 """An object above OBJECT_LIMIT may grow to this size, by a few bytes per write."""
 REQUEST_LIMIT = timedelta(seconds=60)
-"""Longest time of a request."""
 WAIT_DIVISOR = 4
 """A request waits for a seat for at most 1/WAIT_DIVISOR of its time."""
 SHARE = 2
@@ -153,7 +152,6 @@ class Pool:
         self._held[identity] += 1
 
     def _invite(self) -> None:
-        """Give free seats to the identities in turn."""
         for _ in range(len(self._queues)):
             if self._taken >= self.level.seats:
                 return

@@ -16,7 +16,6 @@ from machinery.meta.objects import Key, Query, SortPosition
 from machinery.meta.selectors import Operator, Requirement, parse_field_selector, parse_label_selector
 
 Parameters = Mapping[str, str]
-"""The query parameters of a URL."""
 METADATA_FIELDS = ("metadata.name", "metadata.namespace")
 LATEST = -1
 """Revision in a continue token that continues an expired list at the current state, which makes the list inconsistent."""

@@ -127,7 +127,6 @@ MOST_YAML = 2 * 1024 * 1024
 """Largest JSON in bytes that is converted to YAML. Lists can exceed this size; objects cannot."""
 
 Convert = Callable[[Document], Document]
-"""Conversion from the stored version to the requested one."""
 
 
 NOT_FOUND = "404 page not found\n"

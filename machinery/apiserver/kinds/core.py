@@ -67,7 +67,6 @@ def _key_violations(new: Document, part: str) -> Iterator[Cause]:
 
 
 def _immutable_violations(new: Document, old: Document | None) -> Iterator[Cause]:
-    """Yield the changes that `immutable` forbids."""
     for part in ("immutable", "data", "binaryData", "stringData"):
         if old is not None and old.get("immutable") and new.get(part) != old.get(part):
             yield Cause("FieldValueForbidden", "Forbidden: field is immutable when `immutable` is set", part)
@@ -83,7 +82,6 @@ SERVICE_ACCOUNT = builtin("serviceaccounts", {"Secrets": lambda row: len(row.doc
 
 
 def _complete_secret(new: Document) -> Document:
-    """Return the secret with `stringData` merged into `data`, and with a type."""
     kept = {name: part for name, part in new.items() if name != "stringData"}
     if texts := new.get("stringData"):
         data = {key: base64.b64encode(str(text).encode()).decode() for key, text in texts.items()}

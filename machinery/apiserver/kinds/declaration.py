@@ -146,5 +146,4 @@ def listing(items: Schema, *keys: str, kind: str = "") -> Schema:
 
 
 KUBERNETES = KindManifests(Path(__file__).with_name("kinds.yaml"))
-"""Kinds of Kubernetes itself."""
 builtin = partial(KUBERNETES.resource, custom=False, unconditional_update=True)

@@ -181,7 +181,6 @@ def _named(write: Encode, field: int = 1) -> Encode:
 
 
 def _additional(number: int, value: Any) -> bytes:
-    """Encode `additionalProperties`: a schema or a boolean."""
     if isinstance(value, Mapping):
         return _block(number, _of_schema(1, value))
     return _block(number, _tag(2, _VARINT) + (b"\x01" if value else b"\x00"))
@@ -198,7 +197,6 @@ def _encode_parameter(number: int, value: Mapping[str, Any]) -> bytes:
 
 
 def _numbered(write: Encode, **numbers: int) -> Table:
-    """Return a table of fields that have the same encoding."""
     return {name: (number, write) for name, number in numbers.items()}
 
 

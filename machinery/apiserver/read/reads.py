@@ -118,7 +118,6 @@ class ResourceCall:
     fresh_timeout: timedelta
     """Time for which a read waits for a revision that is not visible yet."""
     part: Subresource | None = None
-    """The subresource that the request writes."""
 
     @property
     def key(self) -> Key:

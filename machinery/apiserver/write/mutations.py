@@ -177,8 +177,6 @@ class Mutations:
         return response
 
     async def _delete(self, call: ResourceCall, write: Write, key: Key, asked: Mapping[str, Any]) -> StoredObject:
-        """Delete an object if it meets the preconditions in `asked`."""
-
         def change(old: Document) -> Document | None:
             check_preconditions(write, asked.get("preconditions") or {}, old)
             return write.deleted(old)

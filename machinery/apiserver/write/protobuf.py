@@ -80,7 +80,6 @@ def message(fields: str, known: Mapping[str, Message] = MappingProxyType({})) ->
 
 
 _ENVELOPE = message("1 typeMeta:type, 2 raw:raw", {"type": message("1 apiVersion, 2 kind")})
-"""A `runtime.Unknown`."""
 _MOMENT = message("1 seconds:int, 2 nanos:int")
 
 
@@ -200,4 +199,3 @@ def _messages() -> dict[tuple[str, str], Message]:
 
 
 MESSAGES: Mapping[tuple[str, str], Message] = _messages()
-"""Tables by apiVersion and kind."""

@@ -40,11 +40,9 @@ class Write:
     version: ServedVersion | None = None
     part: Subresource | None = None
     manager: str = ""
-    """Field manager of the writer."""
     dry_run: bool = False
     warnings: list[str] = field(default_factory=list)
     noted: list[str] = field(default_factory=list)
-    """Warnings about the body as sent."""
     removed: bool = False
     last: Document | None = None
     """The last state of a terminating object that this write removed."""

@@ -209,7 +209,6 @@ def with_named(structure: Structure, fields: Fields) -> dict[str, Any]:
 
 
 def _below(structure: Structure, element: str) -> tuple[Structure, bool]:
-    """Return the structure at a path element, and whether the element is a declared field."""
     if element.startswith(fieldset.FIELD):
         name = element.removeprefix(fieldset.FIELD)
         return structure.of(name), structure.declares(name)

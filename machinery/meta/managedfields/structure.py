@@ -8,7 +8,6 @@ from typing import Any
 from machinery.meta.managedfields import fieldset
 
 Schema = Mapping[str, Any]
-"""A structural OpenAPI v3 schema."""
 
 
 class FieldForm(Enum):

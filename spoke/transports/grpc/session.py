@@ -206,7 +206,6 @@ class GrpcSession(OpenSession):
             self.finish(lost)
 
     async def _end_reason(self) -> HubLostError:
-        """The reason for the end of the stream, from its gRPC status."""
         code, details = await self._stream.code(), await self._stream.details()
         trailing = await self._stream.trailing_metadata()
         error = aio.AioRpcError(code, aio.Metadata(), trailing, details=details or "the hub ended the session")
@@ -244,6 +243,5 @@ async def _wait_for_answer(waiting: dict[int, asyncio.Future[T]], sequence: int)
 
 
 def _traceparent() -> str:
-    """Return the trace context for the hub; empty: there is no trace."""
     context = tracing.current()
     return context.traceparent if context is not None else ""
