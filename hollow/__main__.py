@@ -1,4 +1,4 @@
-"""The program hollow: Kubernetes API servers without machines, for demos, tests and load tests."""
+"""Kubernetes API servers without machines, for demos, tests and load tests."""
 
 import machinery.startup_imports  # isort: skip
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 _SERVE_HELP = """Serves hollow clusters until SIGTERM or Ctrl-C.
 
-A hollow cluster answers as a real API server does for nodes, namespaces, secrets, config maps, leases, events, Deployments
-with their pods, ClusterClaims, roles and what else charts install, over TLS, to kubectl, Helm and any other client.
-ServiceAccounts may do what its roles say. It runs no container and stores nothing on disk; a cluster of the same name
-has the same identity (the uid of kube-system) every time.
+A hollow cluster is a Kubernetes API server with TLS for kubectl, Helm and any other client. It serves nodes, namespaces,
+secrets, config maps, leases, events, Deployments with their pods, ClusterClaims, RBAC and other kinds that charts install.
+Its roles limit the rights of ServiceAccounts. It runs no containers and stores nothing on disk. A cluster with the same
+name has the same identity (the uid of kube-system) at every start.
 
 \b
   hollow serve --kubeconfig-out c1.kubeconfig
@@ -44,17 +44,17 @@ The kubeconfig is written when the cluster answers."""
 
 _FAULT_HELP = """Sets the faults of a running hollow cluster.
 
-Exactly the FAULTs named are set; `none` removes all; without any it shows those that are set.
+The given FAULTs replace all earlier ones; `none` removes all. Without FAULTs, the command shows the active faults.
 
 \b
-  slow=2s               every answer waits for so long
-  error                 everything is answered 500
-  hang                  nothing is answered
-  not-live              /livez and /healthz fail, the API works
-  no-livez              /livez is not served, /healthz is
-  refuse-secret-writes  secrets can be read and not written
-  stall-before-write=3  the third write of a secret, counted from now, is neither done nor answered
-  stall-after-write=3   it is done, and not answered
+  slow=2s               every answer is delayed by this time
+  error                 every request gets 500
+  hang                  no request is answered
+  not-live              /livez and /healthz fail; the API works
+  no-livez              /livez does not exist; /healthz works
+  refuse-secret-writes  secrets can be read but not written
+  stall-before-write=3  the third write of a secret from now on is neither executed nor answered
+  stall-after-write=3   the third write of a secret from now on is executed but not answered
 
 \b
   hollow fault --kubeconfig c1.kubeconfig not-live
@@ -63,9 +63,9 @@ Exactly the FAULTs named are set; `none` removes all; without any it shows those
 
 _LOAD_HELP = """Loads a hub with simulated agents and reports how it keeps up.
 
-An agent of a load has no cluster. The rest is real: its key, its certificate request, its connection with a client certificate
-of its own, its heartbeats at the interval that the hub asks for, its status reports, the health of its add-ons, its renewals,
-and its back-off after a lost session. 1,000 agents need 200 to 350 MiB and 5 % of a core; opening a session costs 4 ms.
+A simulated agent has no cluster. Everything else is real: the key, the certificate request, the connection with a client
+certificate, the heartbeats at the hub's interval, the status reports, the reports about add-ons, the renewals, and the
+back-off after a lost session. 1,000 agents need 200 to 350 MiB and 5 % of a core; opening a session costs 4 ms.
 
 \b
 PROFILE  once all agents are connected, for --duration:
@@ -80,20 +80,22 @@ PROFILE  once all agents are connected, for --duration:
   hollow load join --bootstrap-kubeconfig load.bootstrap --agents 1000 --ramp 60s
   hollow load steady --bootstrap-kubeconfig load.bootstrap --agents 1000 --duration 5m --report load.json
 
-The agents join by the hub's own rules: an ApprovalRule accepts and approves them. Keys and certificates are stored in
---state-dir, and a later run joins only agents that are not there. Several machines load one hub with other --first-index.
+The agents join like real agents, so the hub needs an ApprovalRule that accepts and approves them. Keys and certificates are
+stored in --state-dir; a later run joins only agents that have none. Several machines can load one hub, each with another
+--first-index.
 
-Latencies count from when a heartbeat was due. "join" is the time from an agent's start to its certificate, "reconnect" from the
-loss of a session to the next one. A heartbeat is lost if it is not acknowledged, or if it was due while there was no session.
+The latency of a heartbeat begins when the heartbeat is due. "join" is the time from an agent's start to its certificate,
+"reconnect" the time from the loss of a session to the next session. A heartbeat is lost if it is not acknowledged, or if it was
+due while there was no session.
 
 \b
 Exit codes: 0  all limits were kept
             1  the load could not run
             2  wrong options
             3  a limit was exceeded, or not all agents were connected within --start-within
-            4  the generator was too slow: the run says nothing about the hub. Use more --processes or machines
+            4  the generator was too slow, so the run did not measure the hub. Use more --processes or machines
 
-A load does not imitate: an API server and its watches, add-on certificates, attestation, recovery certificates, several hubs
+A load does not simulate: an API server and its watches, add-on certificates, attestation, recovery certificates, several hubs
 and fail-over, proxies, the Kubernetes API as transport (driver csr), and network faults (see docs/how-to/size-a-hub.md)."""
 
 

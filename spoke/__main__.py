@@ -95,7 +95,7 @@ def _run_command(command: str, settings: "SpokeSettings", own: dict[str, Any]) -
         force, rejoin = own.get("force", False), command == "rejoin"
         well = asyncio.run(_print_steps(lambda: commands.depart(settings, force=force, rejoin=rejoin, within=within)))
     except (MusterError, OSError) as error:
-        sys.stderr.write(f"spoke: {error}; what was not done yet is done when `spoke {command}` is called again\n")
+        sys.stderr.write(f"spoke: {error}; call `spoke {command}` again, and it continues with the remaining steps\n")
         return 1
     return 0 if well or force else 1
 

@@ -200,7 +200,7 @@ def addon_secrets_of(
             listed = ", ".join(settings.addon_namespaces)
             raise RefusedSecretError(
                 f'add-on {addon.name} is for namespace "{addon.namespace}": '
-                f"the agent writes secrets of add-ons in {listed or 'no namespace'} alone (--addon-namespaces)"
+                f"the agent writes secrets of add-ons only in {listed or 'no namespace'} (--addon-namespaces)"
             )
         client = management if addon.hosted else spoke
         secrets = OwnedSecrets(client, addon.namespace, adopts=settings.adopt_addon_secrets)

@@ -249,19 +249,19 @@ class FollowedKubeconfig:
         try:
             new = await KubeClient.from_file(self._path)
         except InvalidError as error:
-            self._warn("kubeconfig.unusable", error.message, "the one before stays in use")
+            self._warn("kubeconfig.unusable", error.message, "the previous kubeconfig stays in use")
             return False
         try:
             before = await self._known_uid()
             found = await KubeCluster(new).uid()
         except MusterError as error:
             await new.close()
-            self._warn("kubeconfig.not_reached", error.message, "trying again; the one before stays in use")
+            self._warn("kubeconfig.not_reached", error.message, "trying again; the previous kubeconfig stays in use")
             return False
         if before not in ("", found):
             await new.close()
             why = "it names another cluster: its kube-system namespace has another uid"
-            self._warn("kubeconfig.another_cluster", why, "the agent stays with its own; another cluster is another agent's")
+            self._warn("kubeconfig.another_cluster", why, "the agent keeps its cluster; another cluster needs another agent")
             return True
         await self._client.turn_to(new)
         self._uid = found

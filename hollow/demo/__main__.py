@@ -150,7 +150,7 @@ class Demo:
     async def _handle_end(self, child: Child) -> None:
         """Raises DemoError unless the user may kill this program."""
         if child in self.spokes.values():
-            self.print_line(f"{child.name} {child.how_it_ended()}: its session is gone at once, within 12 s it reads Unknown")
+            self.print_line(f"{child.name} {child.how_it_ended()}: its cluster becomes Unknown within 12 s")
         elif len(self.hubs) > 1 and child is self.servers[self.hubs[0].name]:
             self.print_line(f"{child.name} {child.how_it_ended()}: its agents go to {self.hubs[1].name}")
             await self._show_arrivals(self.hubs[1])

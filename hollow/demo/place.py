@@ -144,12 +144,12 @@ def next_commands(place: DemoFolder, hubs: Sequence[DemoHub], pids: Mapping[str,
     further = ""
     if len(hubs) > 1:
         further = f"""
-The agents hold their sessions with {owner.name}, and stand by at the others. Kill the owner and watch here how every cluster
-arrives on {hubs[1].name}, nobody approving anything:
+The agents have their sessions with {owner.name}, and standby registrations at the other hub. Kill the owner, and watch here how
+every cluster arrives on {hubs[1].name} without another approval:
 
   kill -9 {pids[owner.name]}
 
-Start it again, and every cluster stands by there; or look what the other hub knows:
+Start it again: every cluster then has a standby registration there. Or show the inventory of the other hub:
 
   {_typed(hub_command(owner), owner.folder)}
   {_hubctl(hubs[1])} get clusters -w
@@ -164,11 +164,11 @@ Start it again, and every cluster stands by there; or look what the other hub kn
   {kubectl} get managedcluster {cluster} -o yaml
   kubectl --kubeconfig={relative(place.cluster(cluster))} get nodes
 {further}
-Kill an agent and watch: within a second its session is gone, within 12 s (five leases of {LEASE}) it reads Unknown:
+Kill an agent, and watch: its session ends within a second, its cluster becomes Unknown within 12 s (five leases of {LEASE}):
 
   kill -9 {pids[cluster]}
 
-Start it again, and it is back with the certificate it has, without being approved anew:
+Start it again: it reconnects with its certificate, without another approval:
 
   {_typed(spoke_command(place, cluster, hubs), place.root)}
 

@@ -48,7 +48,7 @@ async def from_kubeconfig(document: Mapping[str, Any], *, origin: str, base: Pat
     except ConfigException as error:
         raise InvalidError(f"kubeconfig {origin} cannot be used: {error}") from error
     if not configuration.api_key and not configuration.cert_file:
-        raise InvalidError(f"kubeconfig {origin}: the user's credential plugin gave no credential; run it by hand to see why")
+        raise InvalidError(f"kubeconfig {origin}: the user's credential plugin returned no credential; run it to see why")
     hide_proxy_login(configuration)
     if "tokenFile" in user and "token" not in user:
         configuration.api_key = {name: value.strip() for name, value in configuration.api_key.items()}

@@ -50,7 +50,7 @@ async def execute(
                 if message:
                     received[message[0]] += message[1:]
                     if len(received[message[0]]) > limit:
-                        raise InvalidError("the command wrote more than is taken")
+                        raise InvalidError("the output of the command is too long")
     except aiohttp.WSServerHandshakeError as error:
         raise from_answer(error.status, b"") from None
     except TimeoutError:

@@ -85,8 +85,8 @@ async def owner_if_known(client: KubeClient, namespace: str, pod: str, *, of: st
     try:
         owner = await owner_of(client, namespace, pod)
     except (NotFoundError, ForbiddenError) as error:
-        log.warning("what this pod belongs to is not known: what it makes gets no owner", pod=pod, kind=of, error=error.message)
+        log.warning("the controller of this pod is not known: its objects get no owner", pod=pod, kind=of, error=error.message)
         return None
     if owner is None:
-        log.info("this pod belongs to nothing: what it makes gets no owner", pod=pod, kind=of)
+        log.info("this pod has no controller: its objects get no owner", pod=pod, kind=of)
     return owner

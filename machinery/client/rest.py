@@ -213,7 +213,7 @@ class KubeClient:
         except (aiohttp.ClientError, OSError) as error:
             raise from_transport(self.server, error) from error
         except (ValueError, KeyError, TypeError) as error:
-            raise UnavailableError(f"{self.server} sent something else than watch events") from error
+            raise UnavailableError(f"{self.server} sent something that is not a watch event") from error
 
     @asynccontextmanager
     async def websocket(
@@ -260,7 +260,7 @@ class KubeClient:
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise UnavailableError(f"{self.server} answered {method} {path} with something else than a JSON object")
+            raise UnavailableError(f"{self.server} answered {method} {path} with something that is not a JSON object")
         return cast("Object", document)
 
     async def _send(

@@ -68,7 +68,7 @@ class Observation:
         """Return why the lock may be taken, for logs."""
         seen = self._seen
         if seen is None:
-            return "nobody held the lock before"
+            return "the lock had no holder before"
         if not seen.holder:
             return "it was released"
         if seen.incarnation == self._candidate.incarnation:

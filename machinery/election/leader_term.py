@@ -71,7 +71,7 @@ NO_ANSWER = "no answer in time"
 class TermEnd(StrEnum):
     STOPPED = "the process stops"
     NOT_RENEWED = "the lock could not be renewed in time"
-    TAKEN = "another holds the lock"
+    TAKEN = "another process holds the lock"
     DEPOSED = "a transaction found that a newer term began"
     WORK_ENDED = "the leader's work failed"
 
@@ -224,7 +224,7 @@ class LeaderTerm:
                 released = await self._lock.release(held)
         except Exception as error:
             log.warning(
-                "the leader's lock could not be released: it runs out", error=error_text(error), exc_info=stack_of(error)
+                "the leader's lock could not be released: it expires", error=error_text(error), exc_info=stack_of(error)
             )
         else:
             if released:

@@ -64,7 +64,7 @@ def lint_certificate(signed: x509.Certificate, plan: Plan, authority: Certificat
     planned_names = len(plan.dns_names) + len(plan.ip_addresses)
     return _broken(
         (facts.subject == plan.subject, "the subject is not the planned one"),
-        (names.is_exactly(signed, plan.subject), "the subject is not spelled as planned, or says more"),
+        (names.is_exactly(signed, plan.subject), "the subject is not encoded as planned, or has more"),
         (facts.public_key == plan.public_key, "the key is not the planned one"),
         (facts.serial == plan.serial, "the serial is not the planned one"),
         (abs(facts.not_before - plan.not_before) < _SECOND, "the beginning is not the planned one"),
@@ -76,7 +76,7 @@ def lint_certificate(signed: x509.Certificate, plan: Plan, authority: Certificat
         (facts.subject_key_id == own_id, "the subject key identifier is not its own key's"),
         (facts.authority_key_id == authority.subject_key_id, "the authority key identifier is not the CA's"),
         (facts.issuer == authority.subject, "the issuer is not the CA"),
-        (constraints is not None and not constraints.ca, "it is a CA, or does not say that it is none"),
+        (constraints is not None and not constraints.ca, "it is a CA, or lacks the statement that it is none"),
         (extensions.is_critical(x509.BasicConstraints), "BasicConstraints is not critical"),
         (extensions.is_critical(x509.KeyUsage), "KeyUsage is not critical"),
         (usage is not None and usage.digital_signature, "KeyUsage lacks digitalSignature"),

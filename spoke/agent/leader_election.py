@@ -267,7 +267,7 @@ class ElectedAgent:
         if self.elector.last_failure:
             return ProbeResult(ok=False, text=f"not ready: the agent's Lease cannot be reached: {self.elector.last_failure}")
         if not self.elector.leader_known.is_set():
-            return ProbeResult(ok=False, text="not ready: finding out which process of this agent works")
+            return ProbeResult(ok=False, text="not ready: it is not known yet which process of this agent works")
         return ProbeResult(ok=True, text=f"ok: stands by, {self.elector.leader or 'nobody'} holds the agent's Lease")
 
     def _role(self) -> Role:

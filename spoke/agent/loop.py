@@ -145,7 +145,7 @@ class SpokeAgent:
         try:
             step = await self._perform(action)
         except OwnerConflictError as error:
-            delay = self.progress.log_failure(error, self._overtaken.next(), "looking again at who is the owner")
+            delay = self.progress.log_failure(error, self._overtaken.next(), "reading the owner again")
             return NextStep(Action.OBSERVE, delay)
         except RequestDeniedError as error:
             return self._record_failure(error, self._denied.next(), HubState.DENIED, "submitting a new request")

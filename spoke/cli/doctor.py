@@ -46,7 +46,7 @@ _REGISTERS = "the agent registers again with the bootstrap kubeconfig"
 _DNS = "check the address in the kubeconfig and this machine's DNS"
 _TCP = "check that the hub runs, and firewalls, load balancers and network policies between here and there"
 _RUN_THERE = "kubectl exec deploy/spoke -- spoke doctor"
-_HUB = "follow what it says; the hub's log has its side of it"
+_HUB = "do what the message says; the hub's log may have more details"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +99,10 @@ class Doctor:
         try:
             missing = await ask()
         except MusterError as error:
-            return failed("permissions", f"they cannot be looked at: {error.message}", _GRANT)
+            return failed("permissions", f"they cannot be checked: {error.message}", _GRANT)
         if missing:
             return failed("permissions", f"missing: {'; '.join(map(str, missing))}", _GRANT)
-        return passed("permissions", "the agent has all that it needs")
+        return passed("permissions", "the agent has all permissions that it needs")
 
     async def _hubs(self) -> AsyncGenerator[DoctorStep, None]:
         """Check each hub of the list with its own credential. A failure of one hub does not prevent checks of the next hubs."""
@@ -200,7 +200,7 @@ class Doctor:
                 if agent is not None:
                     acceptance = await client.acceptance(agent[0])
         except TimeoutError:
-            yield failed("hub", "it does not answer in time", "look at the hub: /readyz, its log, its load")
+            yield failed("hub", "it does not answer in time", "check the hub: /readyz, its log, its load")
         except ForbiddenError as error:
             yield forbidden(error, connection)
         except (UnauthorizedError, NotFoundError) as error:
@@ -228,7 +228,7 @@ class Doctor:
         try:
             status, text = await self.network.ask(place, "/readyz")
         except (OSError, TimeoutError, ValueError) as error:
-            said = f"nobody answers at {place}: {words_of(error)}"
+            said = f"no agent answers at {place}: {words_of(error)}"
             return failed("agent", said, "is `spoke run` running, with this --health-listen?")
         if status == 200:  # noqa: PLR2004 - OK
             return passed("agent", "the hub has acknowledged its last beat in time")

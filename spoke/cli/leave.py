@@ -148,7 +148,7 @@ class Leave:
             gone = await _in_time(client.withdraw(AgentIdentity(AgentNames(cluster, agent), uid)), self.within)
         except (MethodNotAllowedError, ForbiddenError) as error:
             registration.owed = False
-            said = f"the cluster and its request stay, as the hub does not let the agent withdraw them: {error.message}"
+            said = f"the cluster and its request stay; the hub does not allow the agent to withdraw them: {error.message}"
             return failed(name, said, f"{self._at_that_hub}{csr}")
         except MusterError as error:
             return failed(name, self._kept(f"not reached: {error.message}"), f"{self._at_that_hub}{csr}")
@@ -156,7 +156,7 @@ class Leave:
             await client.close()
         registration.owed = False
         if not gone:
-            said = "the request is withdrawn; the cluster stays, since an operator has decided about it"
+            said = "the request is withdrawn; the cluster stays, because an operator has decided about it"
             return failed(name, said, self._at_that_hub)
         return passed(name, "the agent had only registered there: the cluster and its request are withdrawn")
 
@@ -224,7 +224,7 @@ class Leave:
 
     async def _addons(self) -> DoctorStep:
         if not self.cluster_name:
-            return passed("add-ons", "there is no name under which this cluster had any")
+            return passed("add-ons", "there are none, because this cluster has no name yet")
         places = await self.remains.addons(ClusterName(self.cluster_name))
         for place in places:
             await self.remains.remove(place)

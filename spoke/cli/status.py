@@ -103,12 +103,12 @@ async def _asked(source: StatusSource) -> tuple[Document | None, str]:
     """Query the running agent. Return its status and an empty text, or None and the reason."""
     place = reachable(source.probes)
     if not place:
-        return None, "--health-listen, which says where the agent answers, has no port"
+        return None, "--health-listen has no port, so the address of the agent is unknown"
     try:
         code, body = await source.network.ask(place, "/statusz")
         document = json.loads(body) if code == HTTP_OK else None
     except (OSError, TimeoutError, ValueError) as error:
-        return None, f"nobody answers at {place}: {error or 'no answer in time'}"
+        return None, f"no agent answers at {place}: {error or 'no answer in time'}"
     return (document, "") if isinstance(document, dict) else (None, f"the program at {place} is not an agent")
 
 

@@ -11,7 +11,7 @@ from spoke.domain.next_step import SessionLoss
 
 _REJECTIONS = {
     SessionLoss.REVOKED: (Flaw.REVOKED, "the hub has revoked the stored credential: "),
-    SessionLoss.UNAUTHENTICATED: (Flaw.REJECTED, "the hub does not take the stored credential: "),
+    SessionLoss.UNAUTHENTICATED: (Flaw.REJECTED, "the hub does not accept the stored credential: "),
     SessionLoss.OUTLIVED: (Flaw.OUTLIVED, ""),
     SessionLoss.UNRECORDED: (Flaw.UNRECORDED, ""),
     SessionLoss.FORGOTTEN: (Flaw.REJECTED, "the hub does not know this cluster: "),

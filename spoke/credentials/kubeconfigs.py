@@ -106,10 +106,10 @@ def recovery_obstacle(contents: Mapping[str, bytes], reach: Reach = ANY_REACH) -
     with suppress(InvalidError):
         if stored_connection(contents, reach).address.driver is Driver.CSR:
             return (
-                "over the Kubernetes API (driver csr) a hub recovers no agent: it needs a valid bootstrap credential and "
-                "the approval of its request"
+                "recovery is not possible over the Kubernetes API (driver csr): the agent needs a valid bootstrap credential "
+                "and the approval of its request"
             )
-    return "" if contents.get(RECOVERY) else "it came without a recovery certificate, so it takes a good bootstrap credential"
+    return "" if contents.get(RECOVERY) else "it has no recovery certificate, so it needs a valid bootstrap credential"
 
 
 def view_stored(contents: Mapping[str, bytes]) -> StoredCredential:

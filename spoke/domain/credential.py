@@ -168,7 +168,7 @@ def _completeness(stored: StoredCredential) -> CredentialFinding | None:
         return CredentialFinding(Flaw.ABSENT, "there is no hub kubeconfig yet")
     missing = [key for key in (KUBECONFIG, KEY, CERTIFICATE) if key not in stored.present]
     if missing:
-        return CredentialFinding(Flaw.INCOMPLETE, f"the hub kubeconfig secret is half-written: {', '.join(missing)} missing")
+        return CredentialFinding(Flaw.INCOMPLETE, f"the hub kubeconfig secret is incomplete: {', '.join(missing)} missing")
     unreadable = [
         key
         for key, part in ((KUBECONFIG, stored.hub), (KEY, stored.public_key), (CERTIFICATE, stored.chain or None))
@@ -176,7 +176,7 @@ def _completeness(stored: StoredCredential) -> CredentialFinding | None:
     ]
     if unreadable:
         return CredentialFinding(
-            Flaw.GARBLED, f"the hub kubeconfig secret cannot be read: {', '.join(unreadable)} is not what it should be"
+            Flaw.GARBLED, f"the hub kubeconfig secret cannot be read: {', '.join(unreadable)} cannot be parsed"
         )
     return None
 
@@ -203,7 +203,7 @@ def _certificate(stored: StoredCredential, names: AgentNames, now: datetime) -> 
 
 def _pairing(chain: Sequence[CertificateView], public_key: bytes | None) -> CredentialFinding | None:
     if chain[0].public_key != public_key:
-        return CredentialFinding(Flaw.WRONG_KEY, "the certificate does not belong to the key beside it")
+        return CredentialFinding(Flaw.WRONG_KEY, "the certificate does not belong to the stored key")
     return None
 
 

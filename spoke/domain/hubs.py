@@ -148,7 +148,7 @@ def choose(
     held = next((each for each in candidates if each.hub.hub_id == owner), None)
     if held is not None and is_good(held, now, policy):
         return _back(candidates, held, now, policy) or HubDecision(
-            held.hub.hub_id, ChoiceReason.KEPT, f"the hub {held.hub.name} is the owner, and good"
+            held.hub.hub_id, ChoiceReason.KEPT, f"the hub {held.hub.name} is the owner and ready"
         )
     given_up = not policy.registers_ahead and (lost_since is None or now - lost_since >= policy.give_up_after)
 
@@ -180,7 +180,7 @@ def refuse_move(candidates: Sequence[HubCandidate], target: HubId, now: datetime
     if wanted.hub.state is not HubState.READY:
         return f"the hub {wanted.hub.name} is {wanted.hub.state.value}; ready: {ready}"
     if wanted.rests(now):
-        return f"the hub {wanted.hub.name} has failed a moment ago: {wanted.trouble}"
+        return f"the hub {wanted.hub.name} has just failed: {wanted.trouble}"
     return ""
 
 
@@ -258,10 +258,10 @@ def _decision(best: HubCandidate, held: HubCandidate | None, owner: HubId | None
     if best is held:
         trouble = f": {best.trouble}" if best.trouble else ""
         return HubDecision(
-            best.hub.hub_id, ChoiceReason.KEPT, f"no other hub is good; the owner {name} is {state}{trouble}", rests
+            best.hub.hub_id, ChoiceReason.KEPT, f"no other hub is ready; the owner {name} is {state}{trouble}", rests
         )
     if owner is None:
-        return HubDecision(best.hub.hub_id, ChoiceReason.CHOSEN, f"the hub {name} is the first that will do: {state}", rests)
+        return HubDecision(best.hub.hub_id, ChoiceReason.CHOSEN, f"the hub {name} is the first usable hub: {state}", rests)
     left = f"the hub {owner} is not on the list any more"
     if held is not None:
         trouble = f"lost: {held.trouble}" if held.trouble else held.hub.state.value

@@ -16,14 +16,14 @@ class SessionLoss(Enum):
     UNREACHABLE = "the hub is not reachable"
     SILENT = "the hub does not acknowledge"
     SUPERSEDED = "another session of this cluster took over"
-    UNAUTHENTICATED = "the hub does not take this credential"
-    OUTLIVED = "the hub's CA that signed this credential is on its way out"
-    UNRECORDED = "the hub was restored, and has no record of this credential"
+    UNAUTHENTICATED = "the hub does not accept this credential"
+    OUTLIVED = "the hub is retiring the CA that signed this credential"
+    UNRECORDED = "the hub was restored from a backup, and has no record of this credential"
     REFUSED = "the hub refuses this cluster"
     REVOKED = "the hub has revoked this credential"
     """Permanent: the agent needs a bootstrap credential that was made after the revocation."""
     FORGOTTEN = "the hub does not know this cluster"
-    DRAINED = "the hub asked to leave"
+    DRAINED = "the hub asked the agent to leave"
     STALE = "the hub knows of a newer owner of this cluster"
 
 

@@ -67,7 +67,7 @@ def over_grpc(proxy: str) -> str:
     """Return `proxy`. Raises InvalidError if gRPC cannot use this proxy."""
     if urlsplit(proxy).scheme == "https":
         raise InvalidError(
-            f"gRPC cannot go through {shown_proxy(proxy)}, a proxy that is itself spoken to over TLS: name an http:// proxy, "
-            "or set --registration-driver=csr, which can"
+            f"gRPC does not support {shown_proxy(proxy)}, because connections to this proxy use TLS: name an http:// proxy, "
+            "or set --registration-driver=csr, which supports it"
         )
     return proxy

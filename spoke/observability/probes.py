@@ -29,22 +29,22 @@ from spoke.observability.progress import AgentProgress, ProbeResult
 OWNER, STANDBY = "owner", "standby"
 
 BUILD = gauge("spoke_build_info", "Always 1; the version of this agent.", "version")
-READY = gauge("spoke_ready", "1: a beat was acknowledged within the lease duration, or this process stands by; 0: not so.")
+READY = gauge("spoke_ready", "1: a beat was acknowledged within the lease duration, or this process is on standby; 0: neither.")
 LIVE = gauge("spoke_live", "1: this process makes progress; 0: something in it is stuck.")
-WORKS = gauge("spoke_works", "1: this process works for its agent; 0: it stands by, or stays away.")
-LAST_BEAT = gauge("spoke_last_acknowledged_heartbeat_timestamp_seconds", "When a beat was acknowledged last, since 1970.")
+WORKS = gauge("spoke_works", "1: this process works for its agent; 0: it is on standby, or its cluster has left.")
+LAST_BEAT = gauge("spoke_last_acknowledged_heartbeat_timestamp_seconds", "Unix time of the last acknowledged beat.")
 BEATS = counter("spoke_heartbeats_acknowledged_total", "Beats that the hub has acknowledged.")
-LATENCY = histogram("spoke_heartbeat_acknowledgement_seconds", "From a beat until the hub has acknowledged it.")
+LATENCY = histogram("spoke_heartbeat_acknowledgement_seconds", "Time from a beat to its acknowledgement.")
 SESSIONS = counter("spoke_sessions_total", "Sessions that were opened with a hub.")
-TROUBLES = counter("spoke_troubles_total", "What ended a session, or an attempt to open one or to register, by cause.", "cause")
-FAILOVERS = counter("spoke_failover_total", "Choices of the hub that holds the session, by their reason.", "reason")
-HUBS = gauge("spoke_hubs", "Hubs of the agent's list, by how the agent stands with them.", "state")
+TROUBLES = counter("spoke_troubles_total", "Ended sessions, and failed attempts to connect or to register, by cause.", "cause")
+FAILOVERS = counter("spoke_failover_total", "Choices of the hub for the session, by reason.", "reason")
+HUBS = gauge("spoke_hubs", "Hubs of the agent's list, by state.", "state")
 EXPIRY = gauge(
     "spoke_certificate_expiry_timestamp_seconds",
-    "When the agent's certificate ends, since 1970: at the hub that holds its session, and the first of the others.",
+    "Unix time at which the agent's certificate ends: for the owner, and the earliest end of the standby hubs.",
     "hub",
 )
-RENEWALS = counter("spoke_certificate_renewals_total", "Renewals of the certificate of the hub that holds the session.")
+RENEWALS = counter("spoke_certificate_renewals_total", "Renewals of the certificate for the owner.")
 CLUSTER = gauge("spoke_cluster_available", "1: the API server of the managed cluster answers; 0: it does not.")
 STEPS = counter("spoke_controller_reconciles_total", "Steps of the agent's controllers.", "controller", "result")
 METRICS = (

@@ -55,11 +55,11 @@ class TransportFeature(Enum):
     """Features that only some transports have. Each client declares its features; the driver's name implies none."""
 
     HUB_ID = "the hub reports its id"
-    ACKNOWLEDGED_BEATS = "a beat is acknowledged by itself, so that silence is noticed within seconds"
-    ONE_SESSION = "the hub knows of the session, and a newer one of the cluster supersedes it"
-    DRAIN = "the hub asks its agents to leave before it goes"
-    TRUST = "the hub sends its CAs in the session, before they change"
-    SEVERAL_HUBS = "the hub keeps the epochs of its agents, and knows which of them only stand by"
+    ACKNOWLEDGED_BEATS = "the hub acknowledges each beat, so that the agent detects a silent hub within seconds"
+    ONE_SESSION = "the hub records the session, and ends it when the cluster opens a newer one"
+    DRAIN = "the hub asks its agents to leave before it stops"
+    TRUST = "the hub sends its CAs in the session before they change"
+    SEVERAL_HUBS = "the hub stores the epochs of its agents, and knows which agents have standby registrations"
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,7 @@ class CSRFlow:
         if self._submitted:
             return self._pending
         if not self._ensured:
-            on_step("making sure that the hub knows the cluster")
+            on_step("registering the cluster at the hub")
             if wanted.ensure_cluster:
                 await _ensure_cluster(client, wanted)
             self._ensured = True
@@ -209,7 +209,7 @@ class CSRFlow:
                 wanted.agent, self._pending.request, duration=wanted.duration, addon=wanted.addon
             )
             self._pending = replace(self._pending, name=name)
-        on_step("noting the name of the certificate signing request")
+        on_step("storing the name of the certificate signing request")
         named = self._pending
         await self._slot.change(lambda present: {**without_request(present), **named.contents()})
         self._submitted = True

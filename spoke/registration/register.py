@@ -175,7 +175,7 @@ class Registration:
             )
         if info.attestation_audience:
             if self._ports.attest is None:
-                raise InvalidError("the hub demands a token of this cluster, and this agent can have none")
+                raise InvalidError("the hub requires a token of this cluster, and this agent cannot get one")
             client.bring(await self._ports.attest.token(info.attestation_audience))
         return by_our_clock
 

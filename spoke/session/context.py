@@ -149,7 +149,8 @@ class OwnerSecret:
         self.owner = await self._record.raise_epoch(self.owner, reported_epoch=reported)
         now = self.owner.epoch
         log.warning("hub.epoch_raised", known=reported, before=before, epoch=now)
-        message = f"{source} knows the epoch {reported}, the secret said {before}: it was lost or put back; it is {now} now"
+        cause = "the secret was deleted or restored from a backup"
+        message = f"{source} knows the epoch {reported}, and the owner's secret had {before}: {cause}; the epoch is {now} now"
         self._agent.announcements.record("HubEpochRaised", message, warning=True)
         self._mirror(self.owner)
         self.attend(busy)

@@ -162,7 +162,7 @@ class SessionSupervisor(HubEvents):
             return
         if refusal := hubs.refuse_move(target):
             log.warning("hub.move_refused", to=hubs.name_of(target), because=refusal)
-            message = f"the agent does not move as asked ({why}): {refusal}"
+            message = f"the agent does not move as requested ({why}): {refusal}"
             self._agent.announcements.record("HubMoveRefused", message, warning=True)
             return
         message = f"the hub {hubs.name_of(self.hub)} asks the agent to move ({why})"
@@ -255,7 +255,7 @@ class SessionSupervisor(HubEvents):
         """
         hubs, now = self._agent.hubs, self._agent.ports.clock.now()
         if isinstance(lost, SessionEpochError) and not is_credible(lost.epoch, now):
-            message = f"the hub {hubs.name_of(self.hub)} takes no session: {epoch_too_high(lost.epoch)}"
+            message = f"the hub {hubs.name_of(self.hub)} refuses the session: {epoch_too_high(lost.epoch)}"
             lost = HubLostError(message, SessionLoss.REFUSED)
         if lost.loss is SessionLoss.UNAUTHENTICATED and self._previous is not None:
             log.warning("certificate.fallback", why=lost.message, next="the certificate before")

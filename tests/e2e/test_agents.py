@@ -388,5 +388,5 @@ async def test_frozen_replica_behind_a_balancer_is_left_by_a_new_connection(hubs
         await until(lambda: path.taken[silent], what="the balancer gives the agent the frozen replica again")
         path.targets = [real]
         await agent.says("session.opened", opened + 1)
-        assert (path.taken[silent], agent.output.count("did not welcome the session in time")) == (1, 1)
+        assert (path.taken[silent], agent.output.count("did not answer with Welcome in time")) == (1, 1)
     await hubs.beats("balanced", hubs[0], now())

@@ -67,7 +67,7 @@ def cluster(client: ApiClient, names: tuple[str, ...], output: str | None, **cho
     run_each(selection.objects, lambda one: client.get(DIAGNOSES.of(one.name)), show)
     if ill and output is None:
         some = f" ({len(ill)} of {len(selection.objects)})" if len(selection.objects) > 1 else ""
-        raise CommandError(f"not well: {', '.join(ill)}{some}", code=NOT_WELL)
+        raise CommandError(f"with a problem: {', '.join(ill)}{some}", code=NOT_WELL)
     if ill:
         sys.exit(NOT_WELL)
 

@@ -116,7 +116,7 @@ class FrontProxy(RequestAuthenticator):
         if actor is None:
             return None
         if is_reserved(actor.user, actor.groups):
-            raise UnauthorizedError(f'a proxy cannot speak for "{actor.user[:80]}": agents come by themselves')
+            raise UnauthorizedError(f'a proxy cannot speak for "{actor.user[:80]}": agents connect directly')
         return Identity(actor, signed.mark, facts.not_after)
 
     def _named(self, request: web.Request) -> Actor | None:
@@ -216,8 +216,8 @@ class DelegatedAuthorizer(Authorizer):
         try:
             status = await self._review("SubjectAccessReview", spec)
         except MusterError as error:
-            log.warning("the management cluster cannot be asked for access", error=error.message)
-            return Decision(allowed=False, reason="the management cluster cannot be asked now")
+            log.warning("the management cluster does not answer the access review", error=error.message)
+            return Decision(allowed=False, reason="the management cluster does not answer now")
         allowed = bool(status.get("allowed")) and not status.get("denied")
         return self._kept.keep(key, Decision(allowed, str(status.get("reason") or "")))
 

@@ -54,7 +54,7 @@ class TrustedAuthorities:
         known = {pki.parse_certificate(each).fingerprint: each for each in certificates}
         for facts in map(pki.parse_certificate, certificates):
             if not facts.is_ca:
-                raise InvalidError(f'the certificate of "{facts.subject.common_name}" is no CA: name the one that signed it')
+                raise InvalidError(f'the certificate of "{facts.subject.common_name}" is no CA: specify the CA that signed it')
         gone = frozenset(self._known) - frozenset(known)
         self._bundle, self._known, self._seen = bundle, known, {}
         return gone
@@ -91,7 +91,7 @@ class ForeignCertificates(RequestAuthenticator):
         if not facts.not_before <= self._clock.now() <= facts.not_after:
             raise UnauthorizedError("this certificate is not valid now")
         if not user or user.startswith(RESERVED):
-            raise UnauthorizedError(f'a certificate of this CA cannot be for "{user[:80]}": the server gives such names')
+            raise UnauthorizedError(f'a certificate of this CA cannot be for "{user[:80]}": only the server assigns such names')
         groups = tuple(sorted(facts.subject.organizations & self._groups))
         actor = Actor(user, groups, extra={CREDENTIAL_ID: (f"X509SHA256={facts.fingerprint}",)})
         return Identity(actor, signed.mark, facts.not_after)

@@ -95,7 +95,7 @@ class Impersonation:
         asker, taken_for = incoming.actor, claim.actor()
         for one in (asker, taken_for):
             if self._never(one):
-                raise ForbiddenError(f'User "{one.user}" takes no part in impersonation', subject=ErrorSubject())
+                raise ForbiddenError(f'User "{one.user}" is excluded from impersonation', subject=ErrorSubject())
         for asked in claim.questions(incoming.attributes.path):
             decision = await self._authorizer.authorize(asker, asked)
             if not decision.allowed:

@@ -89,14 +89,14 @@ class HttpsDocuments(JsonDocuments):
             raise UnavailableError(f"{host} does not answer within {self.timeout.total_seconds():g} s") from None
         except aiohttp.ClientConnectorCertificateError as error:
             why = getattr(error.certificate_error, "verify_message", "") or "it cannot be verified"
-            raise UnavailableError(f"the certificate of {host} is not good: {why}") from None
+            raise UnavailableError(f"the certificate of {host} is not valid: {why}") from None
         except aiohttp.ClientConnectorError as error:
             why = error.os_error.strerror or type(error.os_error).__name__
             raise UnavailableError(f"{host} cannot be reached: {why}") from None
         except ssl.SSLCertVerificationError as error:
-            raise UnavailableError(f"the certificate of {host} is not good: {error.verify_message}") from None
+            raise UnavailableError(f"the certificate of {host} is not valid: {error.verify_message}") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise UnavailableError(f"{host} cannot be asked: {type(error).__name__}") from None
+            raise UnavailableError(f"{host} does not answer: {type(error).__name__}") from None
 
     async def _exchange(self, method: str, url: str, body: bytes | None, more: Mapping[str, str]) -> Mapping[str, Any]:
         host, content = urlsplit(url).netloc, bytearray()
@@ -197,7 +197,7 @@ class IssuerKeys:
         if self._keys is None or self._age() >= CACHE_TTL.total_seconds():
             await self._fetch()
         if self._keys is None or self._age() >= STALE.total_seconds():
-            raise UnavailableError(f"the keys of the issuer cannot be had: {self._failure}")
+            raise UnavailableError(f"the keys of the issuer cannot be fetched: {self._failure}")
         return self._keys
 
     def _age(self) -> float:

@@ -95,7 +95,7 @@ class EscalationCheck:
         held = self._authorizer.held(write.actor, write.key.namespace)
         parts = sum(rule.permission_count for rule in wanted)
         if parts > MOST_PARTS:
-            raise write.refusal(f"its rules are {parts} permissions, and who may not escalate may write {MOST_PARTS} at most")
+            raise write.refusal(f"its rules contain {parts} permissions; without the verb escalate, {MOST_PARTS} are allowed")
         lacking = missing(held.rules, wanted, MOST_LISTED)
         if not lacking:
             return

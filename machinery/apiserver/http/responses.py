@@ -192,7 +192,7 @@ async def value_answer(request: web.Request, value: Any, form: ResponseForm, sta
             return await body_answer(request, plain, JSON, status)
         bounds = f"{MOST_YAML} bytes and {boundedjson.MOST_VALUES} values"
         raise NotAcceptableError(
-            f"an answer of more than {bounds} is not written as YAML: ask for {JSON}, or for pages by limit"
+            f"an answer of more than {bounds} is not available as YAML: request {JSON}, or pages with limit"
         )
     body = await asyncio.get_running_loop().run_in_executor(_YAML_WRITER, encode, value, form)
     return await body_answer(request, body, YAML, status)

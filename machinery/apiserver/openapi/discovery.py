@@ -93,7 +93,7 @@ class Discovery:
 def _check(groups: Sequence[ApiGroup]) -> None:
     names = [group.name for group in groups]
     if len(names) != len(set(names)):
-        raise ValueError(f"a group is there twice: {sorted(name for name in names if names.count(name) > 1)}")
+        raise ValueError(f"a group is declared twice: {sorted(name for name in names if names.count(name) > 1)}")
     for group in groups:
         if not group.resources:
             raise ValueError(f'the group "{group.name}" has no resources')

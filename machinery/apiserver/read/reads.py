@@ -226,9 +226,9 @@ async def counted(call: ResourceCall) -> dict[str, Any]:
     """
     asked = {name: call.request.query[name].strip() for name in call.request.query}
     if call.resource.counts is None:
-        raise BadRequestError(f"{call.resource.name} have no words for groupBy")
+        raise BadRequestError(f"{call.resource.name} do not support groupBy")
     if asked.get("continue"):
-        raise BadRequestError("groupBy counts all at once: leave out continue")
+        raise BadRequestError("groupBy has no pages: leave out continue")
     selected = {name: value for name, value in asked.items() if name != "sortBy"}
     query = list_options(call.resource, call.namespace, selected, call.clock.now()).query
     if asked.get("at"):

@@ -36,7 +36,7 @@ class _LargeError(ConflictError):
     """Aborts a transaction, because its change must be computed outside of it first. `old`: the object in the transaction."""
 
     def __init__(self, old: Document) -> None:
-        super().__init__("a large change is worked out beside the transaction")
+        super().__init__("a large change is computed outside of the transaction")
         self.old = old
 
 

@@ -187,7 +187,7 @@ class Mutations:
     async def answer_question(self, call: ResourceCall, kind: Resource) -> web.Response:
         """Respond to a create whose result is computed. Raises BadRequestError, InvalidError, and errors of `answers`."""
         if kind.answers is None:
-            raise MethodNotAllowedError(f"{kind.name} cannot be asked")
+            raise MethodNotAllowedError(f"{kind.name} do not support create")
         call = replace(call, resource=kind)
         options = _options(call, "CreateOptions")
         write = Write(kind, call.actor, call.clock.now(), options.validation)

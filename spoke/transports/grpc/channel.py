@@ -108,8 +108,8 @@ def _cause(server: CertificateFacts, distrust: str, address: HubAddress, identit
     if distrust:
         return (
             f"the server at {address.target} is not the hub that the kubeconfig names ({distrust}): "
-            "wrong address, or the hub has another certificate authority by now: then make a new bootstrap kubeconfig there "
-            "with hubctl create bootstrap-kubeconfig, and put it in the place of the old one"
+            "the address is wrong, or the hub has another CA now; in this case "
+            "make a new bootstrap kubeconfig at the hub with hubctl create bootstrap-kubeconfig, and replace the old one"
         )
     if finding := validity(ours, now):
         return f"the hub refused our client certificate, probably because {finding.message}"

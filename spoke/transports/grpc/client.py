@@ -227,7 +227,7 @@ class GrpcHubClient(HubClient):
                 attempts -= 1
                 if isinstance(error, TimeoutError):
                     self._turns.silent(self._address.target)
-                    raise HubLostError("the hub did not welcome the session in time", SessionLoss.SILENT) from error
+                    raise HubLostError("the hub did not answer with Welcome in time", SessionLoss.SILENT) from error
                 if not isinstance(error, StreamBrokenError):
                     if isinstance(error, HubLostError) and error.loss is SessionLoss.UNREACHABLE:
                         raise HubLostError(await self._explain(error.message), SessionLoss.UNREACHABLE) from error

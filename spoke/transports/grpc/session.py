@@ -99,7 +99,7 @@ class GrpcSession(OpenSession):
         if not isinstance(first, wire.HubMessage):
             raise await self._end_reason()
         if first.WhichOneof("message") != "welcome":
-            raise HubLostError("the hub did not begin with a welcome: is this a hub of this project?")
+            raise HubLostError("the hub did not answer with Welcome: check that the address is that of a Muster hub")
         if first.welcome.HasField("hub_time"):
             self._offset = first.welcome.hub_time.ToDatetime(UTC) - self._clock.now()
         self._set_interval(first.welcome.beat_interval.ToTimedelta())

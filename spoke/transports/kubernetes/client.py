@@ -143,7 +143,7 @@ class ApiHubClient(HubClient):
                 if documents.decoded(documents.section(found, "spec").get("request")) != request:
                     continue
             return name
-        raise ConflictError(f"the names for this certificate signing request are taken by others ({prefix}...): delete those")
+        raise ConflictError(f"other requests have the names for this certificate signing request ({prefix}...): delete these")
 
     async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         last = ""

@@ -72,7 +72,7 @@ async def test_command_returns_output_and_is_stopped_at_its_limits(client: KubeC
     container = await deployed(client)
     for absent in (replace(container, pod="gone"), replace(container, name="other")):
         await check_refusal_of(errors.NotFoundError, execute(client, absent, ("agent", "print"), within=SOON))
-    with pytest.raises(errors.InvalidError, match=r"^the command wrote more than is taken$"):
+    with pytest.raises(errors.InvalidError, match=r"^the output of the command is too long$"):
         await execute(client, container, ("agent", "print"), within=SOON, limit=600)
     hollow_cluster.faults = Faults(hang=True)
     with pytest.raises(errors.DeadlineError):

@@ -138,7 +138,7 @@ async def test_refusal_is_raised_by_its_reason_or_code_with_its_details(server: 
     assert told == (timedelta(seconds=7), "a", "spec.x")
 
     answering(server, 200, "<html>a proxy's login page</html>")
-    await check_refusal_of(UnavailableError, client.get("/api/v1/things"), match="something else than a JSON object")
+    await check_refusal_of(UnavailableError, client.get("/api/v1/things"), match="something that is not a JSON object")
 
 
 async def test_a_server_that_is_not_there_is_unavailable_and_named() -> None:
@@ -162,7 +162,7 @@ async def test_watch_reads_events_in_any_pieces_and_rejects_nonsense(server: Scr
     for line in (b"no json\n", b'{"type": "ADDED"}\n', b'{"type": "ADDED", "object": {"metadata": 1}}\n'):
         server.stream = partial(sending, line)
         async with client.watch("/api/v1/things", {}, within=LONG) as events:
-            await check_refusal_of(UnavailableError, anext(events), match="something else than watch events")
+            await check_refusal_of(UnavailableError, anext(events), match="something that is not a watch event")
 
     server.refuse_watches = web.HTTPForbidden
     with pytest.raises(ForbiddenError):

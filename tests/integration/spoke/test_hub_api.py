@@ -405,7 +405,7 @@ async def test_failed_connection_is_reported_with_its_cause() -> None:
     trust = hub.authority.certificate
     spent = hub.credential(bootstrap_subject(CredentialId("x")), lifetime=timedelta(minutes=-1))
     behind = ("the clock of this machine is behind", format_time(clock.now()), format_time(clock.now() + day))
-    remedy = "make a new bootstrap kubeconfig there with hubctl create bootstrap-kubeconfig"
+    remedy = "make a new bootstrap kubeconfig at the hub with hubctl create bootstrap-kubeconfig"
     rows = (
         (day, trust, hub.credential(), behind),
         (-day, other.authority.certificate, other.credential(), ("is not the hub that the kubeconfig names", remedy)),

@@ -128,7 +128,7 @@ async def test_a_leader_works_rests_when_another_leads_and_works_again() -> None
         await until(lambda: len(events(hub)) == 3)
     late = format_time(START)
     assert events(hub) == [
-        "hub-0 became leader in term 1: nobody held the lock before",
+        "hub-0 became leader in term 1: the lock had no holder before",
         f"hub-1 became leader in term 2, at {late}; the term ended before its cause was recorded",
         "hub-0 became leader in term 3: hub-1 did not renew it for 0.6 s",
     ]
@@ -269,7 +269,7 @@ def test_a_pod_that_belongs_to_nothing_needs_a_name() -> None:
     with capture_logs() as told:
         made(cluster, "alone", "mine")
     assert metadata(cluster) == ("mine", None)
-    assert "gets no owner" in told[-1]["event"]
+    assert "get no owner" in told[-1]["event"]
 
 
 def test_lease_with_a_name_has_the_owner_or_a_warning_that_it_has_none() -> None:
@@ -286,7 +286,7 @@ def test_lease_with_a_name_has_the_owner_or_a_warning_that_it_has_none() -> None
             made(cluster, "hub-5d-x", "mine")
         assert metadata(cluster) == ("mine", None)
         [line] = [line for line in told if line["log_level"] == "warning"]
-        assert (line["event"], line["kind"]) == ("what this pod belongs to is not known: what it makes gets no owner", "Lease")
+        assert (line["event"], line["kind"]) == ("the controller of this pod is not known: its objects get no owner", "Lease")
 
 
 def held(timings: Timings) -> timedelta:

@@ -592,7 +592,7 @@ async def test_agent_brings_an_attestation_token_where_the_hub_demands_one(new_s
     stage.hub.attestation_audience = "the-hub"
     with capture_logs() as told:
         async with stage.running():
-            await until(lambda: "this agent can have none" in str(told))
+            await until(lambda: "this agent cannot get one" in str(told))
         assert stage.hub.issued == []
         stage.attest = proving = Proving(away=True)
         async with stage.running():

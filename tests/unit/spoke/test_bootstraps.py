@@ -304,7 +304,7 @@ def test_one_kubeconfig_is_dialled_as_either_driver_has_it() -> None:
 
 
 def test_a_kubeconfig_whose_proxy_gRPC_cannot_use_is_named_and_the_other_driver_takes_it() -> None:  # noqa: N802 - its name
-    with pytest.raises(InvalidError, match=r"kubeconfig FILE: gRPC cannot go through https://p:1"):
+    with pytest.raises(InvalidError, match=r"kubeconfig FILE: gRPC does not support https://p:1"):
         connection_of(kubeconfig_with("https://user:hush@p:1"))
     assert connection_of(kubeconfig_with("https://user:hush@p:1"), Reach("csr")).address.proxy == "https://user:hush@p:1"
     assert "hush" not in repr(connection_of(kubeconfig_with("http://user:hush@p:1")))

@@ -342,7 +342,7 @@ async def test_without_an_agent_the_secrets_are_read_and_that_is_said(stage: Sta
     await stage.joins()
     document, outcome = await status(source(stage, None))
     assert outcome is StatusExitCode.NO_ANSWER
-    assert "nobody answers at 127.0.0.1:8000: Connection refused" in document["process"]["state"]
+    assert "no agent answers at 127.0.0.1:8000: Connection refused" in document["process"]["state"]
     assert document["owner"]["hubId"] == stage.hub.hub_id
     assert [hub["state"] for hub in document["hubs"]] == ["has a credential"]
     no_port, outcome = await status(replace(source(stage, None), probes="127.0.0.1:0"))

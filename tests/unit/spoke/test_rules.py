@@ -235,7 +235,7 @@ def test_move_is_refused_with_the_reason() -> None:
         ((hub("a"),), "the hub b is not on the list; ready: a"),
         ((hub("a"), hub("b", REGISTERING)), "the hub b is registering; ready: a"),
         ((hub("c", DENIED), hub("b", NOT_ACCEPTED)), "the hub b is not accepted; ready: none"),
-        ((hub("a"), hub("b", rests=1)), "the hub b has failed a moment ago: connection refused"),
+        ((hub("a"), hub("b", rests=1)), "the hub b has just failed: connection refused"),
     ]
     assert [refuse_move(hubs, HubId("b"), MOMENT) for hubs, _ in rows] == [says for _, says in rows]
 
@@ -318,7 +318,7 @@ async def test_a_hub_rests_and_is_gone_back_to_in_time_though_the_clock_is_set(s
     hubs = hubs_of(clock, ManualScheduler())
     hubs.fail(A, "it was away")
     clock.set_forward(step)
-    assert "has failed a moment ago" in hubs.refuse_move(A)
+    assert "has just failed" in hubs.refuse_move(A)
     clock.advance(BACK_AFTER - timedelta(seconds=1))
     assert hubs.refuse_move(A) == ""
     assert (kept := hubs.decide()) is not None

@@ -122,8 +122,8 @@ ROGUES = {
     "names that nobody planned": (named(x509.DNSName("hub.example")), "it has alternative names that were not planned"),
     "an e-mail address": (named(x509.RFC822Name("a@b.example")), "it has extensions that none of ours has: 2.5.29.17"),
     "an extension of a request": (signed((ODD, False)), "it has extensions that none of ours has: 1.3.6.1.4.1.99999.1"),
-    "one more attribute": (signed(subject=x509.Name([*GOOD.subject.rdns, TITLE])), "is not spelled as planned, or says more"),
-    "another order": (signed(subject=x509.Name([*reversed(GOOD.subject.rdns)])), "is not spelled as planned, or says more"),
+    "one more attribute": (signed(subject=x509.Name([*GOOD.subject.rdns, TITLE])), "is not encoded as planned, or has more"),
+    "another order": (signed(subject=x509.Name([*reversed(GOOD.subject.rdns)])), "is not encoded as planned, or has more"),
     "another key": (signed(key=OTHER_KEY), "the key is not the planned one"),
     "another digest": (signed(digest=hashes.SHA384()), "it is not signed with SHA-256"),
 }

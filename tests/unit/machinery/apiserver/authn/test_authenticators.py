@@ -384,7 +384,7 @@ async def test_front_proxy_is_trusted_only_by_its_ca_and_name_and_never_for_agen
         [ANN_HEADER, ("X-Remote-Group", "system:open-cluster-management:edge1")],
     ]
     for headers in rows:
-        with subtests.test(headers=headers), pytest.raises(UnauthorizedError, match="agents come by themselves"):
+        with subtests.test(headers=headers), pytest.raises(UnauthorizedError, match="agents connect directly"):
             await believing().identify(request(PROXY, *headers))
 
     malformed = [("client-ca-file", "", ""), ("allowed-names", '{"a": 1}', ""), ("group-headers", "[1]", "")]
