@@ -33,13 +33,10 @@ def run_batch(
     show: Callable[[R], object] | None = None,
     *,
     is_destructive: bool = False,
-    workers: int = WORKERS,
 ) -> None:
     """Ask for confirmation if needed, then call `act` for each object like `run_each`. Raises CommandError."""
     confirm(selection, chosen, order, is_destructive=is_destructive)
-    run_each(
-        selection.objects, act, show, workers=workers, counts=not selection.is_named or len(selection.objects) > CONFIRM_ABOVE
-    )
+    run_each(selection.objects, act, show, counts=not selection.is_named or len(selection.objects) > CONFIRM_ABOVE)
 
 
 def confirm(selection: Selection, chosen: Mapping[str, Any], order: str, *, is_destructive: bool = False) -> None:

@@ -95,10 +95,10 @@ class ApiClient:
     def get(self, path: str, *, accept: str = JSON, **query: str) -> dict[str, Any]:
         return self.request("GET", path, accept=accept, query=query)
 
-    def find(self, path: str, *, accept: str = JSON, **query: str) -> dict[str, Any] | None:
+    def find(self, path: str, **query: str) -> dict[str, Any] | None:
         """Return the object; None: it does not exist. Raises CommandError."""
         try:
-            return self.get(path, accept=accept, **query)
+            return self.get(path, **query)
         except CommandError as error:
             if error.reason != "NotFound":
                 raise

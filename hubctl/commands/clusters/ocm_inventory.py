@@ -59,7 +59,10 @@ class InventoryItem:
         """Return a copy for another hub: name, labels, annotations and spec, without values that a hub derives."""
         before, metadata = self.found["metadata"], {"name": self.name}
         metadata |= {"namespace": self.namespace} if self.namespace else {}
-        parts = {part: _copied(before.get(part) or {}) for part in ("labels", "annotations")}
+        parts = {
+            part: {key: text for key, text in (before.get(part) or {}).items() if not key.startswith(NOT_COPIED)}
+            for part in ("labels", "annotations")
+        }
         spec = {name: value for name, value in (self.found.get("spec") or {}).items() if name != "taints"}
         taints = [
             {name: value for name, value in taint.items() if name != "timeAdded"}
@@ -72,10 +75,6 @@ class InventoryItem:
             "metadata": {**metadata, **{part: kept for part, kept in parts.items() if kept}},
             **({} if self.kind == NAMESPACES else {"spec": {**spec, **({"taints": taints} if taints else {})}}),
         }
-
-
-def _copied(texts: Mapping[str, str]) -> dict[str, str]:
-    return {key: text for key, text in texts.items() if not key.startswith(NOT_COPIED)}
 
 
 def read_inventory(client: ApiClient, names: Sequence[str], selector: str) -> list[InventoryItem]:

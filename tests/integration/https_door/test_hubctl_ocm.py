@@ -14,7 +14,7 @@ from aiohttp import web
 
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.registry.managedclusters import service as clusters
-from hubctl.commands.clusters.ocm_import import Renewal, second_agent
+from hubctl.commands.clusters.ocm import Renewal, second_agent
 from hubctl.commands.clusters.ocm_inventory import differences
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND
 from machinery.apiserver.http.listener import serve

@@ -1,4 +1,7 @@
-"""hubctl import: creates the inventory of an OCM hub on this hub, and checks the Leases there. It changes nothing there."""
+"""hubctl export writes manifests for an OCM hub. hubctl import creates the inventory of an OCM hub on this hub.
+
+The import changes nothing on the OCM hub. It reads the Leases there to find clusters with two agents.
+"""
 
 import time
 from collections import Counter
@@ -11,6 +14,7 @@ from typing import Any, NamedTuple
 import click
 
 from hubctl.arguments.batch import confirm, run_each
+from hubctl.arguments.completion import names_of
 from hubctl.arguments.selection import Selection
 from hubctl.arguments.targets import Manifest, ObjectReference
 from hubctl.client.connection import client_of, connected
@@ -25,12 +29,14 @@ from hubctl.commands.clusters.ocm_inventory import (
     read_inventory,
     with_namespaces,
 )
-from hubctl.errors import CommandError, ConnectionLostError
+from hubctl.errors import CommandError, ConnectionLostError, UsageError
+from hubctl.files import OVERWRITE, as_yaml, output_file
 from hubctl.options import CHANGE, DURATION, SELECTOR, with_options
 from machinery.durations import format_duration
 from machinery.meta.timestamps import parse_time
 from machinery.product import NAME
 
+EXPORTED = {"ManagedClusterSet", "ManagedCluster", "Namespace", "ManagedClusterSetBinding", "ManagedClusterAddOn"}
 BOUND_ONLY = "hub.open-cluster-management.io/bound-credentials-only"
 ACCEPTED_ON = "open-cluster-management.io/automatically-accepted-on"
 LEASE, USUAL_PERIOD = "managed-cluster-lease", timedelta(seconds=60)
@@ -52,6 +58,40 @@ RETIRE = (
     "kubectl --kubeconfig {0}.kubeconfig -n open-cluster-management-agent scale deployment --all --replicas 0",
 )
 """Commands that stop OCM's operator and agents, and keep the objects that these have applied."""
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=names_of("clusters"))
+@click.option("--to-ocm", is_flag=True, help="Write what an OCM hub takes. Required.")
+@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Default: standard output.")
+@OVERWRITE
+@with_options(SELECTOR)
+@connected
+def export(client: ApiClient, names: tuple[str, ...], output: str | None, *, to_ocm: bool, **chosen: Any) -> None:
+    """Write the inventory as manifests for an OCM hub: cluster sets, clusters, namespaces, bindings, add-ons.
+
+    The manifests contain no status, no certificates, and no labels or annotations of this project. NAME or --selector select
+    clusters with their add-ons. OCM's agents register with a bootstrap kubeconfig of the OCM hub.
+
+    \b
+    Examples:
+      hubctl export --to-ocm -o inventory.yaml
+      hubctl export --to-ocm -l region=eu | kubectl --kubeconfig ocm.kubeconfig apply -f -
+    """
+    if not to_ocm:
+        raise UsageError("give --to-ocm, the only form there is")
+    found = with_namespaces(read_inventory(client, names, chosen["selector"]))
+    texts = [as_yaml(each.manifest, apart=True) for each in found]
+    if output is None:
+        click.echo("".join(texts), nl=False)
+        return
+    with output_file(output, _is_exported, overwrite=chosen["overwrite"]) as file:
+        file.writelines(text.encode() for text in texts)
+    click.echo(f"{output} is written: kubectl --kubeconfig OCM_KUBECONFIG apply -f {output}", err=True)
+
+
+def _is_exported(documents: list[Any]) -> bool:
+    return all(isinstance(each, dict) and str(each.get("kind")) in EXPORTED for each in documents)
 
 
 @click.command("import")
