@@ -91,7 +91,7 @@ def renewed(notes: str, run: str) -> str:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run pytest. Return its exit code. A run with arguments does not change the notes."""
+    """Run pytest. Return its exit code. Update the notes only if all soak tests ran, that is, without `arguments`."""
     os.environ["MUSTER_TRIALS"] = "soak"
     os.chdir(ROOT)
     tally = Tally()

@@ -60,7 +60,7 @@ class UserIdentity:
         return RequestCredentials(self._found.credential, checked(self._inline, where) if self._inline else "")
 
     def renewed(self, refused: RequestCredentials) -> bool:
-        """Return whether there is another credential than the refused one. Raises CommandError."""
+        """Return whether the current credential differs from the refused one. Raises CommandError."""
         return self.current() != refused
 
 

@@ -150,7 +150,7 @@ class ApiClient:
     def forward(
         self, method: str, target: str, headers: Mapping[str, str], content: bytes | None = None
     ) -> Iterator[tuple[http.client.HTTPResponse, ssl.SSLSocket | None]]:
-        """A block with the hub's unchanged answer to another client's request, even if its status is an error.
+        """Forward another client's request. The block gets the hub's unchanged answer, even if its status is an error.
 
         Another thread can shut down the socket to end a read. Raises CommandError if there is no answer, or if the hub rejects
         the credential.

@@ -60,7 +60,7 @@ class HubHTTPSConnection(http.client.HTTPSConnection):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether it is open, and the hub has neither sent nor closed anything since the last answer."""
+        """Whether the connection is open, and the hub has sent nothing since the last answer."""
         if self.sock is None:
             return False
         with selectors.DefaultSelector() as waiting:

@@ -132,7 +132,7 @@ class ApiServer:
         self.watches.stop()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request, which need not have arrived at a socket."""
+        """Answer a request. It may come from this process instead of a socket."""
         given = request.headers.get("Audit-Id", "")[:LONGEST_AUDIT_ID]
         audit_id = given if given.isascii() and given.isprintable() and given else str(uuid.uuid4())
         asked = attributes(request.method, request.path, request.query)

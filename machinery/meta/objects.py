@@ -106,7 +106,7 @@ class ChangeType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One change as a watcher with a query sees it. ADDED: the query selects the object now; DELETED: not any more.
+    """A change, for a watcher with a query. ADDED: the query now selects the object; DELETED: it no longer selects the object.
 
     The object of DELETED is its last state in the selection if the storage still has it, otherwise the new state. The revision
     is that of the change.

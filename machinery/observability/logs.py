@@ -251,10 +251,10 @@ def _renderer(target: _Target) -> Renderer:
 
 
 class LogOnce:
-    """Logs a failure that is retried only once, until its text changes or `reset` is called after a success."""
+    """Logs a repeated failure only once, until its text changes or `reset` is called after a success."""
 
     def __init__(self, log: Any) -> None:
-        """`log`: the structlog logger of the module that fails."""
+        """`log`: the structlog logger of the module whose failures are logged."""
         self._log = log
         self.text = ""
         """Text of the current failure; "" after `reset`."""

@@ -1,8 +1,8 @@
 """Measures whether a process is overloaded, so that deferrable work does not delay urgent work.
 
 A turn of the event loop runs every callback that is ready. So the length of a turn is the time for which the next message
-waits. Deferrable work begins only after a short turn, and only a few pieces of it per turn. It does not begin while `delay`
-returns that earlier work still waits, for example for the database. Nothing is measured while there is no deferrable work.
+waits. Deferrable work begins only after a short turn, and only a few pieces of it per turn. It does not begin while earlier
+work waits, for example for the database; `delay` reports this. Nothing is measured while there is no deferrable work.
 """
 
 import asyncio

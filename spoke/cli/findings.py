@@ -47,7 +47,8 @@ def met_hub(info: HubInfo, connection: HubConnection, now: datetime) -> DoctorSt
 def forbidden(error: ForbiddenError, connection: HubConnection) -> DoctorStep:
     """The result for a hub that answers with Forbidden.
 
-    That is the expected answer to a valid recovery certificate. It shows that any other credential is the wrong one.
+    A hub gives this answer to a valid recovery certificate. With any other credential, the answer shows that the agent uses the
+    wrong credential.
     """
     if error.denial_cause is DenialCause.CLUSTER_DENIED:
         return failed("hub", error.message, DENIED.format("NAME"))

@@ -137,7 +137,10 @@ class AgentProgress:
         self._failed_path, self._path = frozenset(self._path), set()
 
     def log_failure(self, error: MusterError, delay: timedelta, following: str) -> timedelta:
-        """Like `fail`, and log the failure. Return `delay`, the time until the next attempt, which `following` describes."""
+        """Record a failure like `fail`, and log it. Return `delay`.
+
+        `following` describes the next attempt, and `delay` is the time until then.
+        """
         self.fail(error.message)
         self.counts.troubles[error.loss.name.lower() if isinstance(error, HubLostError) else error.reason,] += 1
         log.warning(

@@ -137,7 +137,7 @@ class HistoryPrinter(Printer):
 def lines(change: Mapping[str, Any], *, wide: bool) -> Iterator[tuple[str, str, str, str]]:
     """Yield the rows of one change. Only the first row has time, revision and user.
 
-    There are no rows if only fields have changed that are not shown.
+    A change of hidden fields only has no rows.
     """
     time = str(change["time"])
     head = (time if wide else f"{time[:SECONDS]}Z", str(change["revision"]), printable(str(change["actor"])))

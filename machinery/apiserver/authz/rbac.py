@@ -139,7 +139,7 @@ RoleKey = tuple[str, Key]
 
 @dataclass(frozen=True, slots=True)
 class RoleGrant:
-    """One role for one subject by one binding. `reason` is Kubernetes' message for an allowed request."""
+    """A role that a binding grants to a subject. `reason` is Kubernetes' message for an allowed request."""
 
     binding: tuple[str, Key]
     role: RoleKey

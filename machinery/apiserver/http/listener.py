@@ -48,7 +48,7 @@ class Unreadable(logging.Filter):
 
 
 class OutOfDescriptors(logging.Filter):
-    """Limits asyncio's message that it cannot accept connections to one per LOG_PERIOD seconds.
+    """Logs at most once per LOG_PERIOD seconds that asyncio cannot accept connections.
 
     asyncio retries every second and logs this message, with a stack, for each connection in the backlog.
     """

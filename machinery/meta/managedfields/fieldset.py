@@ -210,7 +210,7 @@ def union(one: Fields, other: Fields) -> dict[str, Any]:
 
 
 def joined(one: Fields, other: Fields) -> dict[str, Any]:
-    """Return the union of two places, including the places themselves."""
+    """Return the union of two sets below one place. It contains the place itself if one of the two does."""
     both = union(one, other)
     if both and SELF not in both and (has_itself(one) or has_itself(other)):
         both[SELF] = {}

@@ -16,7 +16,7 @@ class FieldForm(Enum):
     LEAF = auto()
     """Not divided: scalars, atomic lists and atomic maps."""
     MAP = auto()
-    """Divided by field names."""
+    """A map, divided by its field names."""
     KEYED = auto()
     """A list of maps, divided by their keys."""
     SET = auto()

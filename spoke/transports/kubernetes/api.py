@@ -117,7 +117,7 @@ class ApiDoor:
 
 
 def lost_error(error: MusterError) -> HubLostError:
-    """Return the end of a session that follows from a failed call."""
+    """Return the error with which a failed call ends the session."""
     if isinstance(error, HubLostError):
         return error
     if isinstance(error, UnauthorizedError):
