@@ -300,22 +300,23 @@ def test_metrics_are_scraped_by_a_service_that_no_load_balancer_opens() -> None:
 
 
 def test_every_group_version_of_the_hubs_own_is_registered_and_no_other() -> None:
-    served = {
-        (group.name, version)
-        for group in groups_of(sentinel.store, GROUP_SUFFIX, sentinel.c, sentinel.l, sentinel.e)
-        if group.name not in SERVED_BY_KUBERNETES | OF_OTHERS
-        for resource in group.resources
-        for version in (resource.version, *(each.name for each in resource.versions))
-    }
-    documents = render("hub", MATRIX["hub"]["aggregated"])
-    registered = of_kind(documents, "APIService")
-    assert {(each["spec"]["group"], each["spec"]["version"]) for each in registered} == served
-    names = {each["metadata"]["name"] for each in registered}
-    assert names == {f"{version}.{group}" for group, version in served}
-    writable = granted(documents, "muster-muster-hub-fleet")
-    assert writable[0] == (["apiservices"], ["list"], None)
-    assert writable[1][:2] == (["apiservices"], ["get", "update"])
-    assert set(writable[1][2]) == names
+    for profiles, left_out in ((False, SERVED_BY_KUBERNETES | OF_OTHERS), (True, SERVED_BY_KUBERNETES)):
+        served = {
+            (group.name, version)
+            for group in groups_of(sentinel.store, GROUP_SUFFIX, sentinel.c, sentinel.l, sentinel.e)
+            if group.name not in left_out
+            for resource in group.resources
+            for version in (resource.version, *(each.name for each in resource.versions))
+        }
+        documents = render("hub", MATRIX["hub"]["aggregated"] | {"aggregation": {"enabled": True, "clusterProfiles": profiles}})
+        registered = of_kind(documents, "APIService")
+        assert {(each["spec"]["group"], each["spec"]["version"]) for each in registered} == served
+        names = {each["metadata"]["name"] for each in registered}
+        assert names == {f"{version}.{group}" for group, version in served}
+        writable = granted(documents, "muster-muster-hub-fleet")
+        assert writable[0] == (["apiservices"], ["list"], None)
+        assert writable[1][:2] == (["apiservices"], ["get", "update"])
+        assert set(writable[1][2]) == names
 
 
 def test_the_cluster_reaches_the_hub_by_a_name_that_its_certificate_bears() -> None:
