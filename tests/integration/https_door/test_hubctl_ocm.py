@@ -156,6 +156,13 @@ async def test_what_is_exported_is_imported_the_same_and_has_fields_of_ocm_alone
         older.lists[ADDONS.replace("v1beta1", "v1alpha1")] = older.lists.pop(ADDONS)
         await hub.output(f"hubctl import --from-ocm {tmp_path}/ocm.kubeconfig")
     exported = await hub.output("hubctl export --to-ocm")
+    file, line = tmp_path / "inventory.yaml", f"hubctl export --to-ocm -o {tmp_path}/inventory.yaml"
+    await hub.runs((line, DONE, "is written"), (line, DONE, "is written"))
+    assert file.read_text() == exported
+    for foreign in ("kind: ConfigMap\n", f"{exported}---\ntext\n"):
+        file.write_text(foreign)
+        await hub.runs((line, MISUSED, "already exists with other content"))
+    await hub.runs((f"{line} --overwrite", DONE, "is written"))
     documents = list(yaml.safe_load_all(exported))
     kinds = ["ManagedClusterSet", *["ManagedCluster"] * 3, *["Namespace"] * 2]
     assert [each["kind"] for each in documents] == [*kinds, "ManagedClusterSetBinding", "ManagedClusterAddOn"]
