@@ -1,7 +1,7 @@
 """Attestation of a registering cluster: verifies its ServiceAccount token with the keys of the cluster's issuer.
 
-Only the audit log gets the reason of a refusal, which is in the AttestationError. Keys come from the bootstrap credential or
-the issuer's discovery document. Discovered keys are cached, and fetched again when they are due.
+A refusal raises AttestationError. Only the audit log gets its reason, not the caller. Keys come from the bootstrap credential
+or the issuer's discovery document. Discovered keys are cached, and fetched again when they are due.
 """
 
 import asyncio

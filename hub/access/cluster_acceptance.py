@@ -50,7 +50,7 @@ class ClusterAcceptanceCache:
         """Called with the mark of each `granted` credential when its cluster is denied or deleted."""
 
     def granted(self, cluster: ClusterName, mark: str) -> None:
-        """Records that a credential was admitted because its cluster is accepted; its watches end with the acceptance."""
+        """Records that a credential was admitted because its cluster is accepted. Its watches end when the acceptance does."""
         if len(self._granted) >= MAX_KEPT:
             self._granted.clear()
         self._granted.setdefault(cluster, set()).add(mark)

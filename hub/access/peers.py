@@ -108,7 +108,7 @@ class Peers:
             self._notify(None)
 
     async def poll(self, *, far: bool = False) -> None:
-        """Reads the revocations since the last read, or with `far` those of the last `FAR`. Raises UnavailableError."""
+        """Reads the revocations since the last read; with `far`, those of the period `FAR`. Raises UnavailableError."""
         began, since = self._clock.monotonic(), None if far else self._since
         now, revoked = await self._store.look(_revoked_since, since)
         self._since = now - OVERLAP

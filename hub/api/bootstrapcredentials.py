@@ -41,8 +41,9 @@ class AttestationError(ForbiddenError):
 class AttestationRequirement:
     """The issuer whose token a first registration must present.
 
-    `keys`: its key set (JWKS) as JSON; "": fetched by the issuer's discovery, over TLS that is verified with `authority` (PEM;
-    "": the system's). `audience`: "" means the hub's own. `subject`: a shell pattern that the whole subject must match.
+    `keys`: the issuer's key set (JWKS) as JSON; "": the hub fetches it by the issuer's discovery, and verifies TLS with the CAs
+    in `authority` (PEM; "": the system's). `audience`: "" means the hub's own. `subject`: a shell pattern that the whole
+    subject must match.
     """
 
     issuer: str
@@ -122,7 +123,8 @@ class CredentialBounds:
     attestation: AttestationRequirement | None = None
     """Required attestation; None: the hub's setting applies."""
     account: str = ""
-    """Uid of the ServiceAccount whose TokenRequest created the credential, which is revoked with this ServiceAccount."""
+    """Uid of the ServiceAccount whose TokenRequest created the credential. Deleting the ServiceAccount revokes the
+    credential."""
 
 
 UNBOUND = CredentialBounds()

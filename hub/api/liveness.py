@@ -144,7 +144,7 @@ class BrakeLimits:
 
 
 class Brake(msgspec.Struct, frozen=True):
-    """Stored state of the brake. It holds since `since`; None: it does not hold."""
+    """Stored state of the brake. `since`: start of the time in which it is active; None: it is not active."""
 
     since: datetime | None = None
     silent: int = 0
@@ -163,7 +163,7 @@ class Brake(msgspec.Struct, frozen=True):
         return max(start, self.released) if self.released else start
 
     def next_state(self, limits: BrakeLimits, silent: int, fleet: int, now: datetime) -> "Brake":
-        """The new state for `silent` clusters of a living `fleet`."""
+        """The new state if `silent` clusters are silent out of `fleet` clusters that were alive."""
         if not self.holds and limits.are_passed(silent, fleet):
             return Brake(since=now, silent=silent, fleet=fleet, released=self.released)
         if self.holds and (not limits.share or limits.are_left(silent, fleet)):

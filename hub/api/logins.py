@@ -33,7 +33,7 @@ LATEST = 9999 * 366 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class ClaimRules:
-    """Required claims of a token, and the claims with user name and groups."""
+    """The claims that a token must have, and the claims that contain its user name and groups."""
 
     issuer: str
     audience: str

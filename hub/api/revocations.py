@@ -22,7 +22,7 @@ MAX_SHOWN = 100
 
 
 class Reason(StrEnum):
-    """Reasons of operators, from RFC 5280 (5.3.1)."""
+    """Reasons that an operator can give for a revocation, from RFC 5280 (5.3.1)."""
 
     UNSPECIFIED = "Unspecified"
     KEY_COMPROMISE = "KeyCompromise"

@@ -109,7 +109,7 @@ def stop_times_of(settings: HubSettings) -> StopTimes:
 
 
 def _with_ports(settings: HubSettings, stack: AsyncExitStack) -> HubSettings:
-    """Choose a free port for each door with port 0 at once, because kubeconfigs and certificates contain the port."""
+    """Choose a free port now for each door whose port is 0, because kubeconfigs and certificates contain the port."""
     listening = {name: getattr(settings, name, None) for name in ("grpc_listen", "https_listen", "ocm_grpc_listen")}
     chosen = {
         name: replace(address, port=stack.enter_context(reserved_port(address.host)))

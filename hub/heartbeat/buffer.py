@@ -2,8 +2,8 @@
 
 The newest beat of a cluster replaces the one before. Its age is the time since its receipt, by the monotonic clock. One
 statement stores all beats, at most once per window. After a quiet window, the loop waits for a tenth of the window before the
-flush, because agents beat in step. No beat is acknowledged before its commit. While the database is unavailable, the newest
-beat of each cluster is kept.
+flush, because many agents send their beats at the same time. No beat is acknowledged before its commit. While the database is
+unavailable, the newest beat of each cluster is kept.
 
 A beat that ends a silence does not wait: it wakes the loop and commits in its own transaction, with the change of availability.
 If that fails, the beat is stored with the others, and the cluster's next beat tries again, because one cluster must not block
@@ -37,7 +37,7 @@ TOGETHER = 100
 """Largest number of silences that end before other beats are stored. Each needs a transaction, and agents wait only five
 seconds."""
 PASSING = (UnavailableError, DeadlineError, ConflictError)
-"""Errors that may not occur at a later attempt."""
+"""Temporary errors: a later attempt may succeed."""
 
 log = structlog.get_logger(__name__)
 
@@ -170,8 +170,7 @@ class BeatBuffer:
                 await self._revive()
 
     async def _is_urgent_before(self, end: float) -> bool:
-        # no wait after `end`: if many clusters return together, there is always one more, and other beats have waited long
-        # enough
+        # False after `end`, even for an urgent beat: if many clusters return together, other beats would wait too long
         left = end - asyncio.get_running_loop().time()
         return left > 0 and await wait_at_most(self._urgent, left)
 

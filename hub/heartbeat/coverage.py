@@ -60,7 +60,7 @@ class HeartbeatCoverage:
             self._failure.reset()
 
     def since(self, tx: Transaction) -> datetime | None:
-        """Returns since when beats could be stored without a gap, in database time; None: they cannot be stored now.
+        """Returns the time since which beats can be stored without a gap, in database time; None: they cannot be stored now.
 
         It is called inside the transactions that decide on silence, on threads of the store, several at once.
         """

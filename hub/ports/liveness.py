@@ -75,7 +75,7 @@ class Transitions(Protocol):
         """
 
     def silent(self, since: datetime, reason: str) -> int:
-        """Number of clusters that became Unknown after `since` for this reason and still are."""
+        """Number of clusters that became Unknown after `since` for this reason, and are still Unknown."""
 
     def trim(self, before: datetime, limit: int) -> int:
         """Delete at most `limit` older transitions; return their number."""

@@ -73,7 +73,7 @@ def update_binding(tx: Transaction, key: Key, actor: str) -> None:
 
 
 def bindings_of(tx: Transaction, name: str) -> list[Key]:
-    """Bindings of a set; they have its name."""
+    """The bindings of a set. A binding has the name of its set."""
     named = (Requirement("metadata.name", Operator.EQUALS, (name,)),)
     return [stored.key for stored in tx.objects.find(CLUSTER_SET_BINDINGS, Query(fields=named)).items]
 

@@ -172,7 +172,7 @@ class RestoreOrder:
 
 @dataclass(frozen=True, slots=True)
 class AppliedList:
-    """Result of one list. `revoked`: certificates that the backup has as valid; `unknown`: those signed after it."""
+    """Result of one list. `revoked`: certificates that were valid in the backup; `unknown`: those signed after the backup."""
 
     authority: str
     at: datetime

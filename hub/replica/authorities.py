@@ -137,7 +137,7 @@ class AuthorityFollower:
 
 
 def authority_provider(issuer: RotatingIssuer, ring: KeyRing, lifetimes: Lifetimes, clock: Clock) -> Make:
-    """Return the function that creates the next CA. The previous CA cross-signs it unless its key may be known."""
+    """Return the function that creates the next CA. The previous CA cross-signs it, unless the previous CA is compromised."""
 
     async def make(seen: RotationSnapshot, old: AuthorityRecord) -> NewAuthority:
         signs = None if old.is_given_up else issuer.snapshot.keys.get(old.id)

@@ -173,7 +173,7 @@ class DoorsCertificate:
 
 
 def ahead(facts: CertificateFacts) -> timedelta:
-    """How long before its end a CA should be changed: a tenth of its life, but at least 30 days or a third of its life."""
+    """How long before its end a CA should be changed: a tenth of its life, but at least 30 days, or a third of a short life."""
     life = facts.not_after - facts.not_before
     return max(life / 10, min(SOON, life / 3))
 

@@ -122,7 +122,7 @@ def issuing(authorities: Iterable[AuthorityRecord]) -> AuthorityRecord | None:
 
 
 def bundled(authorities: Iterable[AuthorityRecord]) -> tuple[AuthorityRecord, ...]:
-    """Return the CAs of the trust bundle, the issuing CA first. A compromised CA leaves as soon as another CA issues."""
+    """Return the CAs of the trust bundle, the issuing CA first. It contains a compromised CA only until another CA issues."""
     chosen = [each for each in authorities if each.phase in BUNDLED and not (each.phase is Phase.OUTGOING and each.is_given_up)]
     return tuple(sorted(chosen, key=lambda each: (each.phase is not Phase.ISSUING, each.created_at)))
 

@@ -93,7 +93,7 @@ class RotationSnapshot:
         return tuple(sorted(self.living - current))
 
     def without_trust(self, authority: AuthorityRecord) -> tuple[RotationAgent, ...]:
-        """Agents that report their trusted CAs, without this one."""
+        """Agents that report their trusted CAs, and do not trust this one."""
         fingerprint = self.fingerprints[authority.id]
         return tuple(each for each in self.members if each.trusted is not None and fingerprint not in each.trusted)
 
@@ -170,7 +170,7 @@ def _due(seen: RotationSnapshot, one: AuthorityRecord, old: AuthorityRecord | No
 
 
 def moved_until(old: AuthorityRecord, now: datetime) -> datetime | None:
-    """End of the time for agents of a compromised CA to renew, counted from `now`, when it stops issuing."""
+    """End of the time that agents of a compromised CA have to renew. The time begins `now`, when the CA stops issuing."""
     return now + old.within if old.ends_at is not None and old.within is not None else None
 
 

@@ -105,7 +105,7 @@ FLAPS_WITHIN = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Damping:
-    """A cluster flaps after `threshold` losses of availability (falls) within `window`. Taints and alarms then wait `hold`."""
+    """A cluster flaps after `threshold` falls (losses of availability) in `window`. `hold` then delays taints and alarms."""
 
     threshold: int = 3
     window: timedelta = timedelta(hours=1)

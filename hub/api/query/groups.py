@@ -39,7 +39,7 @@ class GroupQuery:
         return *(known.text(each.source) for each in self.by), *(each.place(known) for each in self.sums), 1
 
     def groups(self, rows: Iterable[Sequence[Any]]) -> list[Group]:
-        """Add up rows: the values of `by`, sort keys of the quantities in `sums` (None: missing), and a number of objects."""
+        """Add up rows. Each has the values of `by`, sort keys for `sums` (None: no value), and a number of objects."""
         width, none = len(self.by), [0, *(None for _ in self.sums)]
         found: dict[tuple[str | None, ...], list[Any]] = {} if self.by else {(): list(none)}
         for row in rows:

@@ -8,8 +8,8 @@ without a recorded CA for the next CA, and removes a key that was not removed wi
 
 A CA is retired when all its certificates have ended or when a patience has passed. If the clock were ahead for a moment, both
 would seem true, and a retirement cannot be undone. So while the database's clock is not trusted, no CA is retired because of
-time, only by an operator's order. The order to give up a compromised CA also waits, if some agents were given time to move and
-can still move.
+time, only by an operator's order. An order to retire a compromised CA also waits while agents that were given time to move can
+still move.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence

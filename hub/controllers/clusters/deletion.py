@@ -169,7 +169,7 @@ class Removal(Reconciler[str]):
             self.waiting.note_progress(key, lasting)
             return timedelta()
         left, usual = self._deadline - lasting, self.waiting.pause(key, lasting)
-        return min(left, usual) if left > timedelta() else usual  # not after the deadline
+        return min(left, usual) if left > timedelta() else usual  # the next step is no later than the deadline
 
 
 def _cluster_step(

@@ -94,6 +94,7 @@ class Staleness(BatchReconciler[str]):
 def register(builder: ControllerBuilder) -> None:
     settings = builder.settings
     policy = StalenessPolicy(mark=settings.stale_after, remove=settings.stale_removal_after)
-    clock_guard = ClockGuard(builder.clock, min(SETTLED, policy.mark))  # marks after seconds need no ten minutes of trust
+    # if clusters are marked after seconds, the clock need not be observed for ten minutes
+    clock_guard = ClockGuard(builder.clock, min(SETTLED, policy.mark))
     reconciler = Staleness(builder.store, policy, builder.brake_limits, since=builder.since, clock_guard=clock_guard)
     builder.every(PERIOD, builder.add(NAME, reconciler))

@@ -50,7 +50,7 @@ class TaintReconciler(BatchReconciler[str]):
         self._delays = delays
         self._limits = limits
         self._held: dict[str, None] = {}
-        self._holds = True  # until the first check
+        self._holds = True  # assumed until the first check
 
     def wanted(self, cluster: Document) -> bool:
         return not availability_rules.has_right_taints(cluster)
@@ -79,7 +79,7 @@ class TaintReconciler(BatchReconciler[str]):
         return batch
 
     async def _check_brake(self) -> Sequence[str]:
-        """While the brake is active, check it. Returns the clusters that it held, once it is released."""
+        """While the brake is active, check it. When it is released, return the clusters that it held."""
         if not self._holds:
             return ()
         state, event = await self._store.run(brake.keep, self._limits, f"{ACTOR}:{NAME}")

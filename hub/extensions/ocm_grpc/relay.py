@@ -164,7 +164,7 @@ class Relay(asyncio.Protocol):
         asyncio.get_running_loop().call_later(END_AFTER, self.leave)
 
     def leave(self) -> None:
-        """Close the connection when what was written to it is sent."""
+        """Close the connection after all written bytes are sent."""
         if self._transport is not None:
             self._transport.close()
 

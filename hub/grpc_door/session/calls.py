@@ -193,9 +193,9 @@ class RpcCall:
 class SessionAudit:
     """Audits beats and reports of one session, if the policy requires it. This is decided once per session.
 
-    The record of a report that changes something is written with the report, and that of a beat with the batch that stores it.
-    `beats`: whether `beat` must be called, so that a beat costs nothing otherwise. `statuses`: whether reports are recorded.
-    `asked`: attributes of a status report.
+    The record of a report that changes something is written with the report. The record of a beat is written with the batch
+    that stores the beat. `beats`: whether `beat` must be called, so that a beat costs nothing otherwise. `statuses`: whether
+    reports are recorded. `asked`: attributes of a status report.
     """
 
     def __init__(self, call: RpcCall, cluster: ClusterName) -> None:

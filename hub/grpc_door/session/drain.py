@@ -6,8 +6,8 @@ ended. New sessions get UNAVAILABLE and retry. The process is unready meanwhile,
 and the HTTPS door continue.
 
 A load balancer distributes only new connections, so without a maximum age a new replica would stay empty. Each session ends at
-a random age, so that agents that connected together do not reconnect together. gRPC ends a connection that becomes older than a
-session may be, even if it is in use.
+a random age, so that agents that connected together do not reconnect together. gRPC ends a connection that is older than the
+maximum age of a session, even if the connection is in use.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ RETRY = timedelta(seconds=1)
 RECONNECT_WITHIN = timedelta(seconds=2)
 """Agents leave at a random moment within this time."""
 SPREAD = 0.5
-"""Share of the grace within which even a large number of sessions is asked to leave."""
+"""Share of the grace in which all sessions are asked to leave, however many there are."""
 
 
 class Cordon:

@@ -57,7 +57,7 @@ _Records = dict[tuple[ClusterName, AgentId], Opened | str]
 
 
 class Sessions:
-    """The sessions of this process, one per cluster. A newer session of the same agent supersedes. `replica`: its name."""
+    """Sessions of a process, one per cluster; an agent's newer session replaces the older. `replica`: the replica's name."""
 
     def __init__(self, store: Store, replica: str = "") -> None:
         self._store = store
@@ -201,7 +201,7 @@ class Sessions:
             if other.agent != session.agent:  # both opened at once: the first agent keeps the cluster
                 if recorded.is_newer_than(other.session, other.at):
                     session.end(second_agent_error(other.cluster, other.agent, session.agent))
-            elif other.is_newer_than(session.id, recorded.at):  # of one agent the newest session counts
+            elif other.is_newer_than(session.id, recorded.at):  # the newest session of an agent counts
                 self.superseded += 1
                 session.end(_superseded_error())
 

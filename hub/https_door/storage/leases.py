@@ -6,7 +6,8 @@ deleted.
 
 A watch reports at most one change per cluster and POLL. It can resume from any resourceVersion that it has reported: a revision
 of the store, or the instant of a beat, which stands for the revision of that time. A watch that resumes from a beat gets the
-current state of everything that it may have missed: all heartbeats, and other leases that changed since SLACK before the beat.
+current state of everything that it may have missed: all heartbeats, and the other Leases that changed after the time of the
+beat minus SLACK.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence

@@ -108,7 +108,7 @@ GONE = timedelta(days=1)
 
 
 def mark_coverage(tx: Transaction, replica: str, *, began: bool, jumped: bool) -> None:
-    """Write this replica's mark: beats can be stored now. `jumped`: it has detected a jump of the database's clock."""
+    """Write this replica's mark: beats can be stored now. `jumped`: the replica has detected a jump of the database's clock."""
     marks: Sequence[Checkpoint] = tx.marks.all()
     if jumped or any(each.is_ahead(tx.now) for each in marks):
         tx.marks.restart_coverage(tx.now)

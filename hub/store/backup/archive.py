@@ -93,7 +93,7 @@ class ArchiveWriter:
         self._entries.append(TableEntry(str(name), tuple(columns), tuple(binary), count, digest.hexdigest()))
 
     def finish(self, manifest: Manifest, seal: Callable[[bytes], bytes] | None = None, *, place: str = SEALED) -> Manifest:
-        """Write the manifest and return it. `seal` computes the content of entry `place` from its digest.
+        """Write the manifest and return it. `seal` computes the content of entry `place` from the manifest's digest.
 
         Raises UnavailableError.
         """

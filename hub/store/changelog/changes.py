@@ -54,7 +54,9 @@ class SqlChanges(ChangeLogPast, ChangeLog):
         return number_of(_ADVANCE.row(self._connection, {"by": by, "sender": self._sender}))
 
     def skip_ahead(self, seen: int, shown: Change | None) -> bool:
-        """If the database has lost served changes, continue far above `seen`, so that no watch resumes. Returns whether it has.
+        """If the database has lost served changes, continue far above `seen`, so that no watch resumes.
+
+        Returns whether changes were lost.
 
         `shown`: the change at `seen`, if known. The check runs under the counter's lock, because the caller may have read from
         a server that is behind, or another replica may already have raised the counter.

@@ -22,7 +22,7 @@ from machinery.meta.objects import ChangeType
 
 
 def written_by(times: Sequence[int], now: int, following: Callable[[], int | None]) -> Sequence[int]:
-    """Latest possible write time of each row of a sequence: its own time or, if that is in the future, that of the next row.
+    """Latest possible write time of each row: its own time or, if that is in the future, the time of the next row.
 
     `following`: returns the time of the first later row whose time is not in the future; None: there is none.
     """

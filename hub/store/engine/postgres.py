@@ -1,4 +1,4 @@
-"""PostgreSQL sessions with bounded waits, both for this replica and for others.
+"""PostgreSQL sessions that bound their own waits, and the waits of other replicas for their locks.
 
 The server ends a session that takes too long, that holds locks while its hub is suspended, or whose hub has ended. TCP
 keepalives detect a lost server. If a connected server does not answer (a hung disk, a stopped process), the hub gives it up

@@ -33,7 +33,7 @@ class SessionLimits:
         return (self.held + SLACK).total_seconds()
 
     def options(self) -> str:
-        """Session options for the server. The lock time-out is the shorter one, so that it is reported as such."""
+        """Session options. The lock time-out ends before the others, so that the server reports a wait for a lock as such."""
         held = max(round(self.held.total_seconds() * 1000), 1)
         timeouts = {
             "idle_in_transaction_session_timeout": held,

@@ -173,7 +173,7 @@ class Entries:
         return collate(column, "C") if self.dialect == "postgresql" and name == "value" else column
 
     def _looked_up(self, place: tuple[FieldSource, str]) -> FromClause | None:
-        """None: MOST_JOINED entries are joined already."""
+        """The optional join for this entry; None: the statement already joins MOST_JOINED entries."""
         if place not in self._optional and len(self._required) + len(self._optional) >= MOST_JOINED:
             return None
         return self._optional.setdefault(place, TABLES[place[0]].alias(f"looked_up_{len(self._optional)}"))

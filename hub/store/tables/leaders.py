@@ -77,7 +77,7 @@ class SqlLeaders(Leaders):
         return taken
 
     def _note(self, taken: LockRecord) -> None:
-        """Record the term for later reporting. The reporter holds the term's lock, so it cannot run at the same time."""
+        """Record the term for later reporting. No reporter runs at the same time, because a reporter holds the term's lock."""
         facts = SqlFacts(self._connection)
         terms = _unreported(facts.get(hubreplicas.UNREPORTED_TERMS))
         began = hubreplicas.TermStart(taken.term, taken.holder, taken.acquired_at)
