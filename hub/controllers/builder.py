@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -24,6 +24,7 @@ from hub.ports.identities import Issuer
 from hub.settings import HubSettings
 from machinery.errors import NotFoundError
 from machinery.meta.objects import ChangeType, Document, Key, Query, StoredObject
+from machinery.meta.selectors import Requirement
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Batch, BatchReconciler, Controller, Reconciler
 from machinery.runtime.informer import Informer
@@ -251,10 +252,10 @@ class ControllerBuilder:
         return Informer("controllers", follow, list_all, self.handlers.change, resyncs_after_errors=True)
 
 
-async def all_of(store: Store, kind: Kind) -> AsyncIterator[StoredObject]:
-    query: Query | None = Query(limit=PAGE)
+async def all_of(store: Store, kind: Kind, *fields: Requirement) -> AsyncIterator[StoredObject]:
+    query: Query | None = Query(fields=fields, limit=PAGE)
     while query is not None:
         page = await store.read(lambda tx, query: tx.objects.find(kind, query), query)
         for stored in page.items:
             yield stored
-        query = None if page.after is None else Query(limit=PAGE, after=page.after)
+        query = None if page.after is None else replace(query, after=page.after)

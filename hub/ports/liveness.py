@@ -59,14 +59,10 @@ class Transitions(Protocol):
         cluster: ClusterName | None,
         *,
         limit: int,
-        uid: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Sequence[Transition]:
-        """Newest first; `cluster` None: of all clusters.
-
-        `uid` selects one ManagedCluster among several that had this name. `since`, `until`: inclusive.
-        """
+        """Newest first; `cluster` None: of all clusters. `since`, `until`: inclusive."""
 
     def falls(self, since: datetime, among: Collection[ClusterName] | None = None) -> Mapping[ClusterName, Sequence[datetime]]:
         """Per cluster, the instants after `since` at which the cluster ceased to be Available, oldest first.

@@ -18,6 +18,7 @@ from hub.api.revocations import CLUSTER_DELETED, CLUSTER_LEFT
 from hub.ports import Transaction
 from hub.registry import certificates, namespaces, owners
 from hub.registry.certificatesigningrequests import service as request_objects
+from hub.registry.generic import objects
 from hub.registry.generic.definition import WritePath
 from hub.registry.kinds import WRITE_PATHS
 from hub.registry.managedclusters import service as clusters
@@ -140,11 +141,8 @@ def delete_namespace(tx: Transaction, name: str, actor: str) -> NamespaceDeletio
 
 def _namespace_content(tx: Transaction, name: str) -> Iterator[tuple[WritePath, StoredObject]]:
     for path in WRITE_PATHS.values():
-        more, after = path.namespaced, None
-        while more:
-            page = tx.objects.find(path.kind, Query(namespace=name, limit=PORTION, after=after))
-            yield from ((path, stored) for stored in page.items)
-            more, after = page.after is not None, page.after
+        if path.namespaced:
+            yield from ((path, stored) for stored in objects.each(tx, path.kind, Query(namespace=name)))
 
 
 ENDED = (CLUSTER_LEFT, CLUSTER_DELETED)

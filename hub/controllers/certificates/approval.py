@@ -21,7 +21,7 @@ from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, NAMESPACES, REQUESTS
 from hub.controllers import ACTOR
-from hub.controllers.builder import ControllerBuilder, GenerationFilter, TransactionReconciler
+from hub.controllers.builder import ControllerBuilder, GenerationFilter, TransactionReconciler, all_of
 from hub.ports import Store, Transaction
 from hub.registry.approvalrules import approval as approving, service as approval_rules
 from hub.registry.approvalrules.approval import ApprovalOutcome
@@ -31,8 +31,10 @@ from machinery.identity import ClusterName
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
 from machinery.meta.objects import Document, Key
+from machinery.meta.selectors import Operator, Requirement
 from machinery.runtime.controller import Batch, BatchReconciler, Controller
 
+NOT_ACCEPTED = Requirement("spec.hubAcceptsClient", Operator.EQUALS, ("false",))
 ACCEPTANCE, APPROVAL, RULES, ISSUANCE = "acceptance", "approval", "approval-rules", "issuance"
 COUNTS = ""
 """Key of the rules' counts."""
@@ -44,7 +46,6 @@ count. A hub that is killed loses the counts of this time, but not the decisions
 objects."""
 
 Enqueue = Callable[[str], None]
-Page = Callable[[Transaction, Key | None], tuple[list[str], Key | None]]
 
 
 @dataclass(eq=False)
@@ -157,17 +158,12 @@ class RuleStatusReconciler(BatchReconciler[str]):
 
     async def _evaluate(self, keys: Sequence[str]) -> Mapping[str, timedelta | None]:
         await self._store.run(approval_rules.describe, keys[0], f"{ACTOR}:{RULES}")
-        pages: tuple[tuple[Page, Enqueue], ...] = (
-            (approval_rules.open_clusters, self._enqueue_cluster),
-            (approval_rules.undecided_requests, self._enqueue_request),
-        )
-        for page, enqueue in pages:
-            after, more = None, True
-            while more:
-                names, after = await self._store.read(page, after)
-                for name in names:
-                    enqueue(name)
-                more = after is not None
+        async for cluster in all_of(self._store, MANAGED_CLUSTERS, NOT_ACCEPTED):
+            if approving.is_open(cluster.document):
+                self._enqueue_cluster(cluster.key.name)
+        async for request in all_of(self._store, REQUESTS):
+            if requests.phase(request.document) is RequestPhase.PENDING:
+                self._enqueue_request(request.key.name)
         return dict.fromkeys(keys)
 
 

@@ -59,13 +59,11 @@ class TrustBundlePush:
         store: Store,
         bundle: Callable[[], bytes],
         *,
-        rate: float = BUNDLES_PER_SECOND,
         authorities: Callable[[], object] = lambda: None,
     ) -> None:
         """`authorities`: returns the hub's CAs; a change of any CA changes the returned object."""
         self._store = store
         self._bundle = bundle
-        self._rate = rate
         self._authorities = authorities
         self._open: dict[TrustBundleReceiver, tuple[float, bytes]] = {}
         self._queue: dict[TrustBundleReceiver, None] = {}
@@ -117,7 +115,7 @@ class TrustBundlePush:
                     self._open[session] = asyncio.get_running_loop().time(), bundle
                     session.push(bundle)
                     self.pushed += 1
-                await asyncio.sleep(1 / self._rate)
+                await asyncio.sleep(1 / BUNDLES_PER_SECOND)
 
     async def _follow(self) -> None:
         """Checks all sessions when the bundle changes, and every `CHECK_PERIOD` for agents that did not take it."""

@@ -15,8 +15,8 @@ import structlog
 
 from hub.api.hubreplicas import AgentSession
 from hub.ports import Store, Transaction
-from hub.registry.clustersessions import session_object
 from hub.registry.generic.virtual import ComputedStorage, not_found
+from hub.registry.hubreplicas.resource import session_object
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.storage import GroupResource
 from machinery.errors import ExpiredError, MusterError

@@ -10,21 +10,17 @@ from hub.api.approvalrules import RuleAction, RuleDecision
 from hub.api.certificatesigningrequests import RequestPhase, phase
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
-from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
+from hub.api.meta.change import APPROVAL_RULES
 from hub.ports import Transaction, Written
-from hub.registry.approvalrules.approval import is_open
 from hub.registry.certificatesigningrequests import service as request_objects
 from hub.registry.generic import objects
 from hub.registry.generic.declaration import declared
 from hub.registry.generic.definition import ResourceDefinition
 from machinery.apiserver.resource import TableRow
 from machinery.meta.conditions import FALSE, TRUE, Condition
-from machinery.meta.objects import Key, Query, StoredObject
-from machinery.meta.selectors import Operator, Requirement
+from machinery.meta.objects import Key, StoredObject
 from machinery.meta.timestamps import format_time
 
-PAGE = 500
-NOT_ACCEPTED = Requirement("spec.hubAcceptsClient", Operator.EQUALS, ("false",))
 _DECIDING = Condition("Active", TRUE, "Deciding", "The rule makes decisions.")
 _PAUSED = Condition("Active", FALSE, "Paused", "The rule is paused and makes no decisions.")
 _DRY_RUN = Condition("Active", FALSE, "DryRun", "The rule only reports the decisions that it would make.")
@@ -76,22 +72,10 @@ def _write_status(tx: Transaction, stored: StoredObject, actor: str, **fields: A
         put(tx, new, stored, actor, writer=HUB_WRITER)
 
 
-def undecided_requests(tx: Transaction, after: Key | None) -> tuple[list[str], Key | None]:
-    """One page of the names of undecided requests, and the start of the next page."""
-    page = tx.objects.find(REQUESTS, Query(limit=PAGE, after=after))
-    return [stored.key.name for stored in page.items if phase(stored.document) is RequestPhase.PENDING], page.after
-
-
 def undecided_of(tx: Transaction, clusters: Iterable[str]) -> list[str]:
     """Names of undecided requests of these clusters."""
     found = (stored for cluster in clusters for stored in request_objects.of_cluster(tx, cluster))
     return [stored.key.name for stored in found if phase(stored.document) is RequestPhase.PENDING]
-
-
-def open_clusters(tx: Transaction, after: Key | None) -> tuple[list[str], Key | None]:
-    """One page of the names of clusters that rules may still accept, and the start of the next page."""
-    page = tx.objects.find(MANAGED_CLUSTERS, Query(fields=(NOT_ACCEPTED,), limit=PAGE, after=after))
-    return [stored.key.name for stored in page.items if is_open(stored.document)], page.after
 
 
 def _mode(row: TableRow) -> str:

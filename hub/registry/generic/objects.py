@@ -5,7 +5,8 @@ from denying its cluster. So agents have a lower limit. It applies to all caller
 both doors.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -19,7 +20,7 @@ from hub.registry.generic.declaration import structure_of
 from machinery.errors import ErrorSubject, NotFoundError, TooLargeError
 from machinery.identity import BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, SUBJECT_PREFIX
 from machinery.meta.managedfields.ownership import is_same
-from machinery.meta.objects import Document, Key, StoredObject
+from machinery.meta.objects import Document, Key, Query, StoredObject
 from machinery.product import GROUP_SUFFIX, OWN_GROUPS
 
 
@@ -34,6 +35,7 @@ class Unchanged(Written):
         return self.old
 
 
+PAGE = 200
 OF_CLUSTERS = (SUBJECT_PREFIX, BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
 AGENT_LIMIT = 1280 * 1024
 """Largest JSON in bytes that an agent may write. Operators may write 256 KiB more (`OBJECT_LIMIT`)."""
@@ -117,6 +119,15 @@ def find(tx: Transaction, kind: Kind, key: Key) -> StoredObject:
     if stored is None:
         raise not_found_error(kind, key.name)
     return stored
+
+
+def each(tx: Transaction, kind: Kind, query: Query) -> Iterator[StoredObject]:
+    """Yields all objects that a query without a limit selects, read in pages."""
+    page = tx.objects.find(kind, replace(query, limit=PAGE))
+    yield from page.items
+    while page.after is not None:
+        page = tx.objects.find(kind, replace(query, limit=PAGE, after=page.after))
+        yield from page.items
 
 
 def not_found_error(kind: Kind, name: str) -> NotFoundError:

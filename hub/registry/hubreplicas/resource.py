@@ -1,11 +1,11 @@
-"""HubReplica and HubLeader, kinds of this project: a process that serves this hub, and the lock of the leader election."""
+"""HubReplica, ClusterSession and HubLeader, kinds of this project: processes of this hub, agents' sessions, the leader lock."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from hub.api.hubreplicas import Replica
+from hub.api.hubreplicas import AgentSession, Replica
 from hub.api.meta import document as doc
 from hub.ports import Store, Transaction
 from hub.registry.generic.declaration import declared
@@ -65,6 +65,18 @@ def _bound(shown: Resource, store: Store, own: str) -> Resource:
     return replace(shown, storage=ComputedStorage(store, shown, _replicas), subresources=(drain,))
 
 
+def session_object(session: AgentSession, version: str | None, *, connected: bool = True) -> ComputedObject:
+    """Return the object of a session. `version`: the agent's version, if known. All sessions of a cluster have one uid."""
+    status: dict[str, Any] = {
+        "connected": connected,
+        "replica": session.replica,
+        "connectedSince": format_micro_time(session.at),
+        "agent": session.agent,
+    }
+    status |= {"agentVersion": version} if version else {}
+    return ComputedObject(session.cluster, f"ClusterSession/{session.cluster}", {"status": status}, session.at)
+
+
 NOBODY = "<nobody>"
 
 
@@ -88,4 +100,5 @@ def _holder(row: TableRow) -> str:
 
 
 HUB_REPLICA = ResourceDefinition(declared("hubreplicas.hub", {"Leader": _leader}), bind=_bound, stored=False)
+CLUSTER_SESSION = computed(declared("clustersessions.hub"))
 HUB_LEADER = computed(declared("hubleaders.hub", {"Holder": _holder}), _lock)

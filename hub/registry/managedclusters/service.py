@@ -260,28 +260,19 @@ def note_clock_skew(tx: Transaction, cluster: ClusterName, skew: timedelta, limi
         set_condition(tx, cluster, condition, actor)
 
 
-CONTENT_PAGE = 200
 MADE_FOR_CLUSTERS = (ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SECRETS, CONFIG_MAPS, LEASES)
 """Kinds of objects that the hub makes for clusters and add-ons, with labels that contain their names."""
 
 
 def content_of(tx: Transaction, name: str) -> Iterator[tuple[Kind, StoredObject]]:
     """Return all objects that must be removed before the cluster, with their kinds, add-ons first."""
-    yield from _all_of(tx, ADDONS, Query(namespace=name))
+    yield from ((ADDONS, stored) for stored in objects.each(tx, ADDONS, Query(namespace=name)))
     for kind in MADE_FOR_CLUSTERS:
-        yield from (found for found in _all_of(tx, kind, Query(namespace=name)) if removal.is_made_for(found[1].document, name))
-    labelled = Requirement(CLUSTER_LABEL, Operator.EQUALS, (name,))
-    requests = _all_of(tx, REQUESTS, Query(labels=(labelled,)))
-    yield from (found for found in requests if phase(found[1].document) is RequestPhase.PENDING)
+        found = objects.each(tx, kind, Query(namespace=name))
+        yield from ((kind, stored) for stored in found if removal.is_made_for(stored.document, name))
+    found = objects.each(tx, REQUESTS, Query(labels=(Requirement(CLUSTER_LABEL, Operator.EQUALS, (name,)),)))
+    yield from ((REQUESTS, stored) for stored in found if phase(stored.document) is RequestPhase.PENDING)
 
 
 def has_content(tx: Transaction, name: str) -> bool:
     return next(content_of(tx, name), None) is not None
-
-
-def _all_of(tx: Transaction, kind: Kind, query: Query) -> Iterator[tuple[Kind, StoredObject]]:
-    more, after = True, None
-    while more:
-        page = tx.objects.find(kind, Query(query.namespace, query.labels, limit=CONTENT_PAGE, after=after))
-        yield from ((kind, stored) for stored in page.items)
-        more, after = page.after is not None, page.after

@@ -234,7 +234,6 @@ class SqlTransitions(SqlTable, Transitions):
         cluster: ClusterName | None,
         *,
         limit: int,
-        uid: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Sequence[Transition]:
@@ -246,8 +245,6 @@ class SqlTransitions(SqlTable, Transitions):
             chosen = chosen.where(_transition.at >= to_micros(since))
         if until is not None:
             chosen = chosen.where(_transition.at <= to_micros(until))
-        if uid is not None:
-            chosen = chosen.where(_transition.uid == uid)
         return [_TRANSITION.record(row) for row in self._connection.execute(chosen)]
 
     def falls(self, since: datetime, among: Collection[ClusterName] | None = None) -> Mapping[ClusterName, Sequence[datetime]]:
