@@ -184,7 +184,7 @@ def check_claims(claims: Mapping[str, Any], demand: AttestationRequirement, audi
         raise AttestationError("the token is not valid yet")
     subject = claims.get("sub")
     if not isinstance(subject, str) or not subject.startswith(PREFIX) or not demand.includes(subject):
-        raise AttestationError(f"the token is for {str(subject)[:200]!r}, which does not fit {demand.subject!r}")
+        raise AttestationError(f"the token is for {str(subject)[:200]!r}, which does not match {demand.subject!r}")
 
 
 def _moment(claims: Mapping[str, Any], name: str) -> datetime | None:

@@ -149,7 +149,7 @@ class RotatingIssuer(Issuer, ListSigner):
         snapshot = self.snapshot
         one = snapshot.issuing
         if one is None or one.id not in snapshot.keys:
-            raise UnavailableError(f"the key of the CA that issues, {one.id if one else 'none'}, is not on this replica")
+            raise UnavailableError(f"this replica lacks the key of the issuing CA, {one.id if one else 'none'}")
         return snapshot.keys[one.id]
 
     @property

@@ -65,8 +65,8 @@ class KeyFolder:
         if self.given:
             return f"all replicas of a hub need the same keys: {SHARED}"
         return (
-            "start it with that hub's data directory, or restore them from a backup; for another replica of that hub provide a "
-            f"copy of its {SHARED}, there or in the folder of --keys-dir"
+            "start the hub with its own data directory, or restore its keys from a backup; another replica of the hub needs a "
+            f"copy of {SHARED}, in its data directory or in the folder of --keys-dir"
         )
 
 
@@ -216,7 +216,7 @@ async def keep_authority(keys: KeyFolder, store: Store, lifetimes: Lifetimes, no
         keys.directory.remove(CA_KEY)
         raise InvalidError(f"another replica initialized this database at the same time, with another CA: {keys.remedy}")
     raise InvalidError(
-        f"the CA in {keys} is not the one of the database's hub: start it with that hub's keys, or with another database"
+        f"the CA in {keys} is not that of the hub in the database: start the hub with its own keys, or with another database"
     )
 
 

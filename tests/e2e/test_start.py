@@ -119,7 +119,7 @@ async def test_hub_that_finds_another_hub_or_an_incomplete_one_is_refused(bench:
     await asyncio.gather(
         refused(bench.hub_program(other, name="ports"), "in use"),
         refused(bench.program("data", "hub", "serve", f"--data-dir={bench.data}"), owner),
-        refused(by_link, f"{owner}, and SQLite is for one", advice),
+        refused(by_link, f"{owner}, and only one hub can use an SQLite database", advice),
     )
     assert first.running
     await bench.ready(first)
@@ -284,7 +284,7 @@ async def with_other_files(bench: Bench) -> None:
     other.mkdir()
     LocalIssuer.open(other, Lifetimes(), SystemClock().now())
     shutil.copy(bench.data / "secrets.key", other)
-    assert "is not the database's hub's" in (await ill(settings_of(bench, keys_dir=other)))["identity"].message
+    assert "is not that of the hub in the database" in (await ill(settings_of(bench, keys_dir=other)))["identity"].message
     (bench.data / "ca.key").unlink()
     assert "the CA (ca.crt, ca.key) is not in" in (await ill(settings_of(bench)))["keys"].message
     assert (await ill(settings_of(bench, disk_reserve="8Ei")))["disk"].message.endswith("history is removed early")

@@ -499,7 +499,7 @@ async def test_hub_led_to_the_standby_is_unready_until_it_reaches_the_primary(pl
             await led(flags, by_somebody=True)
             place.way.lead_to(place.standby.folder)
             place.way.cut()
-            await check_refusal_of(UnavailableError, store.check(), match="is a standby of another")
+            await check_refusal_of(UnavailableError, store.check(), match="is a standby, and the hub uses only a primary")
             await led(flags, by_somebody=False)
             for elector in electors:
                 await tried(elector, 3)

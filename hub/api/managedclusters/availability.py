@@ -182,7 +182,7 @@ def availability_changed_at(cluster: Document) -> datetime:
 STALE = "ManagedClusterStale"
 STALE_REASONS = frozenset((cluster_rules.SILENT.reason, cluster_rules.NEVER_JOINED.reason, cluster_rules.REVOKED.reason))
 """Reasons of availability with which a cluster can become stale; not those after an announced departure."""
-HEARD = Condition(STALE, conditions.FALSE, "HeardAgain", "The registration agent was heard again.")
+HEARD = Condition(STALE, conditions.FALSE, "HeardAgain", "The registration agent sends heartbeats again.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class Remaining:
 def overdue_condition(cluster: Document) -> Condition:
     """The condition of an emptied cluster after the deadline."""
     names, name = ", ".join(map(str, doc.finalizers(cluster))), doc.name(cluster)
-    advice = f"its credentials are revoked; to remove it without them: hubctl delete cluster {name} --force"
+    advice = f"its credentials are revoked; to remove it despite the finalizers: hubctl delete cluster {name} --force"
     return Condition(DELETING, FALSE, OVERDUE, f"The cluster itself waits for finalizers: {names}; {advice}")
 
 
@@ -91,7 +91,7 @@ def progress_condition(cluster: str, left: Remaining, deadline: timedelta, *, ov
         message += f"; {left.held} wait for finalizers: {names}"
     if not overdue:
         return Condition(DELETING, FALSE, "ResourceRemaining", f"{message}.")
-    passed = f"The deadline of {format_duration(deadline)} has passed, so the hub deletes them in any order"
+    passed = f"The deadline of {format_duration(deadline)} has passed, so the hub deletes these objects in any order"
     advice = f"if the cluster is lost: hubctl delete cluster {cluster} --force"
     return Condition(DELETING, FALSE, OVERDUE, f"{message}. {passed}; {advice}")
 

@@ -69,7 +69,7 @@ def _identity(state: DatabaseState, settings: HubSettings) -> list[DoctorFinding
         found.append(broken("identity", message, f"--api-group-suffix {suffix}: it is fixed at the first start"))
     known, here = state.facts[AUTHORITY], _authority(settings)
     if known is not None and here is not None and known != here:
-        message = "the CA in the data directory (or --keys-dir) is not the database's hub's"
+        message = "the CA in the data directory (or --keys-dir) is not that of the hub in the database"
         found.append(
             broken("identity", message, "use that hub's keys, or this hub's database: the hub will not start like this")
         )

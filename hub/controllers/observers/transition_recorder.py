@@ -215,14 +215,14 @@ class TransitionRecorder:
 
 def _ordered(now: _Cluster, before: _Cluster, available: Condition | None) -> Iterator[tuple[str, str]]:
     if now.move_to and now.move_to != before.move_to:
-        yield "MoveRequested", f"to move to the hub {now.move_to}"
+        yield "MoveRequested", f"asked to move to the hub {now.move_to}"
     elif now.move_to != before.move_to:
         if available is not None and has_parted(available) and before.move_to in available.message:
             yield "MoveCompleted", f"moved to the hub {before.move_to}"
         else:
-            yield "MoveCancelled", f"no longer to move to the hub {before.move_to}"
+            yield "MoveCancelled", f"no longer asked to move to the hub {before.move_to}"
     if now.renewal and now.renewal != before.renewal:
-        yield "RenewalRequested", f"to renew every certificate of before {now.renewal.partition('/')[0]}"
+        yield "RenewalRequested", f"asked to renew every certificate issued before {now.renewal.partition('/')[0]}"
 
 
 def _condition(document: Document, kind: str) -> Condition | None:

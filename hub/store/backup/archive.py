@@ -143,7 +143,7 @@ class Archive:
                 raise InvalidError(f"{self._file} is not a backup of a hub, or is incomplete: it has no manifest") from None
         if self.manifest.format > FORMAT:
             raise InvalidError(
-                f"{self._file} was created by a newer release ({self.manifest.program}): restore it with that one"
+                f"{self._file} was created by a newer release ({self.manifest.program}): restore it with that release"
             )
         self.digest = sha256(encoded).digest()
         return self

@@ -24,9 +24,7 @@ _POSTGRES = {  # by the prefix of PostgreSQL's error code, the longest first
     "57": "the database stopped the statement or is shutting down; nothing was written",
     "25": "the database does not take writes now (read-only, or the transaction was idle too long); nothing was written",
 }
-_STANDBY = {
-    "server is in hot standby mode": "the database server that answers is a standby of another, which this hub does not use"
-}
+_STANDBY = {"server is in hot standby mode": "the database server that answers is a standby, and the hub uses only a primary"}
 """Driver messages for servers that `target_session_attrs` rejects."""
 _LOST = frozenset(("57P01", "57P02", "57P03"))
 _READ_ONLY = "25006"

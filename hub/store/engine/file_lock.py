@@ -38,8 +38,8 @@ def database_lock(url: str) -> Iterator[None]:
     try:
         if (holder := lock_file(descriptor)) is not None:
             raise UnavailableError(
-                f"the database {database} is in use by another hub (process {holder}), and SQLite is for one: stop that one, "
-                "or give all replicas one PostgreSQL database (HUB_DATABASE_URL=postgresql://USER@HOST/NAME)"
+                f"the database {database} is in use by another hub (process {holder}), and only one hub can use an SQLite "
+                "database: stop that hub, or give all replicas one PostgreSQL database (HUB_DATABASE_URL=postgresql://USER@HOST/NAME)"
             )
         yield
     finally:

@@ -213,7 +213,7 @@ async def test_a_database_knows_its_ca_and_takes_no_other(world: World, tmp_path
     assert not (tmp_path / "empty" / "ca.crt").exists()
     with DataDirectory(tmp_path / "other", "hub") as other:
         LocalIssuer.open(other.path, LIFETIMES, world.clock.now())
-        with pytest.raises(InvalidError, match="is not the one of the database's hub"):
+        with pytest.raises(InvalidError, match="is not that of the hub in the database"):
             await keep_authority(KeyFolder(other), world.store, LIFETIMES, world.clock.now())
 
 
@@ -298,7 +298,7 @@ async def test_a_replica_with_other_keys_is_refused(world: World, tmp_path: Path
     create_keys(ours, LIFETIMES, world.clock.now())
     create_keys(others, LIFETIMES, world.clock.now())
     await started(given(ours, world), world)
-    await check_refusal_of(InvalidError, started(given(others, world), world), match="is not the one of the database's hub")
+    await check_refusal_of(InvalidError, started(given(others, world), world), match="is not that of the hub in the database")
     for other in others.glob("token-*.key"):
         (ours / other.name).write_bytes(other.read_bytes())
     with pytest.raises(InvalidError, match="signs ServiceAccounts' tokens with a key that is not in the folder"):
@@ -311,7 +311,7 @@ async def test_a_second_machine_without_the_first_ones_keys_is_refused_and_keeps
     await started(KeyFolder(world.directory, alone=False), world)
     with DataDirectory(tmp_path / "second", "hub") as second:
         keys = KeyFolder(second, alone=False)
-        with pytest.raises(InvalidError, match=r"copy of its ca\.crt, ca\.key, secrets\.key and token-\*\.key"):
+        with pytest.raises(InvalidError, match=r"copy of ca\.crt, ca\.key, secrets\.key and token-\*\.key"):
             await started(keys, world)
         assert not list(second.path.glob("*.key"))
         for name in ("ca.crt", "ca.key", "secrets.key"):
