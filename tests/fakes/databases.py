@@ -1,20 +1,23 @@
-"""Databases that a test can open, close and open again: one per implementation of the store."""
+"""Databases that a test can open, close and open again, stores of several replicas, and use cases that put and list objects."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from sqlalchemy import make_url
 
-from hub.ports import Store
+from hub.api.meta.change import MANAGED_CLUSTERS
+from hub.ports import Store, Transaction
 from hub.store import SqlStore
 from hub.store.engine.engine import database_file, parse_url, writing_engine
 from hub.store.migrate import upgrade
 from machinery.errors import UnavailableError
+from machinery.meta.objects import Key, Query
 from machinery.pki.encryption import Seal
 from machinery.runtime.clock import Clock
 
@@ -73,3 +76,37 @@ async def until_ready(store: Store) -> None:
                 return await store.check()
             except UnavailableError:
                 await asyncio.sleep(POLL.total_seconds())
+
+
+@asynccontextmanager
+async def replicas(url: str, count: int = 2, **options: Any) -> AsyncIterator[list[SqlStore]]:
+    """Open stores on one database; `options` as of SqlStore."""
+    async with AsyncExitStack() as stack:
+        stores = [SqlStore(url, **options) for _ in range(count)]
+        for store in stores:
+            stack.push_async_callback(store.close)
+            await store.open()
+        yield stores
+
+
+async def followed(store: SqlStore, after: int, until: int) -> list[int]:
+    """The revisions of the changes that the store reports, up to `until`."""
+    seen: list[int] = []
+    async for changes in store.follow(after):
+        seen += [change.revision for change in changes]
+        if seen and seen[-1] >= until:
+            break
+    return seen
+
+
+def put(tx: Transaction, name: str, size: int = 0) -> None:
+    document = {"metadata": {"name": name, "uid": name}, "spec": {"filler": "x" * size}}
+    tx.objects.put(MANAGED_CLUSTERS, document, tx.objects.get(MANAGED_CLUSTERS, Key("", name)), "tester")
+
+
+def names(tx: Transaction) -> list[str]:
+    return [item.key.name for item in tx.objects.find(MANAGED_CLUSTERS, Query()).items]
+
+
+def newest(tx: Transaction) -> int:
+    return tx.changes.newest()

@@ -2,19 +2,25 @@
 
 import asyncio
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
+from hub.api.certificates import Lifetimes
 from hub.api.certificatesigningrequests import Requester
 from hub.api.events import EventRecord
 from hub.api.managedclustersets import API_VERSION, BY_LABELS, EXCLUSIVE, KIND, LABEL
 from hub.api.meta.change import Kind
 from hub.api.namespaces import namespace
+from hub.controllers.builder import ControllerBuilder, Since
 from hub.controllers.clusters import addons, cluster_sets
+from hub.extensions.settings import load
 from hub.ports import Store, Transaction
 from hub.registry import namespaces
 from hub.registry.kinds import WRITE_PATHS
 from machinery.meta.objects import Document, Key, StoredObject
-from tests.fakes.controllers import builder_of
+from machinery.runtime.clock import Clock, ManualClock
+from machinery.runtime.controller import Controller
+from tests.fakes.authority import WordIssuer
 
 ENOUGH = 50  # rounds after which controllers that still write are taken to write for ever
 OPERATOR = Requester("admin")
@@ -118,3 +124,18 @@ def addon(name: str, cluster_name: str, available: str | None = None, **status: 
     }
     conditions = {"conditions": [told]} if available else {}
     return {"metadata": {"name": name, "namespace": cluster_name}, "status": {**conditions, **status}}
+
+
+def builder_of(store: Store, clock: Clock | None = None, since: Since = lambda _tx: None, **settings: Any) -> ControllerBuilder:
+    return ControllerBuilder(
+        store, WordIssuer(), load(settings, None, {}), Lifetimes(), clock=clock or ManualClock(), since=since
+    )
+
+
+async def work(controller: Controller[Any], *keys: Any) -> timedelta | None:
+    """Enqueues the keys and makes steps until no key is due. Returns the time until one is."""
+    for key in keys:
+        controller.enqueue(key)
+    while (pause := controller.queue.pause()) == timedelta():
+        await controller.step()
+    return pause

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -235,3 +236,18 @@ def _object_differences(aspect: str, expected: Any, ours: Any, path: str = "") -
             yield from _object_differences(aspect, each, other, f"{path}[{index}]")
     elif expected != ours:
         yield f"{aspect}: {path} is {ours!r:.200} in place of {expected!r:.200}"
+
+
+STAMPED = ".spec.taints[0].timeAdded is not recorded"
+"""The hub gives every taint its time, as OCM's webhook does; the recorded server had no webhooks."""
+DELIBERATE: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("deliberate.yaml").read_text())
+
+
+def unexpected(case: str, found: list[str]) -> list[str]:
+    """The differences that no one wanted, and the wanted ones that are gone."""
+    listed = [difference for difference in DELIBERATE if difference["case"] == case]
+    allowed = {aspect for difference in listed for aspect in difference["aspects"]}
+    certain = {aspect for difference in listed if difference.get("certain", True) for aspect in difference["aspects"]}
+    told = {difference.partition(":")[0] for difference in found}
+    unwanted = [difference for difference in found if difference.partition(":")[0] not in allowed]
+    return [*unwanted, *(f"{aspect}: listed as different, but it is as recorded" for aspect in sorted(certain - told))]

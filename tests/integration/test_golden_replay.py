@@ -5,7 +5,7 @@ from pathlib import Path
 import aiohttp
 
 from tests.fakes.golden_hub import HubWorld
-from tests.golden.expectations import DELIBERATE, STAMPED, unexpected
+from tests.golden.compare import DELIBERATE, STAMPED, unexpected
 from tests.golden.replay import Replay, exchanges
 
 

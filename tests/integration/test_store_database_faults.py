@@ -25,10 +25,9 @@ from machinery.errors import ConflictError, ExpiredError, UnauthorizedError, Una
 from machinery.identity import CertificateSubject, ClusterName, SerialNumber
 from machinery.runtime.clock import SystemClock
 from tests.checks import check_refusal_of
-from tests.fakes.databases import until_ready
+from tests.fakes.databases import names, newest, put, until_ready
 from tests.fakes.postgres import small_disk
 from tests.integration import stores
-from tests.integration.stores import names, newest, put
 from tests.trials import repeated
 
 if TYPE_CHECKING:

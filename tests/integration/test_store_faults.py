@@ -24,7 +24,7 @@ from hub.store.changelog.changes import LEAP
 from hub.store.engine.engine import parse_url
 from machinery.errors import InvalidError, UnavailableError
 from tests.checks import check_refusal_of, present
-from tests.integration.stores import followed, names, put, replicas
+from tests.fakes.databases import followed, names, put, replicas
 from tests.trials import repeated
 
 ROOT = Path(__file__).parents[2]

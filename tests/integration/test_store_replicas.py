@@ -40,10 +40,9 @@ from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.meta.objects import Key, Query
 from machinery.runtime.clock import SystemClock
 from tests.checks import check_refusal_of
-from tests.fakes.databases import until_ready
+from tests.fakes.databases import followed, names, newest, put, replicas, until_ready
 from tests.fakes.postgres import Way, message_types, postgres_path
 from tests.fakes.stage import until
-from tests.integration.stores import followed, names, newest, put, replicas
 
 if TYPE_CHECKING:
     from tests.fakes.postgres import PostgresServer  # only where the package is installed

@@ -30,7 +30,7 @@ from machinery.observability.metrics import Registry
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.tasks import GuardedTasks
 from tests.checks import check_each, check_refusal, present
-from tests.fakes.controllers import builder_of
+from tests.fakes.fleetwork import builder_of
 from tests.fakes.inline_store import InlineLifeline, InlineStore
 from tests.fakes.memory_lock import MemoryLock, Way
 from tests.fakes.virtual_time import LoopClock, ManualScheduler, VirtualLoop, in_the_loops_time, in_virtual_time

@@ -58,7 +58,7 @@ from machinery.runtime.clock import ManualClock
 from machinery.runtime.informer import Informer
 from tests.checks import check_each, check_refusal_of, check_results, present
 from tests.fakes.audit_records import MemorySink, record
-from tests.fakes.controllers import builder_of
+from tests.fakes.fleetwork import builder_of
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, Newcomer, change_cluster, fresh_store
 from tests.fakes.virtual_time import in_virtual_time

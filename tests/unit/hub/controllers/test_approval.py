@@ -41,8 +41,7 @@ from machinery.runtime.clock import ManualClock
 from machinery.runtime.controller import GIVE_UP_AFTER, LONGEST_PAUSE, Controller
 from machinery.runtime.tasks import GuardedTasks
 from tests.checks import present
-from tests.fakes.controllers import builder_of, work
-from tests.fakes.fleetwork import find
+from tests.fakes.fleetwork import builder_of, find, work
 from tests.fakes.registration import change_cluster
 from tests.fakes.virtual_time import ManualScheduler, in_the_loops_time
 from tests.unit.hub.controllers.conftest import Hub

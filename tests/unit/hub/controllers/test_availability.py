@@ -29,7 +29,7 @@ from machinery.runtime.clock import ManualClock
 from machinery.runtime.controller import Controller
 from machinery.runtime.work_queue import WorkQueue
 from tests.checks import check_results, present
-from tests.fakes.controllers import work
+from tests.fakes.fleetwork import work
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, Newcomer, change_cluster, fresh_newcomer, fresh_store
 from tests.fakes.virtual_time import LoopClock, in_virtual_time

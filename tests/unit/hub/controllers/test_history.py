@@ -37,7 +37,7 @@ from machinery.meta.conditions import ADDON_AVAILABLE, AVAILABLE, FALSE, TRUE, U
 from machinery.meta.objects import ChangeType, Document, Key, Query
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusal, check_refusal_of, present
-from tests.fakes.controllers import builder_of
+from tests.fakes.fleetwork import builder_of
 from tests.unit.hub.conftest import failing, transactions_of
 from tests.unit.hub.controllers.conftest import AGENT, Hub
 

@@ -31,7 +31,7 @@ from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.controller import Controller
 from tests.checks import check_each, check_results, present
-from tests.fakes.controllers import work
+from tests.fakes.fleetwork import work
 from tests.unit.hub.conftest import failing, transactions_of
 from tests.unit.hub.controllers.conftest import Hub
 
