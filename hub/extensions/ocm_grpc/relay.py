@@ -104,6 +104,8 @@ class Relays:
 class Relay(asyncio.Protocol):
     """An agent's connection after its TLS handshake."""
 
+    _transport: asyncio.Transport
+
     def __init__(self, relays: Relays, place: Seat, shown: asyncio.Transport) -> None:
         """`shown`: a transport with the agent's address and certificate."""
         self.shown = shown
@@ -114,7 +116,6 @@ class Relay(asyncio.Protocol):
         self._place = place
         self._received = 0
         self._early = b""
-        self._transport: asyncio.Transport | None = None
         self._inner: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._lost = False
@@ -165,13 +166,11 @@ class Relay(asyncio.Protocol):
 
     def leave(self) -> None:
         """Close the connection after all written bytes are sent."""
-        if self._transport is not None:
-            self._transport.close()
+        self._transport.close()
 
     def abort(self) -> None:
-        if self._transport is not None:
-            with suppress(AttributeError):  # Python 3.11.2 fails for a TLS transport that is closed
-                self._transport.abort()
+        with suppress(AttributeError):  # Python 3.11.2 fails for a TLS transport that is closed
+            self._transport.abort()
 
     @property
     def _address(self) -> str:
@@ -194,17 +193,13 @@ class Relay(asyncio.Protocol):
         transport.resume_reading()
 
     def passed_back(self, data: bytes) -> None:
-        if self._transport is not None and not self._lost:
+        if not self._lost:
             self._transport.write(data)
 
     def pause_agent(self, *, paused: bool) -> None:
         """Read from the agent only as fast as the gRPC server does."""
-        if self._transport is None or self._transport.is_closing():
-            return
-        if paused:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
+        if not self._transport.is_closing():
+            (self._transport.pause_reading if paused else self._transport.resume_reading)()
 
     def server_lost(self, inner: asyncio.Transport) -> None:
         self._relays.forget(inner)
@@ -215,9 +210,10 @@ class Relay(asyncio.Protocol):
 class _Inner(asyncio.Protocol):
     """The connection of a relay to the gRPC server."""
 
+    _transport: asyncio.Transport
+
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
-        self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - as above
@@ -234,5 +230,4 @@ class _Inner(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
-        if self._transport is not None:
-            self._relay.server_lost(self._transport)
+        self._relay.server_lost(self._transport)
