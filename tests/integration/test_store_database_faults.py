@@ -25,9 +25,9 @@ from machinery.errors import ConflictError, ExpiredError, UnauthorizedError, Una
 from machinery.identity import CertificateSubject, ClusterName, SerialNumber
 from machinery.runtime.clock import SystemClock
 from tests.checks import check_refusal_of
+from tests.fakes import databases
 from tests.fakes.databases import names, newest, put, until_ready
 from tests.fakes.postgres import small_disk
-from tests.integration import stores
 from tests.trials import repeated
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(240)]
 
 HELD = timedelta(seconds=2)
-replicas = partial(stores.replicas, poll=timedelta(milliseconds=100), session=SessionLimits(HELD))
+replicas = partial(databases.replicas, poll=timedelta(milliseconds=100), session=SessionLimits(HELD))
 
 
 @dataclass
