@@ -277,6 +277,9 @@ def pages(tx: Transaction, query: Query, text: str) -> Iterator[tuple[list[str],
         query = replace(query, after=found.items[-1].key, order=sort_of(text, found.place) if text else None)
 
 
+Case = tuple[str, Query, list[str], list[tuple[list[str], int | None]]]
+
+
 async def test_pages_in_every_order_hold_what_a_list_holds_and_count_what_follows(store: Store, clock: ManualClock) -> None:
     random, size = Random(7), 4
     documents, agents = await fleet(store, clock, random, size=18), await store.read(agents_of)
@@ -284,9 +287,8 @@ async def test_pages_in_every_order_hold_what_a_list_holds_and_count_what_follow
     assert len(everything.items) == len(documents)
     now = await store.read(lambda tx: tx.now)
 
-    def differing(tx: Transaction, base: Query) -> list[tuple[str, Query]]:
-        """The orders and queries of which a page is not what the plain list says."""
-        wrong = []
+    def cases(base: Query) -> Iterator[Case]:
+        """Orders and queries with the names and pages that follow from the plain list."""
         for text in ("", *ORDERS):
             where, fields = where_of(with_regular(random), now), parse_field_selector(SELECTORS[0])
             queries = (base, replace(base, where=where), replace(base, fields=fields))
@@ -295,21 +297,27 @@ async def test_pages_in_every_order_hold_what_a_list_holds_and_count_what_follow
                     continue
                 names = [item.key.name for item in page_of(MANAGED_CLUSTERS, query, everything.items, 0, agents).items]
                 rest = [None if query.where or query.fields else len(names) - end for end in range(size, len(names), size)]
-                expected = [
+                parts = [
                     (names[at : at + size], left) for at, left in zip(range(0, len(names), size), [*rest, None], strict=False)
                 ]
-                whole = [item.key.name for item in page(tx, query).items]
-                if whole != names or list(pages(tx, replace(query, limit=size), text)) != (expected or [([], None)]):
-                    wrong.append((text, query))
-        return wrong
+                yield text, query, names, parts or [([], None)]
 
-    def with_a_write(tx: Transaction) -> list[tuple[str, Query]]:
+    def differing(tx: Transaction, expected: Iterable[Case]) -> list[tuple[str, Query]]:
+        return [
+            (text, query)
+            for text, query, names, parts in expected
+            if [item.key.name for item in page(tx, query).items] != names
+            or list(pages(tx, replace(query, limit=size), text)) != parts
+        ]
+
+    def with_a_write(tx: Transaction, expected: Iterable[Case]) -> list[tuple[str, Query]]:
         put(tx, {"apiVersion": "v1", "kind": "ManagedCluster", "metadata": {"namespace": "x", "name": "own", "uid": "own"}})
-        return differing(tx, Query(namespace=""))
+        return differing(tx, expected)
 
-    assert (await store.read(differing, Query()), await store.run(with_a_write)) == ([], [])
-    assert await store.read(differing, Query(namespace="")) == []
-    assert await store.read(differing, Query(namespace="", at=everything.revision, past=True)) == []
+    past = Query(namespace="", at=everything.revision, past=True)
+    assert await store.read(differing, [*cases(Query())]) == []
+    assert await store.run(with_a_write, [*cases(Query(namespace=""))]) == []
+    assert await store.read(differing, [*cases(Query(namespace="")), *cases(past)]) == []
 
 
 async def test_orders_put_what_is_lacking_last_and_go_on_behind_objects_that_are_gone(store: Store) -> None:
