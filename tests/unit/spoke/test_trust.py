@@ -539,7 +539,7 @@ async def test_expired_credential_says_why_a_bootstrap_credential_is_needed(join
     over_the_api = ClusterEntry("hub", "https://127.0.0.1:6443", joined.hub.authority.certificate)
     assert "driver csr" in recovery_obstacle({**contents, "kubeconfig": write_hub_kubeconfig(over_the_api)})
     del contents["recovery.crt"]
-    assert "without a recovery certificate" in recovery_obstacle(contents)
+    assert "has no recovery certificate" in recovery_obstacle(contents)
 
 
 async def test_a_rebuilt_cluster_under_an_old_name_is_told_what_to_do(stage: Stage) -> None:
