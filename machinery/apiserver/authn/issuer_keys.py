@@ -96,7 +96,7 @@ class HttpsDocuments(JsonDocuments):
         except ssl.SSLCertVerificationError as error:
             raise UnavailableError(f"the certificate of {host} is not valid: {error.verify_message}") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise UnavailableError(f"{host} does not answer: {type(error).__name__}") from None
+            raise UnavailableError(f"{host} cannot be reached: {type(error).__name__}") from None
 
     async def _exchange(self, method: str, url: str, body: bytes | None, more: Mapping[str, str]) -> Mapping[str, Any]:
         host, content = urlsplit(url).netloc, bytearray()

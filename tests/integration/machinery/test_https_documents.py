@@ -91,6 +91,6 @@ async def test_unverified_absent_or_silent_server_is_unavailable(server: Server)
     await check_refusal_of(UnavailableError, documents.get(f"{server.url}/slow"), match=r"does not answer within 0\.2 s")
 
     for asking in (documents.get, documents.reach):
-        await check_refusal_of(UnavailableError, asking("https://127.0.0.1:1/x"), match=r"127\.0\.0\.1:1 does not answer")
+        await check_refusal_of(UnavailableError, asking("https://127.0.0.1:1/x"), match=r"127\.0\.0\.1:1 cannot be reached")
 
     check_refusal(InvalidError, HttpsDocuments.with_authorities, b"no PEM")
