@@ -33,7 +33,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Delays between retries. The jitter is 1 if a whole fleet may retry at the same time, and 0.5 after a hub's refusal."""
+    """Delays between retries. Jitter is the random share of a delay: 1 where a whole fleet may retry at the same time."""
 
     retry: Pause = Pause(timedelta(milliseconds=500), timedelta(seconds=30))
     denied: Pause = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)

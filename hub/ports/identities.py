@@ -137,7 +137,7 @@ class ListSigner(Protocol):
 
     @property
     def authorities(self) -> Sequence[str]:
-        """Names of the CAs as in `signed_by` of records, oldest first."""
+        """Names of the CAs, oldest CA first, as in `signed_by` of certificate records."""
 
     def sign_list(self, authority: str, content: RevocationList) -> bytes:
         """The DER revocation list of one of `authorities`. Raises NotFoundError for any other name."""

@@ -143,7 +143,7 @@ def _stored_list(tx: Transaction, authority: str) -> PublishedList | None:
 
 
 def _list_entries(tx: Transaction, signer: ListSigner, authority: str) -> tuple[tuple[RevokedSerial, ...], str]:
-    """The entries that the list must have, and their digest. Raises NotFoundError."""
+    """The entries of a CA's revocation list and their digest. Raises NotFoundError if there is no such CA."""
     if authority not in signer.authorities:
         raise NotFoundError(f'the hub has no CA "{authority}" that signs lists')
     entries = tuple(

@@ -88,7 +88,7 @@ class RowMapper(Generic[R]):
     def record(self, row: Sequence[Any], **others: Any) -> R:
         """The record of a row, whose values are in the order of the table's columns. NULL becomes the field's default, or None.
 
-        `others`: fields that are left to the caller.
+        `others`: values of fields that the row does not have.
         """
         for name, position, read, has_default in self._read:
             value = row[position]

@@ -39,7 +39,7 @@ class JsonDocuments(Protocol):
     """Port for JSON documents of external servers."""
 
     async def get(self, url: str) -> Mapping[str, Any]:
-        """Return the document at `url`. Raises UnavailableError without text from the response."""
+        """Return the document at `url`. Raises UnavailableError; its message has no text from the response."""
 
     async def post(self, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Like `get`. The error contains no part of `body`."""
