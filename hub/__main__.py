@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -112,7 +112,10 @@ def first_migration(settings: Settings) -> Iterator[None]:
 
     Errors are not reported here: the hub finds the same ones, because it migrates what is not migrated.
     """
-    child = os.fork() if settings.database_url is None and not (settings.data_dir / "hub.db").exists() else None
+    child = None
+    if settings.database_url is None and not (settings.data_dir / "hub.db").exists():
+        with suppress(OSError):  # no process or no memory: the hub migrates
+            child = os.fork()
     if child == 0:
         try:
             from hub.commands.migrate import create_database  # noqa: PLC0415 - see the function
@@ -122,7 +125,8 @@ def first_migration(settings: Settings) -> Iterator[None]:
             os._exit(0)
     yield
     if child is not None:
-        os.waitpid(child, 0)
+        with suppress(ChildProcessError):  # SIGCHLD is ignored: the child has ended
+            os.waitpid(child, 0)
 
 
 @main.command()

@@ -9,7 +9,7 @@ from hub.store.engine.engine import parse_url
 from hub.store.engine.file_lock import database_lock
 from hub.store.migrate import HEAD, Schema, migrate_database, pending, schema_at
 from machinery.observability import logs
-from machinery.runtime.directory import PRIVATE_DIRECTORY
+from machinery.runtime.directory import DataDirectory
 
 DONE, TO_DO = 0, 1
 PRIVATE = 0o077
@@ -40,10 +40,10 @@ def run(settings: HubSettings, *, check: bool) -> int:
 
 
 def create_database(settings: HubSettings) -> None:
-    """Create the data directory and its database. Raises MusterError, OSError."""
+    """Create the data directory and its database, under the locks of a hub. Raises MusterError, OSError."""
     os.umask(PRIVATE)
-    settings.data_dir.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-    migrate_database(parse_url(settings.store_url))
+    with DataDirectory(settings.data_dir, "hub"), database_lock(settings.store_url):
+        migrate_database(parse_url(settings.store_url))
 
 
 def _current(schema: Schema) -> str:

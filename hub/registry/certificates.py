@@ -6,6 +6,7 @@ replicas publish the same bytes. A revoked certificate stays on the list until i
 """
 
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -34,15 +35,31 @@ from machinery.pki import RevocationList, RevokedSerial
 
 
 def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateHolder) -> IssuedCertificate:
-    """Sign `profile` with a new serial number and record it. The certificate is valid only if the transaction commits.
+    """`sign_all` with one profile."""
+    return sign_all(tx, issuer, (profile,), holder)[0]
+
+
+def sign_all(
+    tx: Transaction, issuer: Issuer, profiles: Sequence[Profile], holder: CertificateHolder
+) -> list[IssuedCertificate]:
+    """Sign `profiles` with new serial numbers, and record all or none. They are valid only if the transaction commits.
 
     Raises RuntimeError for a profile that does not fit its purpose, InvalidError for an unusable key.
     """
-    if found := refusals(profile, holder, tx.now):
-        raise RuntimeError(f"refusing to issue a certificate: {'; '.join(found)}")
-    serial = SerialNumber(randbits(158) | 1 << 158)
-    issued = issuer.issue(profile, serial, tx.now)
-    record = CertificateRecord(
+    for profile in profiles:
+        if found := refusals(profile, holder, tx.now):
+            raise RuntimeError(f"refusing to issue a certificate: {'; '.join(found)}")
+    serials = [SerialNumber(randbits(158) | 1 << 158) for _ in profiles]
+    signed = [issuer.issue(profile, serial, tx.now) for profile, serial in zip(profiles, serials, strict=True)]
+    for profile, serial, issued in zip(profiles, serials, signed, strict=True):
+        tx.certificates.add(_record(profile, holder, serial, issued, tx.now))
+    return signed
+
+
+def _record(
+    profile: Profile, holder: CertificateHolder, serial: SerialNumber, issued: IssuedCertificate, now: datetime
+) -> CertificateRecord:
+    return CertificateRecord(
         serial=serial,
         purpose=profile.purpose,
         user=profile.subject.common_name,
@@ -50,7 +67,7 @@ def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateH
         not_before=profile.not_before,
         not_after=issued.not_after or profile.not_after,
         key_hash=pki.key_hash(profile.public_key),
-        issued_at=tx.now,
+        issued_at=now,
         cluster=holder.cluster,
         agent=holder.agent,
         addon=holder.addon,
@@ -58,8 +75,6 @@ def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateH
         request_uid=holder.request_uid,
         signed_by=issued.signed_by,
     )
-    tx.certificates.add(record)
-    return issued
 
 
 @lru_cache(maxsize=1024)

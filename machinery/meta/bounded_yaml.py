@@ -49,7 +49,7 @@ _PREFIX = "tag:yaml.org,2002:"
 _TAGS = frozenset(("!", *(f"{_PREFIX}{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq"))))
 
 
-_NUMBER_IN_GO = re.compile(r"[yYnN]|[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?0o[0-7]+")
+_NUMBER_IN_GO = re.compile(r"[yYnN]|[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?0[xXbBoO][0-9a-fA-F]+")
 """Text that PyYAML writes without quotes, and that the YAML parser of kubectl reads as a boolean or a number."""
 
 

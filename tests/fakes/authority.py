@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase
-from hub.api.certificates import CertificateHolder, CertificateRecord, IssuedCertificate, Lifetimes, Profile
+from hub.api.certificates import CertificateHolder, CertificateRecord, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.issuer.local import LocalIssuer, make_authority
 from hub.issuer.rotating import AuthoritySnapshot, RotatingIssuer
 from hub.ports import Transaction
@@ -113,14 +113,15 @@ class Generations:
 
 
 class WordIssuer(Issuer):
-    """Signs by writing down what it was told, and remembers it; `failure` is raised instead."""
+    """Signs by writing down the profile, and remembers it; `failure` is raised instead, of `failing` alone if given."""
 
     def __init__(self) -> None:
         self.issued: list[tuple[Profile, SerialNumber]] = []
         self.failure: Exception | None = None
+        self.failing: Purpose | None = None
 
     def issue(self, profile: Profile, serial: SerialNumber, now: object) -> IssuedCertificate:  # noqa: ARG002 - signs at once
-        if self.failure is not None:
+        if self.failure is not None and self.failing in (None, profile.purpose):
             raise self.failure
         self.issued.append((profile, serial))
         return IssuedCertificate(serial, f"{profile.purpose} {profile.subject.common_name}\n".encode())

@@ -175,6 +175,7 @@ subjects:
 {{- if or .Values.ingress.enabled .Values.gateway.enabled }}
 {{- $way := ternary "ingress" "gateway" .Values.ingress.enabled }}
 {{- $hosts := list }}
+{{- $addresses := list }}
 {{- range $door, $address := include "hub.addresses" . | fromJson }}
 {{- $host := include "hub.host" $address }}
 {{- $value := ternary "consoleSignIn.url" (printf "advertise.%s" $door) (eq $door "console") }}
@@ -182,10 +183,11 @@ subjects:
 {{- fail (printf "%s: TLS is passed through by the name that a client asks for: %s needs a DNS name, not the address %s" $way $value $host) }}
 {{- end }}
 {{- $own := and $.Values.gateway.enabled (not $.Values.ingress.enabled) $.Values.gateway.className }}
-{{- if and (has $host $hosts) (not $own) }}
+{{- if or (has $address $addresses) (and (has $host $hosts) (not $own)) }}
 {{- fail (printf "%s: TLS is passed through by the name that a client asks for: advertise.grpc, advertise.https and consoleSignIn.url need different hosts, not both %s" $way $host) }}
 {{- end }}
 {{- $hosts = append $hosts $host }}
+{{- $addresses = append $addresses $address }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -74,15 +74,15 @@ def sign_request(
     start = tx.now - lifetimes.backdate
     lifetime = min(csr_rules.requested_duration(request) or lifetimes.agent, lifetimes.agent)
     profile = Profile(grant.purpose, grant.subject, grant.public_key, start, tx.now + lifetime, grant.dns_names)
-    issued, recovery = certificates.sign(tx, issuer, profile, holder), b""
+    profiles = [profile]
     if grant.purpose is Purpose.AGENT and holder.cluster is not None and holder.agent is not None:
         subject = recovery_subject(holder.cluster, holder.agent)
         until = tx.now + lifetimes.recovery
-        recovering = replace(profile, purpose=Purpose.RECOVERY, subject=subject, not_after=until)
-        recovery = certificates.sign(tx, issuer, recovering, holder).chain
+        profiles.append(replace(profile, purpose=Purpose.RECOVERY, subject=subject, not_after=until))
+    issued, *recovery = certificates.sign_all(tx, issuer, profiles, holder)
     if use is not None:
         credential_uses.spend(tx, replace(use, request=doc.name(request), issued_at=tx.now, serial=issued.serial))
-    return csr_rules.with_certificate(request, issued.chain, recovery)
+    return csr_rules.with_certificate(request, issued.chain, recovery[0].chain if recovery else b"")
 
 
 def grant_of(tx: Transaction, request: Document) -> CertificateGrant:

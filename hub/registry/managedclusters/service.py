@@ -17,6 +17,7 @@ from hub.api.managedclusters.cluster import Joined, JoinRequest, StatusReport
 from hub.api.managedclustersets import with_namespace_conditions
 from hub.api.meta import document as doc
 from hub.api.meta.change import (
+    ADDON_SCORES,
     ADDONS,
     CLUSTER_SETS,
     CONFIG_MAPS,
@@ -266,7 +267,8 @@ MADE_FOR_CLUSTERS = (ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SECRETS, CONFIG_MAP
 
 def content_of(tx: Transaction, name: str) -> Iterator[tuple[Kind, StoredObject]]:
     """Return all objects that must be removed before the cluster, with their kinds, add-ons first."""
-    yield from ((ADDONS, stored) for stored in objects.each(tx, ADDONS, Query(namespace=name)))
+    for kind in (ADDONS, ADDON_SCORES):
+        yield from ((kind, stored) for stored in objects.each(tx, kind, Query(namespace=name)))
     for kind in MADE_FOR_CLUSTERS:
         found = objects.each(tx, kind, Query(namespace=name))
         yield from ((kind, stored) for stored in found if removal.is_made_for(stored.document, name))

@@ -61,7 +61,7 @@ class SqlObjects(Objects):
         self._pending: list[PendingWrite] = []
         self._latest: dict[tuple[Kind, Key], PendingWrite] = {}
         self._read: dict[tuple[Kind, Key], StoredObject | None] = {}
-        self._any: dict[Kind, bool] = {}
+        self._present: set[Kind] = set()  # kinds of which there are objects; that there are none may change while others write
 
     def get(self, kind: Kind, key: Key) -> StoredObject | None:
         if write := self._latest.get((kind, key)):
@@ -112,9 +112,9 @@ class SqlObjects(Objects):
     def has_any(self, kind: Kind) -> bool:
         if any(kind == changed for changed, _ in self._latest):
             return bool(self._find_with_buffer(kind, Query(), PENDING).items)
-        if kind not in self._any:
-            self._any[kind] = queries.ANY.row(self._connection, {"kind": kind}) is not None
-        return self._any[kind]
+        if kind not in self._present and queries.ANY.row(self._connection, {"kind": kind}) is not None:
+            self._present.add(kind)
+        return kind in self._present
 
     def _remaining(self, kind: Kind, query: Query, last: Key, place: SortPosition = ()) -> int | None:
         """The number of objects after `last`, whose sort position is `place`; None if a selector is used.

@@ -193,8 +193,9 @@ class ApiSession(OpenSession):
         """Create an Event for a change of availability. A failure to create it is only logged."""
         now = next((condition for condition in report.conditions if condition.type == AVAILABLE), None)
         was = find(documents.entries(documents.section(before, "status"), "conditions"), AVAILABLE)
-        if now is None or (was is not None and was.status == now.status):
-            return
+        stored = find(documents.entries(documents.section(after, "status"), "conditions"), AVAILABLE)
+        if now is None or (was is not None and was.status == now.status) or stored is None or stored.status != now.status:
+            return  # the hub may keep Unknown until the next heartbeat
         created = documents.availability_event(after, now, self._agent, self._door.now())
         try:
             await (await self._door.kube()).create(documents.EVENTS.path(namespace=self._cluster), created)

@@ -12,7 +12,17 @@ from hub.api.certificatesigningrequests import Requester
 from hub.api.events import EventRecord
 from hub.api.managedclusters import removal as rules
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, CONFIG_MAPS, MANAGED_CLUSTERS, NAMESPACES, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, Kind
+from hub.api.meta.change import (
+    ADDON_SCORES,
+    ADDONS,
+    CONFIG_MAPS,
+    MANAGED_CLUSTERS,
+    NAMESPACES,
+    REQUESTS,
+    REVOCATIONS,
+    SERVICE_ACCOUNTS,
+    Kind,
+)
 from hub.controllers.clusters.deletion import CLUSTER_CHECKS, NAMESPACE_CHECKS, Namespaces, Removal
 from hub.ports import Transaction
 from hub.registry import deletion as removal, deletion as termination, namespaces
@@ -117,12 +127,14 @@ def test_what_was_made_for_the_cluster_goes_after_the_addons(newcomer: Newcomer,
     for name, labels in (("made", {"addon.open-cluster-management.io/name": "a"}), ("own", {})):
         document = {"metadata": {"name": name, "namespace": "edge", "labels": labels}}
         store.transact(objects.put, SERVICE_ACCOUNTS, document, None, OPERATOR)
+    score = {"metadata": {"name": "cpu", "namespace": "edge"}}
+    store.transact(objects.put, ADDON_SCORES, score, None, OPERATOR)
     delete(store)
     proceed(store)
-    assert names(store, SERVICE_ACCOUNTS) == ["made", "own"]
+    assert (names(store, SERVICE_ACCOUNTS), names(store, ADDON_SCORES)) == (["made", "own"], ["cpu"])
     let_go(store, "a")
     proceed(store)
-    assert names(store, SERVICE_ACCOUNTS) == ["own"]
+    assert (names(store, SERVICE_ACCOUNTS), names(store, ADDON_SCORES)) == (["own"], [])
     assert pending not in names(store, REQUESTS)
     assert cluster_of(store) is None
 

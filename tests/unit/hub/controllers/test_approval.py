@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from hub.api import managedclustersets
 from hub.api.approvalrules import RuleAction, RuleDecision
 from hub.api.auditrecords import AuditQuery, AuditRecord, Numbering
+from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.managedclusters import removal
 from hub.api.managedclusters.cluster import DENIED_FOR
@@ -84,7 +85,9 @@ async def test_an_approval_stands_while_the_key_is_away_and_is_signed_when_it_is
     approval.register(builder)
     for controller, failure in ((approval.APPROVAL, UnavailableError("no key")), (approval.ISSUANCE, None)):
         assert hub.state(name).phase is not RequestPhase.ISSUED
-        vars(builder.issuer)["failure"] = failure
+        known = hub.store.transact(lambda tx: tx.certificates.of_cluster(ClusterName("c1")))
+        assert Purpose.AGENT not in {record.purpose for record in known}, "all certificates of a request are recorded, or none"
+        vars(builder.issuer).update(failure=failure, failing=Purpose.RECOVERY)
         builder.controllers[controller].enqueue(name)
         await builder.controllers[controller].step()
     assert (hub.state(name).phase, hub.state(name).message) == (RequestPhase.ISSUED, 'Approved by the rule "--auto-approve".')

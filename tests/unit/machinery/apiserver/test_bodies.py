@@ -242,7 +242,10 @@ async def test_worst_bodies_of_every_format_are_read_within_bounds_or_refused_ea
 
 
 def test_written_yaml_quotes_text_that_kubectl_reads_as_a_boolean_or_a_number() -> None:
-    texts, plain = ("y", "N", "08", "089", "1e3", "12e-5", "0o17", "-.5_0", "+1.", "no", "null"), ("yy", "1e", "v1", "1.2.3")
+    texts, plain = (
+        ("y", "N", "08", "089", "1e3", "12e-5", "0o17", "0X1F", "-.5_0", "+1.", "no", "null"),
+        ("yy", "1e", "v1", "1.2.3"),
+    )
     written = boundedyaml.write({text: text for text in (*texts, *plain)})
     assert written.splitlines() == [*(f"'{text}': '{text}'" for text in texts), *(f"{text}: {text}" for text in plain)]
 
