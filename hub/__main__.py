@@ -112,7 +112,7 @@ def first_migration(settings: Settings) -> Iterator[None]:
 
     Errors are not reported here: the hub finds the same ones, because it migrates what is not migrated.
     """
-    child = None
+    child, parent = None, os.getpid()
     if settings.database_url is None and not (settings.data_dir / "hub.db").exists():
         with suppress(OSError):  # no process or no memory: the hub migrates
             child = os.fork()
@@ -120,7 +120,7 @@ def first_migration(settings: Settings) -> Iterator[None]:
         try:
             from hub.commands.migrate import create_database  # noqa: PLC0415 - see the function
 
-            create_database(settings)
+            create_database(settings, parent)
         finally:
             os._exit(0)
     yield

@@ -1,6 +1,9 @@
 """Runs `hub migrate`."""
 
+import ctypes
 import os
+import signal
+import sys
 
 import click
 
@@ -13,6 +16,7 @@ from machinery.runtime.directory import DataDirectory
 
 DONE, TO_DO = 0, 1
 PRIVATE = 0o077
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def run(settings: HubSettings, *, check: bool) -> int:
@@ -39,8 +43,15 @@ def run(settings: HubSettings, *, check: bool) -> int:
     return TO_DO
 
 
-def create_database(settings: HubSettings) -> None:
-    """Create the data directory and its database, under the locks of a hub. Raises MusterError, OSError."""
+def create_database(settings: HubSettings, parent: int) -> None:
+    """Create the data directory and its database, under the locks of a hub. Raises MusterError, OSError.
+
+    On Linux this process ends with its process `parent`, so that the next hub can have the locks.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            return
     os.umask(PRIVATE)
     with DataDirectory(settings.data_dir, "hub"), database_lock(settings.store_url):
         migrate_database(parse_url(settings.store_url))
