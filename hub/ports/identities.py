@@ -178,7 +178,7 @@ class AuthorityRecords(Protocol):
         """Number of certificates per signer and purpose that have neither expired nor been revoked."""
 
     def held(self, purpose: Purpose, now: datetime) -> Sequence[HeldCertificate]:
-        """The newest certificate of this purpose of each agent, without expired and revoked certificates."""
+        """For each agent, the newest of its certificates of this purpose that have neither expired nor been revoked."""
 
     def clusters_without_certificate(self, signed_by: str, reason: str, now: datetime) -> Sequence[ClusterName]:
         """Clusters whose agent certificates of this signer were revoked for `reason`, and that have no valid one."""

@@ -35,7 +35,7 @@ def decode(text: bytes) -> Any:
 
 
 def check_values(text: bytes, most: int = MOST_VALUES) -> None:
-    """Count the values; in a large text, only those outside of strings. Raises JsonError for more than `most` values."""
+    """Count separators, in a large text only those outside strings. Raises JsonError for more than `most` values."""
     if _begun(text) < most:
         return
     plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")

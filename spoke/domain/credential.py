@@ -103,7 +103,7 @@ class HubEntry:
         return next((name for name, (mine, theirs) in fields.items() if mine != theirs), "")
 
     def _authorities_of(self, other: "HubEntry") -> tuple[bytes, bytes]:
-        """Return the CAs of `other`. If `known` contains all of them, return this entry's CAs, so that both are equal."""
+        """Return the CAs with which to compare `other`: its own, or this entry's if `known` contains all of them."""
         theirs = (other.ca, other.grpc_ca)
         named = blocks(b"\n".join(theirs))
         return (self.ca, self.grpc_ca) if named and named <= blocks(self.known) else theirs

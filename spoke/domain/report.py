@@ -254,7 +254,7 @@ class ClusterClaimRules:
 
 
 def merged_claims(sources: Sequence[Sequence[ReportedClaim]]) -> tuple[ReportedClaim, ...]:
-    """Merge claims. For equal names, the claim of the last source counts: properties override claims."""
+    """Merge claims. For equal names, the claim of the last source counts; the caller passes ClusterProperties last."""
     return tuple({claim.name: claim for source in sources for claim in source}.values())
 
 

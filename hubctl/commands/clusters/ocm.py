@@ -200,7 +200,7 @@ class InventoryImport:
 
 
 def _decided(item: InventoryItem) -> Manifest:
-    """Return the manifest to create. If the OCM hub has decided about a cluster, rules of this hub do not decide again."""
+    """Return the manifest to create. Its annotations stop this hub's rules where the OCM hub has decided already."""
     manifest = item.manifest
     if item.kind == CLUSTERS and (item.is_accepted or item.status_of(ACCEPTED)):
         denied = {} if item.is_accepted else {ACCEPTED_ON: str(item.found["metadata"].get("creationTimestamp"))}
