@@ -115,7 +115,7 @@ def _create(
 
 
 class SecretStorage(DelegatingStorage):
-    """Storage of all Secrets. Tells a client that expects a stored token that the hub stores none."""
+    """Storage of all Secrets. A client that expects a stored token gets the answer that the hub stores none."""
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
         page = await super().list(resource, query)

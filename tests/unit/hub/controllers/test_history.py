@@ -427,7 +427,7 @@ async def test_a_disk_that_fills_up_costs_history_and_is_told(hub: Hub, monkeypa
 
 
 async def test_each_transaction_passes_a_portion_and_no_part_asks_in_vain(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many steps the log takes: whoever asks holds the lock that all writers wait for."""
+    """However many steps the log takes: the caller holds the lock that all writers wait for."""
     hub.join("c1")
     relabel(hub, 100, timedelta(seconds=1))
     hub.clock.advance(2 * HOUR)
