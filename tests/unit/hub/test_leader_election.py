@@ -307,10 +307,10 @@ def after_an_outage(timings: Timings) -> timedelta:
 
 ROWS: tuple[tuple[str, Callable[[Timings], timedelta]], ...] = (
     ("| a clean stop, a rolling update |", lambda timings: timings.poll),
-    ("| the leader's process is killed, its machine is gone |", killed),
+    ("| the leader's process is killed, or its machine fails |", killed),
     ("| the leader is suspended, or has no connection to the database |", killed),
-    ("| the same, during a transaction |", lambda timings: killed(timings) + held(timings)),
-    ("| the last three, if the lock is a Kubernetes Lease |", killed_with_a_lease),
+    ("| the leader is suspended or disconnected during a transaction |", lambda timings: killed(timings) + held(timings)),
+    ("| one of the three events above, if the lock is a Kubernetes Lease |", killed_with_a_lease),
     ("| the database is unavailable for a short time |", lambda timings: timings.longest_outage),
     ("| the database is unavailable for longer |", after_an_outage),
 )
