@@ -183,8 +183,16 @@ class CSRFlow:
                 recovery = {RECOVERY: decided.recovery_certificate} if decided.recovery_certificate else {}
                 self.issued = {CERTIFICATE: decided.certificate, KEY: pending.key, **recovery}
                 log.info("request.issued", request=pending.name, serial=f"{leaf.serial:x}", until=format_time(leaf.not_after))
+            if not self.credential:
+                on_step("storing the certificate")
+                self.credential = await self._target.change(self._stored)
             if not self.is_done:
-                await self._store(on_step)
+                if self._mirror is not None:
+                    on_step("mirroring the credential to its directory")
+                    self._mirror.replace(self.credential)
+                on_step("deleting the pending request")
+                await self._slot.forget()
+                self._pending, self.is_done = None, True
         return parse_certificate(self.issued[CERTIFICATE])
 
     async def _submit(self, client: HubClient, on_step: Callable[[str], object]) -> PendingRequest:
@@ -216,22 +224,12 @@ class CSRFlow:
         log.info("request.submitted", request=named.name)
         return named
 
-    async def _store(self, on_step: Callable[[str], object]) -> None:
-        def updated(present: Contents) -> Contents:
-            kept = without_credential(present)
-            if self._known_by is not None:
-                kept = {**without_trust(kept), **self._known_by(present)}
-            return {**kept, **self._extra, **self.issued}
-
-        if not self.credential:
-            on_step("storing the certificate")
-            self.credential = await self._target.change(updated)
-        if self._mirror is not None:
-            on_step("mirroring the credential to its directory")
-            self._mirror.replace(self.credential)
-        on_step("deleting the pending request")
-        await self._slot.forget()
-        self._pending, self.is_done = None, True
+    def _stored(self, present: Contents) -> Contents:
+        """Return the secret's contents with the certificate."""
+        kept = without_credential(present)
+        if self._known_by is not None:
+            kept = {**without_trust(kept), **self._known_by(present)}
+        return {**kept, **self._extra, **self.issued}
 
 
 async def _ensure_cluster(client: HubClient, wanted: WantedCertificate) -> None:

@@ -66,8 +66,7 @@ class CSRFollower:
         sent: RequestState | None = None
         seen, woken, feed = 0, asyncio.Event(), self._parts.feed
         woken.set()
-        stream = f"{name} {(call.shown or self._parts.shown(call.context)).hex()}"
-        with self._streams.one(stream), feed.subscribe(REQUESTS, name, woken.set):
+        with self._streams.one(f"{name} {call.shown.hex()}"), feed.subscribe(REQUESTS, name, woken.set):
             self._following.add(woken)
             try:
                 while True:
@@ -75,7 +74,7 @@ class CSRFollower:
                     woken.clear()
                     if self._parts.gate.closed:
                         raise UnavailableError("this hub is shutting down: follow the request again")
-                    record = await call.identify()
+                    record = await self._parts.peers.identify(call.shown)
                     async with nullcontext() if sent else call.seat(name):
                         if change is not None and change.revision >= seen:
                             seen, state = change.revision, _state_of(change.document, record, check)

@@ -20,13 +20,13 @@ from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import Acceptance, ClientConfig, JoinRequest
 from hub.grpc_door.messages import decoded_duration
 from hub.grpc_door.registration.csr_follower import CSRFollower
-from hub.grpc_door.session.calls import RpcCall, open_call, unary
+from hub.grpc_door.session.calls import open_call
 from hub.grpc_door.session.context import DoorContext
 from hub.registry import deletion, owners, recovery
 from hub.registry.certificatesigningrequests.submission import submit
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import actions, service as clusters
-from machinery.errors import AlreadyExistsError, DenialCause, ForbiddenError, InvalidError, UnauthorizedError
+from machinery.errors import AlreadyExistsError, ForbiddenError, InvalidError, UnauthorizedError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId, agent_id, cluster_name
 from machinery.product import version
 from machinery.wire.registration.v1 import registration_pb2 as wire
@@ -58,7 +58,7 @@ class RegistrationService(RegistrationServicer):
 
     async def GetHub(self, request: wire.GetHubRequest, context: Any) -> wire.GetHubResponse:  # noqa: N802 - see the class
         parts = self._parts
-        async with unary(parts, context, self._attributes.hub(), flow=context.peer()) as (_, record):
+        async with open_call(parts, context, self._attributes.hub(), flow=context.peer()) as (_, record):
             check_hub_reader(record)
             answer = wire.GetHubResponse(hub_id=parts.hub_id, version=version(), trust_bundle=parts.issuer.trust_bundle)
             answer.hub_time.FromDatetime(parts.clock.now())
@@ -72,7 +72,7 @@ class RegistrationService(RegistrationServicer):
     ) -> wire.EnsureClusterResponse:
         parts = self._parts
         asked = self._attributes.cluster("create", "EnsureCluster", request.cluster_name)
-        async with unary(parts, context, asked, flow=request.cluster_name) as (call, record):
+        async with open_call(parts, context, asked, flow=request.cluster_name) as (call, record):
             name = cluster_name(request.cluster_name)
             check_registration(record, name)
             joining = JoinRequest(
@@ -99,7 +99,7 @@ class RegistrationService(RegistrationServicer):
         self, request: wire.SubmitRequestRequest, context: Any
     ) -> wire.SubmitRequestResponse:
         parts, asked = self._parts, self._attributes.request("create", "SubmitRequest")
-        async with unary(parts, context, asked, flow=request.cluster_name) as (call, record):
+        async with open_call(parts, context, asked, flow=request.cluster_name) as (call, record):
             name = cluster_name(request.cluster_name)
             check_registration(record, name)
             of = request.addon if request.HasField("addon") else None
@@ -113,18 +113,24 @@ class RegistrationService(RegistrationServicer):
         self, request: wire.FollowRequestRequest, context: Any
     ) -> AsyncIterator[wire.FollowRequestResponse]:
         asked = self._attributes.request("watch", "FollowRequest", request.name)
-        async with open_call(self._parts, context, asked) as call:
+        async with open_call(self._parts, context, asked) as (call, _):
             async for answer in self.follower.follow(request.name, call, check_request_view):
                 yield answer
 
     async def Recover(  # noqa: N802 - see the class
         self, request: wire.RecoverRequest, context: Any
     ) -> AsyncIterator[wire.FollowRequestResponse]:
-        parts = self._parts
-        async with open_call(parts, context, self._attributes.request("create", "Recover")) as call:
-            recovering_agent(await _returning_holder(parts, request, call))
+        parts, asked = self._parts, self._attributes.request("create", "Recover")
+
+        async def readopt(shown: bytes) -> None:
+            cluster, agent = cluster_name(request.cluster_name), agent_id(request.agent_id)
+            returning = recovery.Returning(shown, cluster, agent, request.cluster_uid, parts.default_lease_duration)
+            await parts.store.run(recovery.readopt, returning)
+
+        async with open_call(parts, context, asked, readopt=readopt) as (call, record):
+            recovering_agent(record)
             async with call.seat(request.cluster_name):
-                submission = _submission(request, await call.identify())
+                submission = _submission(request, await parts.peers.identify(call.shown))
                 call.made = await parts.store.run(recovery.recover, submission, unattended=parts.unattended_recovery)
             async for answer in self.follower.follow(call.made, call, check_recovery_view):
                 yield answer
@@ -132,7 +138,7 @@ class RegistrationService(RegistrationServicer):
     async def StandBy(self, request: wire.StandByRequest, context: Any) -> wire.StandByResponse:  # noqa: N802 - see the class
         parts = self._parts
         asked = self._attributes.cluster("patch", "StandBy", request.cluster_name, "status")
-        async with unary(parts, context, asked, flow=request.cluster_name) as (_, record):
+        async with open_call(parts, context, asked, flow=request.cluster_name) as (_, record):
             cluster = _own_cluster(record, request.cluster_name, request.agent_id)
             trusted = checked_fingerprints(request.trusted_authorities)
             departure = Departure(cluster, HubId(request.owner_hub_id), request.epoch, record.agent)
@@ -149,7 +155,7 @@ class RegistrationService(RegistrationServicer):
     async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveResponse:  # noqa: N802 - see the class
         parts, asked = self._parts, self._attributes.cluster("delete", "Leave", request.cluster_name)
         try:
-            async with unary(parts, context, asked, flow=request.cluster_name) as (_, record):
+            async with open_call(parts, context, asked, flow=request.cluster_name) as (_, record):
                 if record.purpose is Purpose.BOOTSTRAP:
                     name, agent = cluster_name(request.cluster_name), agent_id(request.agent_id)
                     check_registration(record, name)
@@ -167,7 +173,7 @@ class RegistrationService(RegistrationServicer):
         self, request: wire.IssueAddOnTokenRequest, context: Any
     ) -> wire.IssueAddOnTokenResponse:
         asked = self._attributes.addon_token(request.cluster_name, f"{request.addon_name}-agent")
-        async with unary(self._parts, context, asked, flow=request.cluster_name) as (_, record):
+        async with open_call(self._parts, context, asked, flow=request.cluster_name) as (_, record):
             return await issue_addon_token(self._parts, request, record)
 
 
@@ -203,27 +209,6 @@ def _own_cluster(record: CertificateRecord, cluster: str, agent: str) -> Cluster
             f'this certificate is of agent "{own[1]}" of cluster "{own[0]}" and cannot speak for agent "{agent}" of "{cluster}"'
         )
     return own[0]
-
-
-async def _returning_holder(parts: DoorContext, request: wire.RecoverRequest, call: RpcCall) -> CertificateRecord:
-    """Returns the record of a recovering agent's certificate. Raises UnauthorizedError.
-
-    If a restore of the hub lost the record, the hub first accepts the certificate again.
-    """
-    try:
-        return await call.identify()
-    except UnauthorizedError as error:
-        if error.denial_cause is not DenialCause.CERTIFICATE_LOST:
-            raise
-    returning = recovery.Returning(
-        parts.shown(call.context),
-        cluster_name(request.cluster_name),
-        agent_id(request.agent_id),
-        request.cluster_uid,
-        parts.default_lease_duration,
-    )
-    await parts.store.run(recovery.readopt, returning)
-    return await call.identify()
 
 
 def _submission(

@@ -4,7 +4,7 @@ Calls that the gate refuses are not audited. If the audit policy requires it, a 
 outcome is known. A stream gets two, when it opens and when it ends.
 """
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -53,9 +53,8 @@ class RpcCall:
     context: Context
     asked: Attributes
     received: datetime
-    record: CertificateRecord | None = None
-    """Set by authentication, with `actor`."""
     actor: Actor = ANONYMOUS
+    """Set by authentication."""
     created: bool = False
     made: str = ""
     """The name of the created object, if only the answer contains it."""
@@ -82,30 +81,8 @@ class RpcCall:
             self.asked.path.strip("/"), metadata.get, {"rpc.system": "grpc", "muster.request_id": self.audit_id}
         )
 
-    async def identify(self) -> CertificateRecord:
-        """Authenticates the peer. Raises UnauthorizedError, UnavailableError; ForbiddenError if it may not use this door.
-
-        Raises TooManyRequestsError if the peer's address exceeds the rate of refusals. Refusals of agents whose CA was retired,
-        or whose certificate was lost by a restore, do not count: whole fleets of them return with their recovery certificates.
-        """
-        self.shown = self.parts.shown(self.context)
-        try:
-            self.record = await self.parts.peers.identify(self.shown)
-        except UnauthorizedError as error:
-            if error.denial_cause not in RECOVERABLE_CAUSES:
-                self.parts.limits.refuse(self.address)
-            raise
-        record = self.record
-        extra = {SERIAL: (f"{record.serial:x}",)}
-        self.actor = Actor(record.user, (*record.groups, AUTHENTICATED_GROUP), extra=extra)  # as at the HTTPS door
-        check_agents_door(self.record)
-        if self.record.cluster:
-            logs.also(cluster=self.record.cluster)
-            self.trace.note("muster.cluster", self.record.cluster)
-        return self.record
-
     def seat(self, flow: str = "", *, has: timedelta | None = None) -> AbstractAsyncContextManager[None]:
-        """Holds a seat, after `identify`. `has`: time limit of a call that has no deadline. Raises TooManyRequestsError."""
+        """Holds a seat. `has`: time limit of a call that has no deadline. Raises TooManyRequestsError."""
         left = self.context.time_remaining()
         has = timedelta(seconds=max(left, 0)) if left is not None and left < NO_DEADLINE else has
         return self.parts.limits.seat(self.actor, self.asked, flow=flow, time_left=has)
@@ -243,24 +220,23 @@ class SessionAudit:
 
 
 @asynccontextmanager
-async def unary(
-    parts: DoorContext, context: Context, asked: Attributes, *, flow: str
+async def open_call(
+    parts: DoorContext,
+    context: Context,
+    asked: Attributes,
+    *,
+    flow: str | None = None,
+    readopt: Callable[[bytes], Awaitable[object]] | None = None,
 ) -> AsyncIterator[tuple[RpcCall, CertificateRecord]]:
-    """Runs the block within the limits, and audits it. Yields the call and the caller. Raises as `open_call` and `identify`."""
-    async with open_call(parts, context, asked) as call:
-        record = await call.identify()
-        with recording(parts.auditor, call.changed) as written:
-            async with call.seat(flow):
-                yield call, record
-        call.stored = written.stored
-    parts.calls.observe(call.method, parts.auditor.clock.now() - call.received)
+    """Enters the gate, authenticates the peer, and audits and traces the block. Yields the call and the peer's record.
 
+    `flow`: of a unary call, which holds a seat during the block. A stream (None) takes seats itself, and reports its opening
+    with `RpcCall.opened`. `readopt` accepts a certificate again whose record was lost by a restore.
 
-@asynccontextmanager
-async def open_call(parts: DoorContext, context: Context, asked: Attributes) -> AsyncIterator[RpcCall]:
-    """Enters the gate, and audits and traces the block. A stream reports its opening with `RpcCall.opened`.
-
-    Raises UnavailableError at a closed gate; TooManyRequestsError while the hub is overloaded, after a wait.
+    Raises UnavailableError at a closed gate; UnauthorizedError; ForbiddenError for a peer that may not use this door;
+    TooManyRequestsError while the hub is overloaded, after a wait, or if the address exceeds the rate of refusals. Refusals of
+    agents whose CA was retired, or whose certificate was lost by a restore, do not count: whole fleets of them return with
+    their recovery certificates.
     """
     skip_pauses()
     with parts.gate:  # includes the wait, so that a stop ends no call that has arrived
@@ -269,11 +245,35 @@ async def open_call(parts: DoorContext, context: Context, asked: Attributes) -> 
         logs.also(request_id=call.audit_id)  # never undone: a generator may end in another task, which could not undo it
         try:
             with call.trace:
-                yield call
+                call.shown = parts.shown(context)
+                try:
+                    record = await parts.peers.identify(call.shown)
+                except UnauthorizedError as error:
+                    if error.denial_cause not in RECOVERABLE_CAUSES:
+                        parts.limits.refuse(call.address)
+                    if readopt is None or error.denial_cause is not DenialCause.CERTIFICATE_LOST:
+                        raise
+                    await readopt(call.shown)
+                    record = await parts.peers.identify(call.shown)
+                extra = {SERIAL: (f"{record.serial:x}",)}
+                call.actor = Actor(record.user, (*record.groups, AUTHENTICATED_GROUP), extra=extra)  # as at the HTTPS door
+                check_agents_door(record)
+                if record.cluster:
+                    logs.also(cluster=record.cluster)
+                    call.trace.note("muster.cluster", record.cluster)
+                if flow is None:
+                    yield call, record
+                else:
+                    with recording(parts.auditor, call.changed) as written:
+                        async with call.seat(flow):
+                            yield call, record
+                    call.stored = written.stored
         except BaseException as error:
             call.ended(None if isinstance(error, GeneratorExit) else error)
             raise
         call.ended(None)
+    if flow is not None:
+        parts.calls.observe(call.method, parts.auditor.clock.now() - call.received)
 
 
 def _address(peer: str) -> str:

@@ -37,8 +37,7 @@ class SessionServicer:
     async def connect(self, _messages: object, context: Context) -> None:
         is_read = False
         try:
-            async with open_call(self._parts, context, self._parts.attributes.session(None)) as call:
-                record = await call.identify()
+            async with open_call(self._parts, context, self._parts.attributes.session(None)) as (call, record):
                 call.asked = self._parts.attributes.session(record.cluster)
                 self._parts.cordon.check()
                 cluster, _ = session_holder(record)
