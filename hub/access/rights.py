@@ -72,7 +72,7 @@ class Rights:
     caller: CallerRecord | None = None
     """These rights allow to read the certificate requests of this caller; None: of no caller."""
     for_reviews: tuple[PolicyRule, ...] = ()
-    """Rules for access reviews without an object name, which OCM's agent sends: allowed if one object would be allowed."""
+    """Rules for access reviews without an object name (of OCM's agent, operator): allowed if one object would be allowed."""
 
     def allow(self, attributes: Attributes) -> bool:
         """Whether these rights allow a request. `get` of a CertificateSigningRequest is decided by `own_request` instead."""
@@ -181,8 +181,12 @@ def _agent_rights(caller: CallerRecord, groups: ApiGroups) -> Rights:
             PolicyRule(READ, (groups.addons,), ("managedclusteraddons",)),
             PolicyRule(("patch", "update"), (groups.addons,), ("managedclusteraddons/status",)),
             PolicyRule(("create", "patch", "update"), (CORE, EVENTS), ("events",)),
+            # not served here: without these rights OCM's operator reports a klusterlet as degraded, and repeats its reviews
+            PolicyRule((*READ, "update"), (f"work.{groups.suffix}",), ("manifestworks",)),
+            PolicyRule(("patch", "update"), (f"work.{groups.suffix}",), ("manifestworks/status",)),
         ),
         caller=caller,
+        for_reviews=(PolicyRule(READ, (CSRS,), (REQUESTS,)),),
     )
 
 

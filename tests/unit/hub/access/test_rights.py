@@ -55,6 +55,7 @@ KINDS = {
     "csr": ("certificates.k8s.io", "certificatesigningrequests"),
     "lease": ("coordination.k8s.io", "leases"),
     "mca": ("addon.open-cluster-management.io", "managedclusteraddons"),
+    "work": ("work.open-cluster-management.io", "manifestworks"),
     "event": ("events.k8s.io", "events"),
     "register": ("register.open-cluster-management.io", "managedclusters"),
     "secret": ("", "secrets"),
@@ -93,11 +94,13 @@ ACCEPTED = (
     *("update mcl edge1", "patch mcl/status edge1", "update mcl/status edge1", "renew register/clientcertificates"),
     *("create csr", "get lease edge1/x", "list lease edge1/", "watch lease edge1/x", "update lease edge1/x"),
     *("get mca edge1/x", "list mca edge1/", "patch mca/status edge1/x", "create event edge1/"),
+    *("list work edge1/", "patch work/status edge1/x"),
 )
 NEVER = (
     *("get mcl edge2", "get mcl edge11", "list mcl", "watch mcl", "patch mcl edge1", "delete mcl edge1", "create mcl"),
     *("update mcl/status edge2", "update register/accept edge1", "get lease edge2/x", "list lease", "create lease edge1/"),
     *("delete lease edge1/x", "update mca edge1/x", "list mca", "patch mca/status edge2/x", "create event edge2/"),
+    *("list work edge2/", "create work edge1/", "list work"),
     *("get secret edge1/x", "list secret edge1/", "get ns edge1", "update csr/approval x", "update csr/status x"),
     *("delete csr x", "list csr", "watch csr", "get csr x", "get csr/status x"),
 )
