@@ -1,6 +1,7 @@
-"""The ConfigMap kube-public/cluster-info, from which `clusteradm join` takes the hub's CA.
+"""The ConfigMaps from which `clusteradm join` takes the hub's CA. Each read computes them, so they have the current CA.
 
-As in kubeadm, it contains a kubeconfig with only the server and its CA. Each read computes it, so it has the current CA.
+kube-public/cluster-info contains a kubeconfig with only the server and its CA, as in kubeadm. `join --grpc-server` reads the
+second ConfigMap, which has the CA alone.
 """
 
 from base64 import b64encode
@@ -12,6 +13,7 @@ import msgspec
 
 from hub.access.rights import caller_record_of
 from hub.api.certificates import Purpose
+from hub.api.namespaces import HUB
 from hub.composition.core import CertificateSection
 from hub.https_door.storage.storage import DelegatingStorage
 from hub.registry.generic.virtual import merged
@@ -24,11 +26,11 @@ from machinery.errors import MethodNotAllowedError
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject
 
 CONFIG_MAPS = GroupResource("", "configmaps")
-CLUSTER_INFO = Key("kube-public", "cluster-info")
+COMPUTED = CLUSTER_INFO, CA_BUNDLE = Key("kube-public", "cluster-info"), Key(HUB, "ca-bundle-configmap")
 
 
 class ClusterInfoStorage(DelegatingStorage):
-    """Storage of all ConfigMaps. It computes cluster-info, and hides a stored ConfigMap of this name."""
+    """Storage of all ConfigMaps. It computes these two, and hides stored ConfigMaps with their names."""
 
     def __init__(self, objects: Storage, certificates: CertificateSection) -> None:
         super().__init__(objects)
@@ -39,14 +41,14 @@ class ClusterInfoStorage(DelegatingStorage):
         return None
 
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
-        return self._computed(await self.revision()) if key == CLUSTER_INFO else await super().get(resource, key)
+        return self._computed(await self.revision())[key] if key in COMPUTED else await super().get(resource, key)
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
         page = await super().list(resource, query)
-        stored = replace(page, items=tuple(each for each in page.items if each.key != CLUSTER_INFO))
-        is_next = query.after is None or query.after < CLUSTER_INFO
-        is_selected = is_next and query.matches(CLUSTER_INFO, {}, {})
-        return merged(stored, [self._computed(page.revision)] if is_selected else [], query.limit)
+        computed = self._computed(page.revision)
+        stored = replace(page, items=tuple(each for each in page.items if each.key not in COMPUTED))
+        left = [key for key in COMPUTED if query.after is None or query.after < key]
+        return merged(stored, [computed[key] for key in left if query.matches(key, {}, {})], query.limit)
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
@@ -60,31 +62,26 @@ class ClusterInfoStorage(DelegatingStorage):
         _check_stored(key)
         return await super().update(resource, key, change, actor, dry_run=dry_run)
 
-    def _computed(self, revision: int) -> StoredObject:
+    def _computed(self, revision: int) -> dict[Key, StoredObject]:
         server, trust = self._certificates.cluster.server, self._certificates.issuer.trust_bundle
         cluster = {"server": server, "certificate-authority-data": b64encode(trust).decode("ascii")}
-        kubeconfig = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "", "cluster": cluster}],
-            "contexts": [],
-            "current-context": "",
-            "preferences": {},
-            "users": [],
+        nobody = {"contexts": [], "current-context": "", "preferences": {}, "users": []}
+        kubeconfig = {"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "", "cluster": cluster}], **nobody}
+        contents = {
+            CLUSTER_INFO: {"kubeconfig": msgspec.json.encode(kubeconfig).decode()},
+            CA_BUNDLE: {"ca-bundle.crt": trust.decode("ascii")},
         }
-        metadata = {
-            "name": CLUSTER_INFO.name,
-            "namespace": CLUSTER_INFO.namespace,
-            "uid": str(uuid5(NAMESPACE_OID, f"{server}/{CLUSTER_INFO}")),
-            "resourceVersion": str(revision),
-        }
-        data = {"kubeconfig": msgspec.json.encode(kubeconfig).decode()}
-        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
-        return StoredObject(CLUSTER_INFO, revision, msgspec.json.encode(document))
+        computed = {}
+        for key, data in contents.items():
+            uid = str(uuid5(NAMESPACE_OID, f"{server}/{key}"))
+            metadata = {"name": key.name, "namespace": key.namespace, "uid": uid, "resourceVersion": str(revision)}
+            document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+            computed[key] = StoredObject(key, revision, msgspec.json.encode(document))
+        return computed
 
 
 def with_cluster_info(resource: Resource, objects: Storage, certificates: CertificateSection) -> Resource:
-    """Return the resource of ConfigMaps with cluster-info. Reads of the past compute it too, so its history is not readable."""
+    """Return the resource of ConfigMaps with these two. Reads of the past compute them too, so they have no history."""
     changed, own = replace(resource, storage=ClusterInfoStorage(objects, certificates)), resource.past
     if own is None:
         return changed
@@ -97,7 +94,7 @@ def with_cluster_info(resource: Resource, objects: Storage, certificates: Certif
 
 
 class ClusterInfoReviewer(Reviewer):
-    """Allows bootstrap credentials (`is_public`: all callers) to get this ConfigMap. Asks `own` about other requests."""
+    """Allows bootstrap credentials to get both ConfigMaps. `is_public`: allows all callers to get cluster-info."""
 
     def __init__(self, own: Reviewer, *, is_public: bool) -> None:
         self._own = own
@@ -105,9 +102,10 @@ class ClusterInfoReviewer(Reviewer):
 
     async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
         asked, record = attributes, caller_record_of(actor.holder)
-        is_info = (asked.verb, asked.group, asked.resource, asked.subresource) == ("get", "", CONFIG_MAPS.resource, "")
+        is_get = (asked.verb, asked.group, asked.resource, asked.subresource) == ("get", "", CONFIG_MAPS.resource, "")
         joins = record is not None and record.purpose is Purpose.BOOTSTRAP
-        if is_info and Key(asked.namespace, asked.name) == CLUSTER_INFO and (self._is_public or joins):
+        readable = {CLUSTER_INFO: self._is_public or joins, CA_BUNDLE: joins}
+        if is_get and readable.get(Key(asked.namespace, asked.name)):
             return ALLOWED
         return await self._own.authorize(actor, asked)
 
@@ -116,5 +114,5 @@ class ClusterInfoReviewer(Reviewer):
 
 
 def _check_stored(key: Key) -> None:
-    if key == CLUSTER_INFO:
+    if key in COMPUTED:
         raise MethodNotAllowedError(f"the ConfigMap {key} is computed by the hub and cannot be written")

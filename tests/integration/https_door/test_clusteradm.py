@@ -1,4 +1,4 @@
-"""OCM's clusteradm against the HTTPS door: its requests in the form of its sources, and what its tokens cannot do.
+"""OCM's clusteradm and operator against the HTTPS door: their requests in the form of their sources, and the tokens' limits.
 
 Source: clusteradm (main, July 2026, client-go 0.35): typed clients of Kubernetes' own kinds send protobuf, OCM's send JSON.
 """
@@ -23,10 +23,12 @@ from machinery.apiserver.write.protobuf import MESSAGES, FieldKind, Message
 from machinery.errors import InvalidError
 from machinery.identity import CLUSTER_LABEL, ClusterName
 from machinery.runtime.clock import SystemClock
+from machinery.runtime.tls import client_context
 from spoke.agent.loop import SpokeAgent
 from spoke.app import dialer
 from spoke.bootstraps.listing import BootstrapFile, Bootstraps
 from spoke.options import AgentOptions, Pauses
+from tests.checks import CASE_FILES
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.stage import AT_ONCE, running, world_of
 from tests.integration.https_door.conftest import (
@@ -48,6 +50,7 @@ GROUP = CLUSTERS.removesuffix("/managedclusters")
 NAMESPACES = "/api/v1/namespaces"
 ACCOUNT = f"{NAMESPACES}/open-cluster-management/serviceaccounts/agent-registration-bootstrap"
 CONFIG_MAPS, INFO = f"{NAMESPACES}/kube-public/configmaps", f"{NAMESPACES}/kube-public/configmaps/cluster-info"
+BUNDLE = f"{NAMESPACES}/open-cluster-management-hub/configmaps/ca-bundle-configmap"
 SECRETS = f"{NAMESPACES}/kube-system/secrets?labelSelector=app+%3D+cluster-manager"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clustermanagers.operator.open-cluster-management.io"
 TYPED = {"Accept": "application/vnd.kubernetes.protobuf,application/json"}
@@ -55,6 +58,7 @@ PROTOBUF = {**TYPED, "Content-Type": "application/vnd.kubernetes.protobuf"}
 PLAIN = {"Accept": "application/json, */*"}
 HOUR = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {"expirationSeconds": 3600}}
 MANAGED = {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster"}
+REVIEWS = yaml.safe_load((CASE_FILES / "access-reviews.yaml").read_text())
 ACCEPTS = {"spec": {"hubAcceptsClient": True}}
 
 
@@ -109,6 +113,15 @@ async def get_token(operator: Visitor, expected: int = 201) -> str:
     return str(answer.get("status", {}).get("token", "")) if expected == 201 else ""
 
 
+async def refused(who: Visitor, role: str) -> list[dict[str, str]]:
+    """The access reviews of OCM's operator that the hub refuses."""
+    path, kind = "/apis/authorization.k8s.io/v1", "SelfSubjectAccessReview"
+    asked = [{**row, "verb": verb} for row in REVIEWS[role] for verb in row["verbs"]]
+    reviews = [{"apiVersion": path[6:], "kind": kind, "spec": {"resourceAttributes": row}} for row in asked]
+    answers = [(await send(who, "POST", f"{path}/selfsubjectaccessreviews", review))[1] for review in reviews]
+    return [row for row, answer in zip(asked, answers, strict=True) if not answer["status"]["allowed"]]
+
+
 async def bootstrap_kubeconfig(hub: HubUnderTest, token: str) -> str:
     """What `clusteradm join` reads and checks, and the kubeconfig that it then stores for the agent."""
     agent = bearer(hub, token)
@@ -121,6 +134,9 @@ async def bootstrap_kubeconfig(hub: HubUnderTest, token: str) -> str:
         "certificate-authority-data": b64encode(hub.issuer.trust_bundle).decode(),
     }
     assert (kubeconfig["users"], kubeconfig["contexts"]) == ([], [])
+    status, bundle = await send(agent, "GET", BUNDLE)  # of `join --grpc-server`
+    assert (status, bundle["data"]) == (200, {"ca-bundle.crt": hub.issuer.trust_bundle.decode()})
+    assert await refused(agent, "bootstrap") == []
     assert (await send(agent, "GET", "/version", typed=False))[0] == 200
     assert "managedclusters" in [each["name"] for each in (await send(agent, "GET", GROUP, typed=False))[1]["resources"]]
     entry = {"server": hub.server, "certificate-authority-data": cluster["certificate-authority-data"]}
@@ -232,7 +248,9 @@ async def test_our_agent_joins_with_the_kubeconfig_that_clusteradm_join_stores(t
             while "ManagedClusterAvailable" not in json.dumps((await operator.get(f"{CLUSTERS}/{name}"))[1]):
                 pass
         stored = await world.secrets.read("hub-kubeconfig-secret")
-        assert name in pki.parse_certificate(stored.contents["tls.crt"]).subject.common_name
+        chain, key = stored.contents["tls.crt"], stored.contents["tls.key"]
+        assert name in pki.parse_certificate(chain).subject.common_name
+        assert await refused(Visitor(hub, client_context(hub.issuer.trust_bundle, chain, key)), name) == []
 
 
 async def test_token_of_clusteradm_joins_and_does_nothing_else(tmp_path: Path) -> None:
@@ -284,26 +302,30 @@ async def test_cluster_info_is_public_only_by_its_setting_and_listed_with_the_st
     for public, expected in ((False, 403), (True, 200)):
         async with serving(tmp_path / str(public), clusteradm_public_cluster_info=public) as (hub, operator):
             assert (await nobody(hub).get(INFO))[0] == expected
-            others = (CONFIG_MAPS, f"{CONFIG_MAPS}/a", f"{CONFIG_MAPS}?fieldSelector=metadata.name%3Dcluster-info", ACCOUNT)
+            ends = ("", "/a", "?fieldSelector=metadata.name%3Dcluster-info")
+            others = (*(CONFIG_MAPS + end for end in ends), ACCOUNT, BUNDLE)
             assert {(await nobody(hub).get(path))[0] for path in others} == {403}
-            assert (await operator.ask("POST", CONFIG_MAPS, {"metadata": {"name": "cluster-info"}}))[0] == 405
+            for path in (INFO, BUNDLE):
+                folder, _, name = path.rpartition("/")
+                assert (await operator.ask("POST", folder, {"metadata": {"name": name}}))[0] == 405
     async with serving(tmp_path / "True") as (_hub, operator):
         for name in ("a", "z"):
             assert (await operator.ask("POST", CONFIG_MAPS, {"metadata": {"name": name}}))[0] == 201
         names: list[str] = []
         left: str | None = ""
         while left is not None:
-            page = (await operator.get(f"{CONFIG_MAPS}?limit=1{left and f'&continue={left}'}"))[1]
+            page = (await operator.get(f"/api/v1/configmaps?limit=1{left and f'&continue={left}'}"))[1]
             (name,) = (item["metadata"]["name"] for item in page["items"])
             names.append(name)
             left = page["metadata"].get("continue")
-        assert names == ["a", "cluster-info", "z"]
-        assert (await operator.get(f"{INFO}?at={page['metadata']['resourceVersion']}"))[0] == 200
+        assert names == ["a", "cluster-info", "z", "ca-bundle-configmap"]
+        for path in (INFO, BUNDLE):
+            assert (await operator.get(f"{path}?at={page['metadata']['resourceVersion']}"))[0] == 200
 
 
 async def test_without_its_setting_a_hub_serves_nothing_of_clusteradm(hub: HubUnderTest, tmp_path: Path) -> None:
     operator = await admin_of(hub)
-    assert [(await operator.get(path))[0] for path in (INFO, ACCOUNT, DEFINITION)] == [404] * 3
+    assert [(await operator.get(path))[0] for path in (INFO, BUNDLE, ACCOUNT, DEFINITION)] == [404] * 4
     await get_token(operator, 404)
     with pytest.raises(InvalidError, match="cannot attest"):
         async with serving(tmp_path / "attested", attestation="required"):
