@@ -23,6 +23,11 @@ ENGINE  ?= $(firstword $(foreach each,docker podman buildah,$(shell command -v $
 IMAGES  ?= muster
 VERSION  = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
+# Set to 1: `make dist` also builds the images, and stores each as an archive.
+ARCHIVES ?=
+# The wheel as `make dist` installs it: `make test INSTALLED=$PWD/build/installed/bin` types the pages with its programs.
+INSTALLATION := build/installed
+
 # Processes that share the suite. Much of it waits, so four are faster than two on two cores. 0: one, in this terminal.
 WORKERS ?= 4
 
@@ -103,6 +108,22 @@ images: ## build the images of hub and spoke, with the tag of the charts (ENGINE
 	@for program in hub spoke; do $(ENGINE) build --target $$program --tag $(IMAGES)/$$program:$(VERSION) .; done
 	@echo 'Built $(IMAGES)/hub:$(VERSION) and $(IMAGES)/spoke:$(VERSION). docs/how-to/on-kind.md brings them into a cluster.'
 
+.PHONY: dist
+dist: $(VENV)/.release ## build what a release publishes into dist/: wheel, sdist, charts, lock file, SBOM and checksums (ARCHIVES=1: archives of the images too)
+	@rm -rf dist $(INSTALLATION)
+	$(BIN)/python -m hatchling build --directory dist
+	$(BIN)/python -c 'import helm_python; [helm_python.package(f"charts/{chart}", destination="dist") for chart in ("hub", "spoke")]'
+	cp requirements.lock dist
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(INSTALLATION)
+	$(BIN)/uv pip install --quiet --python $(INSTALLATION) --require-hashes -r requirements.lock -r requirements-hub.lock
+	$(BIN)/uv pip install --quiet --python $(INSTALLATION) --no-deps dist/*.whl
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file dist/sbom.cdx.json $(INSTALLATION)
+ifneq ($(filter-out 0,$(ARCHIVES)),)
+	@$(MAKE) --no-print-directory images
+	@for program in hub spoke; do $(ENGINE) save $(IMAGES)/$$program:$(VERSION) | gzip --no-name >dist/muster-$$program-image-$(VERSION).tar.gz; done
+endif
+	cd dist && sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS .
+
 .PHONY: bench
 bench: $(VENV)/.dev ## measure the core figures and compare them with the baseline (ARGS="NAME": one benchmark of bench/README.md)
 	$(BIN)/python -m bench $(ARGS)
@@ -122,6 +143,7 @@ lock: $(VENV)/.dev ## resolve the lock files anew (UPGRADE=1: to the newest vers
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements-spoke.lock pyproject.toml --extra spoke --extra tracing --constraint requirements.lock
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements-build.lock --group build
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements-dev.lock --group dev --constraint requirements.lock --constraint requirements-build.lock
+	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements-release.lock --group release --constraint requirements-dev.lock
 
 .PHONY: clean
 clean: ## remove .venv and everything else that was made here
@@ -144,6 +166,10 @@ $(VENV)/.runtime: $(VENV)/.packages pyproject.toml
 $(VENV)/.tools: requirements-dev.lock $(VENV)/.packages
 	@echo 'Adding the tools for tests and checks to $(VENV) ...'
 	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/.release: requirements-release.lock $(VENV)/.dev
+	@$(PIP) install --require-hashes -r requirements-release.lock
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime $(VENV)/.tools

@@ -66,7 +66,9 @@ def files(text: str) -> Iterator[tuple[str, str]]:
 
 
 def programs_in(folder: Path) -> Path:
-    """A folder in this one with our programs, for the path."""
+    """A folder with our programs, for the path: one in `folder`, or the one of `make test INSTALLED=FOLDER`."""
+    if installed := os.environ.get("INSTALLED"):
+        return Path(installed)
     programs = folder / "bin"
     programs.mkdir()
     for name, module in PROGRAMS.items():

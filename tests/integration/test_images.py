@@ -4,6 +4,7 @@ import configparser
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from importlib import import_module, metadata
@@ -108,15 +109,7 @@ def test_each_program_imports_packages_of_its_extra_alone_hubctl_none_and_a_miss
     listed = {"hubctl": project["dependencies"], **project["optional-dependencies"]}
     listed = {extra: {canonicalize_name(Requirement(each).name) for each in lines} for extra, lines in listed.items()}
     assert {owners[module] for module in used["hubctl"]} == listed["hubctl"]
-    below = {
-        "google",
-        "jsonpointer",
-        "multidict",
-        "opentelemetry",
-        "pydantic_core",
-        "pytest",
-        "yarl",
-    }  # pytest loads its plug-in
+    below = {"google", "jsonpointer", "multidict", "opentelemetry", "pydantic_core", "pytest", "yarl"}  # pytest: plug-in
     for program, modules in EXTRAS.items():
         assert {owners[module] for module in used[program] - below} <= listed["hubctl"] | listed[program]
         assert {owners[module] for module in modules} - {"psycopg-pool"} == listed[program] - {"protobuf"}
@@ -132,15 +125,17 @@ def described(wheel: zipfile.ZipFile, name: str) -> str:
     return wheel.read(found).decode()
 
 
-def test_wheel_holds_our_packages_programs_and_licence(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True)
-    [path] = tmp_path.glob("*.whl")
+def test_wheel_and_sdist_hold_our_packages_and_the_wheel_programs_and_licence(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "--directory", str(tmp_path)], cwd=ROOT, check=True)
+    [path], [source] = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
     with zipfile.ZipFile(path) as wheel:
         held = set(wheel.namelist())
         assert {name.split("/")[0] for name in held if ".dist-info/" not in name} == PACKAGES
         files = {path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()}
-        assert {str(path.relative_to(ROOT)) for path in files if path.suffix != ".pyc"} <= held
+        expected = {str(path.relative_to(ROOT)) for path in files if path.suffix != ".pyc"}
+        assert expected <= held
+        with tarfile.open(source) as sdist:
+            assert expected <= {name.partition("/")[2] for name in sdist.getnames()}
         assert {f"{package}/py.typed" for package in PACKAGES} <= held
 
         entries = configparser.ConfigParser()
@@ -158,7 +153,7 @@ def test_wheel_holds_our_packages_programs_and_licence(tmp_path: Path) -> None:
 
 
 def test_locks_pin_by_hash_and_record_no_address() -> None:
-    for lock in ("", "-hub", "-spoke", "-build", "-dev"):
+    for lock in ("", "-hub", "-spoke", "-build", "-dev", "-release"):
         text = (ROOT / f"requirements{lock}.lock").read_text()
         pins = [line for line in text.splitlines() if "==" in line]
         assert pins
