@@ -220,12 +220,6 @@ class Call:
 
     shown = b"certificate"
 
-    def __init__(self, newcomer: Newcomer) -> None:
-        self.record = newcomer.bootstrap()
-
-    async def identify(self) -> CertificateRecord:
-        return self.record
-
     def seat(self, _flow: str) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
@@ -246,9 +240,14 @@ def test_stream_of_a_request_never_goes_back_and_reads_the_store_after_a_pause(
 
     async def followed() -> None:
         feed = ChangeSubscriptions(store)
-        gate, peers = SimpleNamespace(closed=False), SimpleNamespace(listen=lambda _wake: None)
+        record = newcomer.bootstrap()
+
+        async def identify(_shown: bytes) -> CertificateRecord:
+            return record
+
+        gate, peers = SimpleNamespace(closed=False), SimpleNamespace(listen=lambda _wake: None, identify=identify)
         parts: Any = SimpleNamespace(store=store, feed=feed, gate=gate, peers=peers, clock=ManualClock())
-        call: Any = Call(newcomer)
+        call: Any = Call()
         began = asyncio.get_running_loop().time()
         (submitted,) = [each for each in store.transact(lambda tx: tx.changes.since(0)) if each.key.name == name]
         await feed._take([submitted])
