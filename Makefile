@@ -128,6 +128,10 @@ endif
 bench: $(VENV)/.dev ## measure the core figures and compare them with the baseline (ARGS="NAME": one benchmark of bench/README.md)
 	$(BIN)/python -m bench $(ARGS)
 
+.PHONY: bench-scale
+bench-scale: $(VENV)/.dev ## ten thousand simulated agents at one hub, about four hours (ARGS="--agents 1000 --phases steady --postgres")
+	$(BIN)/python -m bench scale $(ARGS)
+
 .PHONY: soak
 soak: $(VENV)/.dev ## the tests that repeat a trial, with many trials each; writes bench/soak.md (ARGS="TEST": only prints)
 	$(BIN)/python -m bench.soak $(ARGS)

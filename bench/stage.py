@@ -148,17 +148,18 @@ class Stage:
         await self.until(written, f"hollow cluster {name} answers")
         return kubeconfig
 
-    async def bootstrap(self, cluster: str) -> Path:
-        file = self.folder / f"{cluster}.bootstrap"
-        answer = await ask(
-            [
-                *(sys.executable, "-m", "hubctl", f"--kubeconfig={self.admin}"),
-                *("create", "bootstrap-kubeconfig", f"--cluster={cluster}", "-o", str(file), "--allow-loopback"),
-            ]
-        )
+    async def bootstrap(self, cluster: str, *options: str) -> Path:
+        """Create a bootstrap kubeconfig for a cluster, or for all clusters whose names match a pattern with `*`."""
+        file = self.folder / f"{cluster.replace('*', 'all')}.bootstrap"
+        names = f"--cluster-pattern={cluster}" if "*" in cluster else f"--cluster={cluster}"
+        await self.hubctl("create", "bootstrap-kubeconfig", names, "-o", str(file), "--allow-loopback", *options)
+        return file
+
+    async def hubctl(self, *arguments: str, within: float = 30.0) -> None:
+        """Run hubctl as the administrator. Raises RuntimeError with its error, TimeoutError after `within` seconds."""
+        answer = await ask([sys.executable, "-m", "hubctl", f"--kubeconfig={self.admin}", *arguments], within)
         if answer.returncode:
             raise RuntimeError(answer.stderr)
-        return file
 
     async def until(self, condition: Callable[[], Any], what: str, within: float = 60.0, every: float = 0.02) -> None:
         async with asyncio.timeout(within):
