@@ -22,7 +22,7 @@ SUPERSEDED = counter("hub_sessions_superseded_total", "Sessions that ended becau
 DRAINED = counter(
     "hub_sessions_drained_total", "Sessions that were asked to leave: old ones, and all when the replica stops or is drained."
 )
-CORDONED = gauge("hub_cordoned", "1: an operator has drained this replica, and it takes no sessions; 0: it does.")
+CORDONED = gauge("hub_cordoned", "1: an operator has drained this replica, so it accepts no sessions; 0: it accepts sessions.")
 STORED = counter("hub_heartbeats_total", "Heartbeats by result: stored, refused (of an earlier owner).", "result")
 REVIVED = counter("hub_heartbeats_revived_total", "Heartbeats among them that ended a silence.")
 HELD = gauge("hub_heartbeats_held", "Heartbeats that were received and are not stored yet.")
