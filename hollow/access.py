@@ -63,7 +63,7 @@ class ClusterAuthority:
 
     @property
     def certificate(self) -> bytes:
-        """PEM."""
+        """The certificate of the CA (PEM)."""
         return self._authority.certificate
 
     def serving(self, *hosts: str) -> tuple[bytes, bytes]:

@@ -116,7 +116,7 @@ class HollowCluster:
         return with_one_context(name, cluster, user, user_name=f"{name}-admin")
 
     async def start(self) -> None:
-        """Raises UnavailableError if the server cannot listen, for example because the port is in use."""
+        """Start the server. Raises UnavailableError if it cannot listen, for example because the port is in use."""
         if not self._populated:
             await self._populate()
             self._populated = True

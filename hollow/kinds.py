@@ -1,7 +1,7 @@
 """The resources of a hollow cluster, with the rules and table columns of a real API server.
 
-No container runs. A Deployment gets pods at once; a StatefulSet gets none. Services, policies and routes are stored but have no
-effect. RBAC roles have an effect.
+No container runs. A Deployment gets its pods immediately; a StatefulSet gets none. Services, policies and routes are stored but
+have no effect. RBAC roles have an effect.
 """
 
 from dataclasses import replace
@@ -137,7 +137,7 @@ NODE = Resource(
 
 
 NAMESPACE = replace(core.NAMESPACE, held=lambda _document: False, prepare_delete=None)
-"""A deleted namespace is removed at once. The storage then deletes its content."""
+"""A deleted namespace is removed immediately. The storage then deletes its content."""
 
 _ALL: tuple[Resource, ...] = (
     *(CONFIG_MAP, EVENT, NAMESPACE, NODE, POD, SECRET, SERVICE_ACCOUNT),

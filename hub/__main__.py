@@ -55,7 +55,7 @@ _data_dir = click.option("--data-dir", type=_PATH, metavar="DIRECTORY", help="Th
 
 @contextmanager
 def _errors_exit_with(code: int) -> Iterator[None]:
-    """Print a MusterError of the block (also of the settings) to standard error, and end the program with `code`."""
+    """Print a MusterError of the block (also one about the settings) to standard error, and end the program with `code`."""
     try:
         yield
     except MusterError as error:
@@ -80,7 +80,7 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _default(default: Any) -> str:
-    """The default as written in a flag or in YAML."""
+    """The default, as the user writes it in a flag or in YAML."""
     from datetime import timedelta  # noqa: PLC0415 - only for help
 
     from machinery.durations import format_duration  # noqa: PLC0415 - only for help
@@ -108,9 +108,9 @@ def serve(config: Path | None, **flags: Any) -> None:
 
 @contextmanager
 def first_migration(settings: Settings) -> Iterator[None]:
-    """Create a new SQLite database in a child process beside the block, as Alembic would stay in this process (7 MB).
+    """Create a new SQLite database in a child process while the block runs, because Alembic would keep 7 MB in this process.
 
-    Errors are not reported here: the hub finds the same ones, because it migrates what is not migrated.
+    Errors are not reported here: the hub also migrates, and finds the same errors.
     """
     child, parent = None, os.getpid()
     if settings.database_url is None and not (settings.data_dir / "hub.db").exists():

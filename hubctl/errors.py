@@ -16,7 +16,7 @@ class CommandError(Exception):
         super().__init__(sentence)
         self.sentence = sentence
         self.reason = reason
-        """The reason in the hub's Status; empty: there is none."""
+        """The reason in the hub's Status; empty if there is none."""
         self.code = (NOT_FOUND if reason == "NotFound" else FAILED) if code is None else code
 
 

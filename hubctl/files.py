@@ -1,4 +1,4 @@
-"""Reads and writes files. Writes are atomic, and only the owner can read the files. Also declares the option --overwrite."""
+"""Reads files, and writes files atomically so that only their owner can read them. Also declares the option --overwrite."""
 
 import os
 import tempfile
@@ -65,7 +65,7 @@ def output_file(name: str, is_own: Callable[[list[Any]], bool], *, overwrite: bo
 
 
 def single_user(documents: list[Any]) -> dict[str, Any] | None:
-    """Return the user entry of a kubeconfig with one context, cluster and user; None: the documents are something else."""
+    """Return the user entry of a kubeconfig with one context, cluster and user; None if the documents are something else."""
     config = documents[0] if len(documents) == 1 else None
     if not isinstance(config, dict) or config.get("kind") != "Config":
         return None

@@ -96,7 +96,7 @@ class MusterError(Exception):
 
     @property
     def denial_cause(self) -> DenialCause | None:
-        """The DenialCause of the first cause; None: there is no cause, or it is not a DenialCause."""
+        """The DenialCause of the first cause; None if there is no cause, or it is not a DenialCause."""
         return _DENIAL_CAUSES.get(self.causes[0].reason) if self.causes else None
 
 

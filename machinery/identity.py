@@ -103,7 +103,7 @@ def bootstrap_user(credential: CredentialId) -> str:
 
 
 def parse_bootstrap_user(user: str) -> CredentialId | None:
-    """Return the id of the bootstrap credential that `user` names; None: it is another kind of user."""
+    """Return the id of the bootstrap credential that `user` names; None if it is another kind of user."""
     credential = user.removeprefix(BOOTSTRAP_USER_PREFIX)
     return CredentialId(credential) if credential != user else None
 
@@ -113,7 +113,7 @@ def bootstrap_subject(credential: CredentialId) -> CertificateSubject:
 
 
 def parse_agent_user(user: str) -> tuple[ClusterName, AgentId] | None:
-    """Return cluster name and agent id of an agent's CN; None: it is not exactly the CN of an agent."""
+    """Return cluster name and agent id of an agent's CN; None if it is not exactly the CN of an agent."""
     if not user.startswith(SUBJECT_PREFIX):
         return None
     cluster, _, agent = user.removeprefix(SUBJECT_PREFIX).partition(":")

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line. Return the exit code.
 
     `spoke run` returns 0 after SIGTERM or SIGINT, 1 after a fatal error, and 2 for invalid settings. A second signal ends the
-    process at once with exit code 1.
+    process immediately with exit code 1.
     """
     machinery.startup_imports.require_extra("spoke")
     gc.disable()  # imported objects are never freed; collecting them costs a tenth of the start-up time

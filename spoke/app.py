@@ -39,7 +39,7 @@ from spoke.transports.grpc.channel import AddressRotation
 async def build(
     settings: SpokeSettings, *, clock: Clock | None = None, scheduler: Scheduler | None = None, random: Random | None = None
 ) -> AsyncIterator[ResidentAgent]:
-    """Wire an agent without running it; call `await agent.run()` inside the block. A process may hold any number.
+    """Wire an agent without running it; call `await agent.run()` inside the block. One process may build several agents.
 
     Raises InvalidError for an unusable kubeconfig.
     """
@@ -150,7 +150,7 @@ def options_of(settings: SpokeSettings) -> AgentOptions:
 
 
 def attest_of(settings: SpokeSettings, spoke: KubeClient) -> Attest:
-    """Attestation by the configured ServiceAccount, else by this pod's own if the pod runs in the managed cluster."""
+    """Attestation with the configured ServiceAccount, or else with this pod's own if the pod runs in the managed cluster."""
     in_it = settings.kubeconfig is None and settings.spoke_kubeconfig is None
     return ServiceAccountAttest(spoke, settings.attestation_service_account, TOKEN if in_it else None)
 
@@ -210,6 +210,6 @@ def addon_secrets_of(
 
 
 async def client_of(kubeconfig: Path | None, stack: AsyncExitStack) -> KubeClient:
-    """Return a client that stays open as long as `stack`; without a kubeconfig, for this pod's cluster. Raises InvalidError."""
+    """Return a client for the kubeconfig (None: for this pod's cluster). `stack` closes the client. Raises InvalidError."""
     client = KubeClient.in_cluster() if kubeconfig is None else await KubeClient.from_file(kubeconfig)
     return await stack.enter_async_context(client)

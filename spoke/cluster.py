@@ -77,7 +77,7 @@ class KubeCluster(Cluster):
         return [_node(item) async for page in self._client.pages(NODES.path()) for item in page.items]
 
     async def claims(self) -> Sequence[ReportedClaim]:
-        """Return ClusterClaims and ClusterProperties, as enabled by feature gates. For equal names, the property counts."""
+        """Return ClusterClaims and ClusterProperties, as enabled by feature gates. A property overrides a claim of its name."""
         return merged_claims([await self._claims_of(resource) for resource in self._claim_resources])
 
     async def _claims_of(self, resource: RestResource) -> Sequence[ReportedClaim]:
@@ -270,7 +270,7 @@ class FollowedKubeconfig:
         return True
 
     async def _known_uid(self) -> str:
-        """The UID of the present cluster; empty: the present credential can no longer read it."""
+        """The UID of the present cluster; empty if the present credential can no longer read it."""
         if not self._uid:
             try:
                 self._uid = await KubeCluster(self._client).uid()

@@ -105,4 +105,4 @@ class AgentPorts:
     attest: Attest | None = None
     """Proves this cluster's identity to a hub; None: no attestation."""
     announcer: Announcer | None = None
-    """Records Events about decisions; None: they are only logged."""
+    """Records Events about decisions; None if they are only logged."""

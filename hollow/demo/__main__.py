@@ -50,7 +50,7 @@ class DemoError(Exception):
 
 
 def unavailable_reason(name: str, cluster: dict[str, Any] | None) -> str | None:
-    """Return why a cluster is not Available; None: the cluster is Available."""
+    """Return why a cluster is not Available; None if the cluster is Available."""
     if cluster is None:
         return f"{name} has not registered"
     if not cluster["spec"].get("hubAcceptsClient"):
@@ -62,7 +62,7 @@ def unavailable_reason(name: str, cluster: dict[str, Any] | None) -> str | None:
 
 
 def no_standby_reason(hub: DemoHub, name: str, cluster: dict[str, Any] | None) -> str | None:
-    """Return why a cluster has no standby registration at a hub; None: it has one, so the hub can take over at once."""
+    """Return why a cluster has no standby registration at a hub; None: it has one, so the hub can take over immediately."""
     if cluster is None:
         return f"{name} has not registered at {hub.name}"
     verdict = _available(cluster)

@@ -27,7 +27,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code; None: it is running. Negative: the number of the signal that ended it."""
+        """The exit code; None if it is running. Negative: the number of the signal that ended it."""
         return self._process.returncode
 
     def how_it_ended(self) -> str:

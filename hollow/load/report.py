@@ -95,7 +95,7 @@ class Measures:
         self.examples.setdefault(kind, message[:LONGEST_EXAMPLE])
 
     def get(self, latency: str) -> Latencies:
-        """Return the latencies with this name; empty: nothing was observed."""
+        """Return the latencies with this name; empty if nothing was observed."""
         return self.latencies.get(latency) or Latencies()
 
     def document(self) -> Document:
@@ -136,7 +136,7 @@ class Verdict(IntEnum):
 
 
 def generator_findings(found: Measures, settings: LoadSettings) -> list[str]:
-    """Return the reasons why the generator was too slow; empty: it was not."""
+    """Return the reasons why the generator was too slow; empty if it was not."""
     reasons = []
     lag, judged = (found.get(name).percentile(PERCENTILES["p99"]) for name in ("lag", settings.judged))
     allowed = max(settings.limits.lag, judged * TOLERATED_LAG)

@@ -51,7 +51,7 @@ class AgentParts:
     clock: Clock
     random: Random
     change_period: float | None = None
-    """Mean seconds between two changes of a cluster's status; None: it does not change."""
+    """Mean seconds between two changes of a cluster's status; None if it does not change."""
     measures: Measures = field(default_factory=Measures)
     states: Counter[str] = field(default_factory=Counter)
     """Number of agents with an open session (`open`), and with an acknowledged beat (`ready`)."""

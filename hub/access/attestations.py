@@ -74,7 +74,7 @@ class Attestor:
         """Demands by bootstrap credential. The bounds of a credential never change."""
 
     async def audience(self, record: CertificateRecord) -> str:
-        """Returns the audience that this peer's token must have; "": the peer needs no token. Raises UnavailableError."""
+        """Returns the audience that this peer's token must have; "" if the peer needs no token. Raises UnavailableError."""
         demand, is_required = await self._demand(record)
         return ((demand.audience if demand is not None else "") or self._audience) if is_required else ""
 

@@ -56,7 +56,7 @@ YIELDING = frozenset((REPORTS, SESSIONS, REGISTRATIONS))
 CALL_WAIT = timedelta(seconds=3)
 """Longest wait of a new call at the gRPC door while the event loop is late. Agents wait 5 s for an answer."""
 QUEUES = {LIFELINES: (10_000, 50), REPORTS: (10_000, 50), SESSIONS: (10_000, 50), REGISTRATIONS: (2_000, 2_000)}
-"""Queue length of a level and of one identity in the level, for a whole fleet at once. Clusters may share a credential."""
+"""Queue length of a level and of one identity in the level, for a whole fleet together. Clusters may share a credential."""
 OTHER_QUEUE = (1_000, 50)
 LOGIN_SEATS = 100
 

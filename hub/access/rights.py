@@ -113,7 +113,7 @@ NOTHING = Rights()
 
 
 def selected_cluster(selector: str) -> ClusterName | None:
-    """Returns the only cluster whose objects a label selector can select; None: it can select objects of several clusters.
+    """Returns the only cluster whose objects a label selector can select; None if it can select objects of several clusters.
 
     Uses the same parser as the selection itself.
     """
@@ -130,7 +130,7 @@ def selected_cluster(selector: str) -> ClusterName | None:
 
 
 def caller_record_of(holder: object) -> CallerRecord | None:
-    """Returns the caller's record from its certificate record; None: the caller has only the rights of its roles."""
+    """Returns the caller's record from its certificate record; None if the caller has only the rights of its roles."""
     if isinstance(holder, CallerRecord):
         return holder
     if isinstance(holder, CredentialRecord):
@@ -144,7 +144,7 @@ def caller_record_of(holder: object) -> CallerRecord | None:
 
 
 def caller_record_by_name(user: str, groups: tuple[str, ...]) -> CallerRecord | None:
-    """Returns the record of an agent by user and groups, because an access review contains only these names."""
+    """Returns the record of the agent with this user and these groups. Access reviews contain only these names."""
     agent = parse_agent_user(user)
     if agent is None or cluster_group(agent[0]) not in groups:
         return None

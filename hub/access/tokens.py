@@ -1,7 +1,7 @@
 """Authentication of bootstrap tokens: finds the credential of a token and notifies listeners of revocations.
 
 The hub stores only hashes and compares them in constant time. Every authentication reads the database, so a revocation takes
-effect at once. The remaining uses are checked when a cluster's name is admitted.
+effect immediately. The remaining uses are checked when a cluster's name is admitted.
 """
 
 import hmac

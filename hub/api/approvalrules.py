@@ -49,7 +49,7 @@ class RequesterKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequesterRecord:
-    """The requester of a certificate, by the hub's records. `name`: the id of a credential, else the user name."""
+    """The requester of a certificate, according to the hub's records. `name`: the id of a credential, else the user name."""
 
     kind: RequesterKind
     name: str

@@ -143,7 +143,7 @@ def _encoded(record: AuditRecord) -> tuple[AuditRecord, bytes]:
 
 
 def read_record(document: bytes) -> AuditRecord | None:
-    """Parse a record; None: the bytes are not a record."""
+    """Parse a record; None if the bytes are not a record."""
     try:
         return _decode(document)
     except (msgspec.MsgspecError, UnicodeDecodeError):

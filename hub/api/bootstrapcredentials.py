@@ -3,9 +3,9 @@
 A credential is a client certificate, or a bearer token `<id>.<secret>` of which only a hash is stored. The secret is long and
 random, so the hash needs no salt.
 
-One agent of one cluster takes one use. A use is held once the certificate request is stored, and spent when the certificate is
-issued. It is given back if the request is denied, fails or is deleted. An admitted cluster name without a request also holds a
-use, until its ManagedCluster is deleted.
+Each agent of each cluster needs one use. A use is held once the certificate request is stored, and spent when the certificate
+is issued. It is given back if the request is denied, fails or is deleted. An admitted cluster name without a request also holds
+a use, until its ManagedCluster is deleted.
 
 Attestation: the API server of a managed cluster signs tokens of its ServiceAccounts. A token with this hub as its only
 audience, signed with the keys of that issuer, proves that the caller is from that cluster. The cluster's name is then bound to
@@ -131,7 +131,7 @@ UNBOUND = CredentialBounds()
 
 
 def matches_names(cluster: ClusterName, patterns: Sequence[str]) -> bool:
-    """Whether the name matches one of the shell patterns, or there are none."""
+    """Whether the name matches one of the shell patterns, or there are no patterns."""
     return not patterns or any(fnmatchcase(cluster, glob) for glob in patterns)
 
 
@@ -224,7 +224,7 @@ def token_of(credential: CredentialId, secret: str) -> str:
 
 
 def token_id(token: str) -> CredentialId | None:
-    """Return the credential id in a bootstrap token; None: it is no bootstrap token."""
+    """Return the credential id in a bootstrap token; None if it is no bootstrap token."""
     found = _TOKEN.fullmatch(token)
     return None if found is None else CredentialId(found[1])
 
@@ -235,7 +235,7 @@ def token_hash(token: str) -> str:
 
 
 def end_reason(record: CredentialRecord, now: datetime) -> str:
-    """Return why the credential is no longer valid; "": it is valid."""
+    """Return why the credential is no longer valid; "" if it is valid."""
     if record.revoked_at is not None:
         return f"the bootstrap credential {record.id} is revoked: {NEW_KUBECONFIG_ADVICE}"
     if now >= record.expires_at:

@@ -113,7 +113,7 @@ class CertificateRecord:
     agent: AgentId | None = None
     addon: AddOnName | None = None
     credential: CredentialId | None = None
-    """The bootstrap credential that this certificate is, or that its request used.
+    """The bootstrap credential: this certificate itself, or the credential that its request used.
 
     For a login with a ServiceAccount's token: the uid of the account.
     """
@@ -125,11 +125,11 @@ class CertificateRecord:
 
     @property
     def is_readopted(self) -> bool:
-        """Whether it is a recovery certificate that a restored hub readopted; all others have a request."""
+        """Whether a restored hub has readopted this recovery certificate. All other certificates have a request."""
         return self.purpose is Purpose.RECOVERY and self.request_uid is None
 
     def is_open(self, now: datetime) -> bool:
-        """Whether it is valid now and not revoked."""
+        """Whether the certificate is valid now and not revoked."""
         return self.revoked_at is None and self.not_before <= now <= self.not_after
 
 

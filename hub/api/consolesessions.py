@@ -29,7 +29,7 @@ def name_of(secret: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSession:
-    """`groups` and `user` are those of the token at the sign-in. `mark`: of the JWTAuthenticator at that time."""
+    """One sign-in. `user` and `groups`: from the token. `mark`: the mark of the JWTAuthenticator at that time."""
 
     name: str
     user: str
@@ -64,5 +64,5 @@ class ConsoleSession:
         return {"apiVersion": api_version, "kind": KIND, "metadata": {"name": self.name}, "status": status}
 
     def is_open(self, authenticator: AuthenticatorConfig | None, now: datetime) -> bool:
-        """Whether it has not expired and its authenticator exists unchanged."""
+        """Whether the session has not expired and its authenticator exists unchanged."""
         return authenticator is not None and authenticator.mark == self.mark and now < self.expires_at

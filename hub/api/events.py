@@ -29,7 +29,7 @@ class EventRecord:
 
     @property
     def name(self) -> str:
-        """Equal for equal occurrences, so that a repeated one increases the count of its Event."""
+        """The Event's name. It is equal for equal occurrences, so that a repetition increases the count of the Event."""
         uid = doc.mapping(self.about, "metadata").get("uid", "")
         others = () if self.component == COMPONENT else (self.component,)
         digest = sha256("\0".join((str(uid), self.type, self.reason, self.message, *others)).encode()).hexdigest()[:16]

@@ -40,7 +40,7 @@ class Replica:
 
     name: str
     home: str
-    """Its data directory. Only one process can hold the directory, so a new process that holds it may take the name at once."""
+    """Its data directory. Only one process can hold the directory, so a new process that holds it may take the name."""
     instance: str
     """Identifies one start of the process."""
     version: str
@@ -58,7 +58,7 @@ class Replica:
     load: Load = Load(0, 0.0, 0, timedelta())
 
     def is_lost(self, now: datetime) -> bool:
-        """Whether its last update is too old, or too far in the future: it was written while a clock was ahead."""
+        """Whether the last update is too old, or too far in the future because it was written while a clock was ahead."""
         return abs(now - self.seen) > LOST_AFTER
 
     def state(self, now: datetime) -> str:
@@ -89,7 +89,7 @@ class AgentSession:
     at: datetime
 
     def is_newer_than(self, session: str, at: datetime) -> bool:
-        """Whether it replaces `session`, begun `at`. With equal times all replicas choose the same one."""
+        """Whether this session replaces `session`, which began at `at`. For equal times, all replicas decide alike."""
         return self.session != session and (self.at, self.session) > (at, session)
 
 

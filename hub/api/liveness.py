@@ -43,7 +43,7 @@ class LastBeat:
     at: datetime | None
     available: bool | None
     session: str | None
-    """Id of the open session; None without one."""
+    """Id of the open session; None if there is none."""
     agent_version: str | None = None
     epoch: int = 0
     """The highest known epoch of this cluster, from any message."""
@@ -91,7 +91,7 @@ JUMP = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A mark, in database time. This replica could store beats at `at`. At each instant since `since`, some replica could."""
+    """A mark, in database time. This replica could store beats at `at`, and some replica at each instant from `since`."""
 
     replica: str
     since: datetime

@@ -54,12 +54,12 @@ class ClusterSet:
         return self.selector is not None and self.selector.matches(labels)
 
     def query(self) -> Query | None:
-        """The query for the set's clusters; None: the set has no clusters."""
+        """The query for the set's clusters; None if the set has no clusters."""
         return None if self.selector is None else Query(labels=self.selector.requirements)
 
 
 def cluster_set(document: Document) -> ClusterSet | None:
-    """The parsed set; None: the set is being deleted."""
+    """The parsed set; None if the set is being deleted."""
     if doc.is_deleting(document):
         return None
     names = (entry.get("name") for entry in doc.sequence(document, "spec", "managedNamespaces") if isinstance(entry, Mapping))
@@ -100,7 +100,7 @@ def bound_set(binding: Document) -> str:
 
 
 def desired_set(name: str, found: Document | None) -> dict[str, Any] | None:
-    """The desired state of `default` or `global`; None: nothing changes. AUTOUPDATE "false" disables changes."""
+    """The desired state of `default` or `global`; None if nothing changes. AUTOUPDATE "false" disables changes."""
     selector = _STANDING[name]
     if found is None:
         return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": {"clusterSelector": selector}}

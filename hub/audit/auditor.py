@@ -88,7 +88,7 @@ class Auditor:
                 await asyncio.gather(*(trail.finish() for trail in self._trails))
 
     def evaluate(self, actor: Actor, attributes: Attributes) -> RequestAuditConfig:
-        """Returns the policy's configuration for a request. `actor`: the authenticated actor, not the impersonated one."""
+        """Returns what the policy records for a request. `actor`: the authenticated actor, even if it impersonates another."""
         return self._policy.evaluate(actor, attributes)
 
     def offer(self, record: AuditRecord, *, stored: bool = False) -> None:
@@ -100,7 +100,7 @@ class Auditor:
                     trail.offer(kept)
 
     def entry(self, record: AuditRecord) -> AuditEntry | None:
-        """Returns the record that the caller must write to the database. Passes the record to the other trails now.
+        """Returns the record that the caller must write to the database, after it has passed the record to the other trails.
 
         None: the record is a repetition and only counted, or a trail writes the record to the database.
         """

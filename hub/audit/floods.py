@@ -42,7 +42,7 @@ _Counts = dict[tuple[str, ...], _Count]
 
 
 class Floods:
-    """`take` decides on each record; `summaries` ends a period."""
+    """Combines repeated records. `take` decides about each record; `summaries` ends a period and returns its counts."""
 
     def __init__(self, clock: Clock) -> None:
         self._rates = Rates(RATE, BURST, clock)
@@ -50,7 +50,7 @@ class Floods:
         self._others: _Counts = {}
 
     def take(self, record: AuditRecord) -> tuple[bool, AuditRecord | None]:
-        """Returns whether a stranger caused the record, and the record to keep now; None: the record is only counted."""
+        """Returns whether a stranger caused the record, and the record to keep now; None if the record is only counted."""
         stranger = record.user is None or record.user.username == ANONYMOUS.user
         address = origin(record.source_ips[0]) if stranger and record.source_ips else ""
         status = record.response_status or ResponseStatus(0)

@@ -25,7 +25,7 @@ LONGEST_LINE = 4 * 1024 * 1024
 
 
 class FileSink(AuditSink):
-    """`path`: "-" for standard output."""
+    """Appends records to a file. `path`: "-" means standard output."""
 
     def __init__(self, path: str) -> None:
         self.numbering = Numbering("file")
@@ -98,7 +98,7 @@ def _last_line(path: Path) -> bytes:
 
 
 class StoreSink(AuditSink):
-    """`suffix`: see `Numbering`."""
+    """Stores records in the database. `suffix`: see `Numbering`."""
 
     def __init__(self, store: Store, replica: str, suffix: str = "") -> None:
         self.numbering = Numbering(replica, suffix)

@@ -94,7 +94,7 @@ def opened(content: bytes, passphrase: bytes, digest: bytes) -> dict[str, bytes]
 
 
 def read_seal(folder: DataDirectory, seal_file: Path | None) -> Seal | None:
-    """Return the hub's seal for Secrets; None: it is not in the folder. Raises InvalidError, UnavailableError."""
+    """Return the hub's seal for Secrets; None if it is not in the folder. Raises InvalidError, UnavailableError."""
     seal, is_new = find_seal(KeyFolder(folder), seal_file)
     return None if is_new else seal
 

@@ -73,7 +73,7 @@ class BuildContext:
 
     @classmethod
     async def open(cls, settings: HubSettings, clock: Clock, process: ProcessContext, stack: AsyncExitStack) -> Self:
-        """Starts to serve metrics, so that they are available while the hub waits for its database. Raises StartError."""
+        """Create the context, and serve metrics even while the hub waits for its database. Raises StartError."""
         settings = _with_ports(settings, stack)
         server = Server(clock, stop_times_of(settings), livez_grace=settings.livez_grace)
         log_progress = LoopProgress(clock, FLUSHED_WITHIN)
@@ -90,7 +90,7 @@ class BuildContext:
         return self.process.inspection
 
     def add_task(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Raises ValueError for a duplicate name."""
+        """Add a task of the hub. Raises ValueError for a duplicate name."""
         if name in self._tasks:
             raise ValueError(f'a task named "{name}" is there already')
         self._tasks[name] = run

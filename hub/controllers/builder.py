@@ -162,7 +162,7 @@ class Step(Generic[K]):
 
 @dataclass(eq=False)
 class ControllerBuilder:
-    """`since`: see Since. `decisions`: audits the decisions of rules; None: decisions are not audited."""
+    """Collects the controllers of one term. `since`: see Since. `decisions`: audits decisions of rules; None: no audit."""
 
     store: Store
     issuer: Issuer

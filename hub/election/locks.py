@@ -34,7 +34,7 @@ class RowLock(Lock):
 
 
 class SingleReplicaLock(RowLock):
-    """Each start takes the row and the next term. Renewing and releasing do nothing, because no other process waits."""
+    """The lock of a hub with one replica. Each start takes the row and the next term. Renewals and releases do nothing."""
 
     async def renew(self, held: LockRecord) -> LockRecord:
         return held
@@ -48,7 +48,7 @@ TRIES = 5
 
 
 class LeaseAndTerm(Lock):
-    """`every`: interval of reads of the Lease. Between these reads, the row shows whether the lock was released."""
+    """The lock of a Lease and the row. `every`: interval between reads of the Lease. A released row causes an earlier read."""
 
     def __init__(self, lease: Lock, row: RowLock, *, clock: Clock, every: timedelta) -> None:
         self._lease = lease
@@ -84,7 +84,7 @@ class LeaseAndTerm(Lock):
         raise UnavailableError("the term could not be taken: other replicas took it first each time")
 
     async def renew(self, held: LockRecord) -> LockRecord:
-        """Renew the row, then the Lease: a replica without a database must stop leading and let the Lease expire."""
+        """Renew the row first and then the Lease, so that a leader that cannot reach the database lets the Lease expire."""
         if self._held is None or self._held[1].term != held.term:
             raise ConflictError("the lock is not held in that term")
         lease, row = self._held

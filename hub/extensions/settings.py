@@ -164,7 +164,7 @@ class TokenLoginSettings(SettingsGroup):
     """Maximum number of logins (TokenCredentialRequest), and of requests that sign in to the console, per second from one
     address. 0: no limit."""
     login_burst: Count = 200
-    """Number of logins from one address that may arrive at once before --login-rate applies."""
+    """Number of logins from one address that are permitted as a burst, above --login-rate."""
     audit_login_names: bool = Field(default=False)
     """Whether audit records of logins, successful or not, contain the user and groups of the token."""
 

@@ -58,7 +58,7 @@ log = structlog.get_logger(__name__)
 
 
 class RpcDoor(Door):
-    """The loops of `parts` (feed, sessions, beats, peers) must run while the server serves."""
+    """The gRPC server. The loops of `parts` (feed, sessions, beats, peers) must run while it serves."""
 
     name = "grpc"
 

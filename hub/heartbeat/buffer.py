@@ -48,7 +48,7 @@ class BeatSink(Protocol):
     epoch: int = 0
 
     def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
-        """Called when the beat is stored, and has possibly ended a silence. Never raises; the session may have ended."""
+        """Called when the beat is stored. `ended_silence`: it has ended a silence. Never raises; the session may have ended."""
 
     def refuse(self, error: StaleEpochError) -> None:
         """Called when the beat will never be stored. Never raises; the session may have ended."""
@@ -233,7 +233,7 @@ class BeatBuffer:
         return taken
 
     async def _revive_one(self, beat: PendingBeat) -> bool:
-        """Returns False if the beat was put back."""
+        """Store one beat that ends a silence. Returns False if the beat was put back."""
         cluster = beat.cluster
         try:
             is_over = await self._store.run_first(

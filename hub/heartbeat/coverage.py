@@ -60,16 +60,16 @@ class HeartbeatCoverage:
             self._failure.reset()
 
     def since(self, tx: Transaction) -> datetime | None:
-        """Returns the time since which beats can be stored without a gap, in database time; None: they cannot be stored now.
+        """Returns the time since which beats can be stored without a gap, in database time; None if they cannot be stored now.
 
-        It is called inside the transactions that decide on silence, on threads of the store, several at once.
+        It is called inside the transactions that decide on silence, on threads of the store, several concurrently.
         """
         offset = self._offset
         is_ahead = offset is not None and self._ago(tx.now) > offset.latest + JUMP
         return None if is_ahead else heartbeats.covered_since(tx)
 
     def _mark(self, tx: Transaction, asked: float) -> "_ClockOffset":
-        """`asked`: the monotonic time before the transaction began."""
+        """Write the mark. `asked`: the monotonic time before the transaction began."""
         offset = _ClockOffset(earliest=self._ago(tx.now), latest=tx.now - timedelta(seconds=asked))
         was_away = asked - self._marked > FRESH.total_seconds()
         jumped = self._offset is not None and not was_away and offset.is_apart(self._offset)

@@ -124,7 +124,7 @@ class _RequestAudit:
         stage: Stage = Stage.RESPONSE_COMPLETE,
         stored: bool = False,
     ) -> None:
-        """`answer`: the body that was sent, if it is known."""
+        """Record the outcome of the request. `answer`: the sent body, if it is known."""
         config, request, body = self._config(), self._incoming.request, b""
         if not config.records(stage):
             return

@@ -108,7 +108,7 @@ class DoorChanges:
     resources: dict[GroupResource, ChangeResource] = field(default_factory=dict)
 
     def changed(self, groups: Iterable[ApiGroup], objects: Storage, authorizer: Reviewer) -> list[ApiGroup]:
-        """The groups with changed resources. `objects`: the storage of resources without one."""
+        """The groups with changed resources. `objects`: the storage of resources that declare none."""
 
         def one(resource: Resource) -> Resource:
             change = self.resources.get(resource.key)
@@ -135,8 +135,8 @@ def build_door(
 ) -> HttpsServer:
     """Builds the door over a store.
 
-    `others`: resources that replace those with the same key. `api_resources`: more resources. `metrics`: the scrape function.
-    `pages`: more paths without objects.
+    `others`: resources that replace resources with the same key. `api_resources`: more resources. `metrics`: the scrape
+    function. `pages`: more paths without objects.
     """
     group_suffix = config.group_suffix
     feed = ChangeFeed(store)

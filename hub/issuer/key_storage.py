@@ -1,8 +1,8 @@
 """Storage of the CA keys: files, the database, or a Secret of the hub's own Kubernetes cluster.
 
-Files have mode 0600: `ca.crt` and `ca.key` of the first CA, `ca-ID.crt` and `ca-ID.key` of later ones. The hub only reads a
-folder of `--keys-dir`, or one that other replicas cannot see: for every replica, an operator puts the two files of the next CA
-there. All replicas share the database and the Secret.
+Files have mode 0600: `ca.crt` and `ca.key` of the first CA, `ca-ID.crt` and `ca-ID.key` of later ones. The hub writes no keys
+into a folder of `--keys-dir`, or into one that other replicas cannot see: an operator copies the two files of the next CA into
+the folder of every replica. All replicas share the database and the Secret.
 """
 
 from abc import abstractmethod
@@ -99,7 +99,7 @@ class SealedKeys(KeyPlace):
         self._seal = seal
 
     def sealed(self, authority: AuthorityId, key: bytes) -> bytes:
-        """The key as stored in the database."""
+        """Return the sealed key, as it is stored in the database."""
         return self._seal.closed(key, _place(authority))
 
     async def find(self, authority: AuthorityId) -> KeyPair | None:

@@ -134,7 +134,7 @@ class LocalIssuer(Issuer, ListSigner):
 
 @lru_cache(maxsize=4)
 def _serves_until(shown: Material, names: ServingNames) -> datetime:
-    """Return when to replace the certificate: AT_ONCE if names, CA or key do not match. Cached: called every two seconds."""
+    """Return when to replace the certificate: AT_ONCE if names, CA or key do not match. Cached for the frequent calls."""
     try:
         facts = pki.parse_certificate(shown.chain)
         if not pki.key_matches(shown.chain, shown.key) or not pki.is_issued_by(shown.chain, shown.trust):

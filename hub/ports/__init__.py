@@ -62,13 +62,13 @@ class Objects(Protocol):
         """Number of matching objects, including this transaction's own writes. The query's limit and revision are ignored."""
 
     def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
-        """Number of objects per value of a selectable field; "" counts the objects without this field."""
+        """Number of objects per value of a selectable field. The value "" stands for objects without this field."""
 
     def values(self, kind: Kind, field: str) -> Mapping[Key, str]:
         """Value of a selectable field by object, without the objects that lack the field."""
 
     def groups(self, query: Query, grouping: GroupQuery) -> Sequence[Group]:
-        """The query's clusters per combination of values, in the order of the grouping. Without values it is one group.
+        """The groups of the query's clusters, in order: one per combination of values. Without fields it is one group.
 
         Ignores this transaction's own writes, and the query's limit, order and revision, except for a query of the past.
         Raises BadRequestError for a field without a past.
@@ -110,7 +110,7 @@ class ChangeLog(Protocol):
         """The newest revision at this instant. Raises ExpiredError if the log no longer reaches back to this time."""
 
     def instant(self, revision: int) -> datetime | None:
-        """Time of the newest change up to that revision; None without one. Raises ExpiredError like `position`."""
+        """Time of the newest change up to that revision; None if there is none. Raises ExpiredError like `position`."""
 
     def began(self) -> datetime | None:
         """Time of the oldest readable change; None if the log is empty."""

@@ -1,4 +1,4 @@
-"""Access to CAs, their keys, certificate records, agents' trust and bootstrap credentials; the signing of certificates."""
+"""Ports for CAs and their keys, certificate records, agents' trust, bootstrap credentials, and the signing of certificates."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -238,7 +238,7 @@ class KeyPlace(Protocol):
 
     @property
     def refusal(self) -> str | None:
-        """The reason why this storage accepts no key, and what an operator must do; None: the storage accepts keys."""
+        """The reason why this storage accepts no key, and what an operator must do; None if the storage accepts keys."""
         return None
 
 

@@ -26,7 +26,7 @@ class Heartbeats(Protocol):
     def of(self, cluster: ClusterName) -> LastBeat | None: ...
 
     def all(self, among: Collection[ClusterName] | None = None) -> Sequence[LastBeat]:
-        """Ordered by name. `among`: only of these clusters."""
+        """The last beats, ordered by cluster name. `among`: only of these clusters."""
 
     def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
         """Record the id of the open session. A value None changes nothing."""
@@ -44,7 +44,7 @@ class Heartbeats(Protocol):
         """Record that `owner` owns the agent, in `epoch` if that is the highest. The last beat is kept."""
 
     def lower_epochs(self, epoch: int, *, above: int, cluster: ClusterName | None = None) -> int:
-        """Set all epochs above `above` to `epoch`, or only that of `cluster`; return the number of changed rows."""
+        """Set epochs above `above` to `epoch`, for all clusters or only for `cluster`. Return the number of changed rows."""
 
     def forget(self, cluster: ClusterName) -> None: ...
 
@@ -62,7 +62,7 @@ class Transitions(Protocol):
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Sequence[Transition]:
-        """Newest first; `cluster` None: of all clusters. `since`, `until`: inclusive."""
+        """The transitions of a cluster (None: of all clusters), newest first. `since`, `until`: inclusive."""
 
     def falls(self, since: datetime, among: Collection[ClusterName] | None = None) -> Mapping[ClusterName, Sequence[datetime]]:
         """Per cluster, the instants after `since` at which the cluster ceased to be Available, oldest first.

@@ -26,7 +26,7 @@ from machinery.meta.urls import https_url_error
 
 
 def authenticator(tx: Transaction, reference: Reference) -> AuthenticatorConfig | None:
-    """Return the authenticator's configuration; None: it does not exist. Raises InvalidError if it cannot be parsed."""
+    """Return the authenticator's configuration; None if it does not exist. Raises InvalidError if it cannot be parsed."""
     kind = KINDS.get(reference.kind)
     stored = tx.objects.get(kind, Key("", reference.name)) if kind is not None else None
     return None if stored is None else read_authenticator(reference.kind, stored.document)

@@ -35,7 +35,7 @@ from machinery.pki import RevocationList, RevokedSerial
 
 
 def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateHolder) -> IssuedCertificate:
-    """`sign_all` with one profile."""
+    """Sign one profile, like `sign_all`."""
     return sign_all(tx, issuer, (profile,), holder)[0]
 
 
@@ -125,7 +125,7 @@ class PublishedList:
 
 
 def current_list(tx: Transaction, signer: ListSigner, authority: str) -> PublishedList | None:
-    """Return the list to publish; None: `sign_list` is due. Raises NotFoundError for an unknown CA."""
+    """Return the list to publish; None if `sign_list` is due. Raises NotFoundError for an unknown CA."""
     stored = _stored_list(tx, authority)
     return stored if _is_current(stored, _list_entries(tx, signer, authority)[1], tx.now) else None
 

@@ -26,7 +26,7 @@ BOOTSTRAP_ACCOUNT = Key(default_roles.BOOTSTRAP_ACCOUNT["namespace"], default_ro
 
 
 def put_account(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
-    """Raises AlreadyExistsError, ConflictError."""
+    """Create (`old` None) or update. Raises AlreadyExistsError, ConflictError."""
     if old is not None and doc.is_deleting(new):
         _revoke_logins(tx, old, actor)
     return objects.put(tx, SERVICE_ACCOUNTS, new, old, actor)

@@ -180,7 +180,7 @@ def denied_error(name: str, reason: str | None = None) -> ForbiddenError:
 
 
 def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: str) -> None:
-    """Record the other owner. A cluster that was never accepted shows it only after acceptance (`silence`)."""
+    """Record the other owner. A cluster that was never accepted shows the owner only after acceptance (`silence`)."""
     last = tx.heartbeats.of(departure.cluster)
     if last is None or last.owner != departure.owner or last.epoch < departure.epoch:
         tx.heartbeats.depart(departure.cluster, departure.owner, departure.epoch)

@@ -85,7 +85,7 @@ class AdminKubeconfig:
         return self.issuer.trust_bundle
 
     def is_right(self, content: bytes | None) -> bool:
-        """Whether this content, which any replica may have written, still gives access to this hub."""
+        """Whether this kubeconfig, which any replica may have written, still gives access to this hub."""
         credential, found = _judged(content, "the Secret", self._current, self.clock.now())
         return credential is not None and found == self._current
 

@@ -67,7 +67,7 @@ class KeyRing(KeyPlace):
             await place.forget(authority)
 
     async def cannot(self, known: Collection[AuthorityId]) -> str | None:
-        """Return why no next CA can be made now, with advice for the operator; None: a CA can be made."""
+        """Return why no next CA can be made now, with advice for the operator; None if a CA can be made."""
         if self.refusal is None or await self._chosen.offered(known) is not None:
             return None
         return self.refusal

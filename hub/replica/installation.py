@@ -33,7 +33,7 @@ class Addresses:
 
     @classmethod
     def of(cls, settings: HubSettings) -> "Addresses":
-        """From the settings. A door that listens on all addresses, and has no advertised address, gets a loopback address."""
+        """Return the addresses. A door that listens on all addresses and advertises none gets a loopback address."""
         grpc = _seen(settings.grpc_listen, settings.grpc_advertised)
         https = _seen(settings.https_listen, settings.https_advertised)
         hosts = {"localhost", "127.0.0.1", "::1", grpc.host, https.host, *settings.serving_names}
@@ -85,7 +85,7 @@ async def _has_hub(store: Store) -> bool:
 
 
 def _hub_of(content: bytes | None, source: str) -> HubId | None:
-    """Return the hub of an admin kubeconfig; None: there is no kubeconfig, or it is damaged."""
+    """Return the hub of an admin kubeconfig; None if there is no kubeconfig, or it is damaged."""
     with suppress(InvalidError):
         return None if content is None else parse_kubeconfig(content, source=source).require_endpoint().hub_id
     return None

@@ -36,7 +36,7 @@ Source = Callable[[], Material]
 
 
 def own_certificate(folder: Path, names: ServingNames, issuer: RotatingIssuer, lifetimes: Lifetimes, clock: Clock) -> Source:
-    """A certificate of the issuing CA, made when missing, near its end, or after a change of the CA."""
+    """Return the source of a certificate of the issuing CA. It is renewed near its end and after a change of the CA."""
 
     def current() -> Material:
         one = issuer.current
@@ -173,7 +173,7 @@ class DoorsCertificate:
 
 
 def ahead(facts: CertificateFacts) -> timedelta:
-    """How long before its end a CA should be changed: a tenth of its life, but at least 30 days, or a third of a short life."""
+    """How long before its end to replace a CA: a tenth of its life, but at least 30 days; for a short life, a third."""
     life = facts.not_after - facts.not_before
     return max(life / 10, min(SOON, life / 3))
 
@@ -184,7 +184,7 @@ def _end(material: Material) -> datetime:
 
 @lru_cache(maxsize=8)
 def _facts(certificate: bytes) -> CertificateFacts:
-    """Cached, because it is called every two seconds for the same certificates. Raises InvalidError."""
+    """Parse a certificate. Cached, because it is called every two seconds with the same certificates. Raises InvalidError."""
     return pki.parse_certificate(certificate)
 
 

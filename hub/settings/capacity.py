@@ -39,7 +39,7 @@ class CapacitySettings(SettingsGroup):
     identity_rate: Count = 200
     """Maximum number of requests per second of one identity, at each server. system:masters may exceed this. 0: no limit."""
     identity_burst: Count = 1000
-    """Number of requests that one identity may send at once before --identity-rate applies."""
+    """Number of requests of one identity that are permitted as a burst, above --identity-rate."""
     audit_policy_file: Path | None = None
     """Audit policy as for kube-apiserver (audit.k8s.io/v1 Policy, YAML). Without it the hub records writes and reads of
     Secrets, but no beats, status reports, Events and access reviews."""

@@ -69,7 +69,7 @@ class Address:
 
 
 def parse_ip(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the IP address; None: the host is a name."""
+    """Return the IP address; None if the host is a name."""
     try:
         return ip_address(host)
     except ValueError:

@@ -130,7 +130,7 @@ def _attempt(engine: Engine, prepare: Prepare | None) -> str:
 
 @contextmanager
 def _locked(engine: Engine) -> Iterator[Connection | None]:
-    """A transaction with the migration lock; None: another process holds it."""
+    """Yield a transaction with the migration lock; None if another process holds the lock."""
     with engine.begin() as connection:
         if connection.dialect.name != "postgresql":
             yield connection
@@ -183,7 +183,7 @@ def raise_to_head(connection: Connection) -> None:
 
 @contextmanager
 def migration_lock(engine: Engine) -> Iterator[Connection]:
-    """A transaction with the migration lock. Raises UnavailableError when another process holds it."""
+    """Yield a transaction with the migration lock. Raises UnavailableError when another process holds the lock."""
     with _locked(engine) as connection:
         if connection is None:
             raise UnavailableError("a replica of a hub is migrating the database: wait for its end, and stop the hub")
@@ -256,7 +256,7 @@ def migrate_database(url: URL, limits: SessionLimits = DEFAULT, *, patience: tim
 
 
 def schema_at(url: URL) -> Schema:
-    """The schema, read without creating a missing database file. Raises UnavailableError."""
+    """Return the schema. A missing database file is not created. Raises UnavailableError."""
     file = database_file(url)
     if file is not None and not file.exists():
         return Schema(None)

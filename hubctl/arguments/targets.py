@@ -61,7 +61,7 @@ class ObjectReference:
     name: str
     namespace: str = ""
     listed: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
-    """The object as the hub listed it; None: the user has named it."""
+    """The object as the hub listed it; None if the user has named it."""
 
     def __str__(self) -> str:
         return f'{self.resource.noun} "{self.name}"'

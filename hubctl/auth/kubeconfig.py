@@ -95,7 +95,7 @@ class KubeconfigFiles:
 
     @property
     def current(self) -> str:
-        """The name of the current context; empty: there is none. Raises CommandError."""
+        """The name of the current context; empty if there is none. Raises CommandError."""
         return str(self.merged.get("current-context") or "")
 
     @property

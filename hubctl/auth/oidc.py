@@ -121,7 +121,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """Return the OAuth error code, as the rest of a sentence; empty: the answer has no plausible one."""
+    """Return the OAuth error code, as the rest of a sentence; empty if the answer has no plausible one."""
     try:
         code = json.loads(error.read(MAX_ANSWER)).get("error")
     except (OSError, ValueError, AttributeError):

@@ -51,7 +51,7 @@ class LoginCache:
         return self.folder / f"{self.key}.{part}.json"
 
     def read(self, part: str) -> Mapping[str, Any]:
-        """Return the document; empty: there is none, or other users could have changed it."""
+        """Return the document; empty if there is none, or other users could have changed it."""
         with suppress(OSError, ValueError):
             descriptor = os.open(self._path(part), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as file:

@@ -79,7 +79,7 @@ class RequestGuard:
 
 
 def body_size(headers: Any) -> int | None:
-    """Return the length of a request's body in bytes; None: the body is not accepted. `headers`: as in `RequestGuard`."""
+    """Return the length of a request's body in bytes; None if the body is not accepted. `headers`: as in `RequestGuard`."""
     lengths = headers.get_all("Content-Length") or ["0"]
     if headers.get_all("Transfer-Encoding") or len(lengths) > 1 or not re.fullmatch("[0-9]{1,7}", lengths[0]):
         return None

@@ -83,7 +83,7 @@ class ApiClient:
                 idle.pop().close()
 
     def certificate_ends(self) -> str | None:
-        """Expiry of the client certificate; None: there is no client certificate."""
+        """Expiry of the client certificate; None if there is no client certificate."""
         credential = self._identity.current().credential
         if credential is None:
             return None
@@ -96,7 +96,7 @@ class ApiClient:
         return self.request("GET", path, accept=accept, query=query)
 
     def find(self, path: str, **query: str) -> dict[str, Any] | None:
-        """Return the object; None: it does not exist. Raises CommandError."""
+        """Return the object; None if it does not exist. Raises CommandError."""
         try:
             return self.get(path, **query)
         except CommandError as error:
@@ -168,7 +168,7 @@ class ApiClient:
             connection.close()
 
     def check_watch(self, path: str, query: Mapping[str, str]) -> None:
-        """Open a watch and end it at once. Raises CommandError with the hub's reason if the hub refuses the query."""
+        """Open a watch and end it immediately. Raises CommandError with the hub's reason if the hub refuses the query."""
         watch = {**query, "watch": "1", "timeoutSeconds": "1", "sendInitialEvents": "false"}
         target = self._target(path, {**watch, "resourceVersionMatch": "NotOlderThan"})
         self._open(_Request("GET", target, {"Accept": JSON}))[0].close()

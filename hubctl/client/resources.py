@@ -119,7 +119,7 @@ def post_action(client: ApiClient, path: str, kind: str, spec: Mapping[str, Any]
 
 
 def known_resource(word: str) -> ResourceKind | None:
-    """Return the kind for this word; None: hubctl does not know it, but the hub may."""
+    """Return the kind for this word; None if hubctl does not know it, but the hub may."""
     return next((resource for resource in ALL if word.lower() in (*resource.words, resource.singular)), None)
 
 

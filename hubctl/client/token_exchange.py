@@ -68,7 +68,7 @@ def plugin_of(known: LoginKey, source: TokenSource) -> ExecUser:
 
 
 def load_credential(cache: LoginCache, now: datetime, token: str | None) -> ExecCredential | None:
-    """Return the cached certificate; None: there is none that is valid. `token`: the certificate must be issued for it."""
+    """Return the cached certificate; None if there is none that is valid. `token`: the certificate must be issued for it."""
     found = cache.read(CERTIFICATE)
     parts = [found.get(name) for name in ("chain", "key", "expires")]
     if not all(isinstance(part, str) for part in parts) or (token is not None and found.get("token_hash") != _hash(token)):

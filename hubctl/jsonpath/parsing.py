@@ -85,7 +85,7 @@ class _Scan:
         return self.text[begin : self.at]
 
     def take(self, pattern: re.Pattern[str]) -> str:
-        """Return the text that matches here, and advance behind it; empty: nothing matches."""
+        """Return the text that matches here, and advance behind it; empty if nothing matches."""
         found = pattern.match(self.text, self.at)
         self.at = found.end() if found else self.at
         return found[0] if found else ""

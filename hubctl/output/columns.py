@@ -15,7 +15,7 @@ FORMULA = re.compile(r"[\t\r\n]|\s*[=+@\uff1d\uff0b\uff20\uff0d]|\s*-(?!(?:\d+\.
 
 
 def format_csv(rows: Iterable[Sequence[str]]) -> str:
-    """Return CSV with CRLF line ends. A cell that looks like a formula gets an apostrophe, because agents report contents."""
+    """Return CSV with CRLF line ends. A cell that looks like a formula gets an apostrophe: agents can report any text."""
     text = io.StringIO()
     csv.writer(text).writerows([f"'{cell}" if FORMULA.match(cell) else cell for cell in row] for row in rows)
     return text.getvalue()

@@ -1,4 +1,4 @@
-"""A watch that reconnects and resumes by resourceVersion. If that is too old, it lists again."""
+"""A watch that reconnects and resumes by resourceVersion. If the resourceVersion is too old, it lists again."""
 
 import time
 from collections.abc import Mapping

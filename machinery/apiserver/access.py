@@ -56,7 +56,7 @@ class Authorizer(Protocol):
 
 
 def peer_certificate(request: web.Request) -> bytes | None:
-    """Return the verified client certificate (DER); None: the client sent none, or the connection is not TLS."""
+    """Return the verified client certificate (DER); None if the client sent none, or the connection is not TLS."""
     transport = request.transport
     connection = transport.get_extra_info("ssl_object") if transport is not None else None
     certificate: bytes | None = connection.getpeercert(binary_form=True) if connection is not None else None

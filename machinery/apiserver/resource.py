@@ -209,13 +209,13 @@ class Resource:
         return GroupResource(self.group, self.name)
 
     def selectable_name(self, asked: str) -> str | None:
-        """Return the full name of the field that a selector names; None: the field is not selectable."""
+        """Return the full name of the field that a selector names; None if the field is not selectable."""
         known = self.field_aliases.get(asked, asked)
         fits = any(known == name or (name.endswith(".*") and known.startswith(name[:-1])) for name in self.selectable_names)
         return known if fits else None
 
     def selectable_label(self, asked: str) -> str | None:
-        """Return the label for a name in a field selector; None: the name is not a label's."""
+        """Return the label for a name in a field selector; None if the name is not a label's."""
         for name, label in self.selectable_labels.items():
             if asked == name:
                 return label

@@ -42,7 +42,7 @@ class ExecUser:
     api_version: str = API_VERSION
     interactive: Interactive = Interactive.IF_AVAILABLE
     cluster_config: Any = field(default=None, repr=False)
-    """The cluster's configuration for plugins; None: there is none."""
+    """The cluster's configuration for plugins; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class ExecCredential:
 
 
 def read_exec(entry: Mapping[str, Any], cluster_config: Any = None) -> ExecUser | None:
-    """Return the plugin of a kubeconfig's user; None: there is none, or `exec_error` rejects it."""
+    """Return the plugin of a kubeconfig's user; None if there is none, or `exec_error` rejects it."""
     config = entry.get("exec")
     if not isinstance(config, Mapping) or exec_error(entry):
         return None

@@ -148,7 +148,7 @@ def decoded(inline: object, what: str) -> bytes:
 
 
 def extension_of(entry: Mapping[str, Any], name: str) -> Any:
-    """Return the extension with this name; None: there is none."""
+    """Return the extension with this name; None if there is none."""
     found = (each for each in entries_of(entry, "extensions") if each.get("name") == name)
     return next(found, {}).get("extension")
 
@@ -165,7 +165,7 @@ def credential_error(entry: Mapping[str, Any]) -> str:
 
 
 def impersonation_of(entry: Mapping[str, Any]) -> Impersonation | None:
-    """Return the identity that a user impersonates; None: a field has a wrong type."""
+    """Return the identity that a user impersonates; None if a field has a wrong type."""
     user, uid = entry.get("as") or "", entry.get("as-uid") or ""
     groups, extra = entry.get("as-groups") or [], entry.get("as-user-extra") or {}
     lists = [groups, *(extra.values() if isinstance(extra, dict) else [None])]

@@ -60,7 +60,7 @@ LONGEST_CHAIN = 3
 
 
 async def owner_of(client: KubeClient, namespace: str, pod: str) -> Object | None:
-    """Return an owner reference to the pod's top-level controller, such as its Deployment; None: the pod has no controller.
+    """Return an owner reference to the pod's top-level controller, such as its Deployment; None if the pod has no controller.
 
     Raises MusterError if a part of the chain cannot be read. The known part may end with a ReplicaSet, which the next rollout
     deletes, so it is not a usable owner.

@@ -93,7 +93,7 @@ class Reflector(Generic[T]):
             except ExpiredError as error:
                 self._revision = None
                 if not self._backoff.failures:
-                    self._backoff.next()  # the first list follows at once, but a second one in a row waits
+                    self._backoff.next()  # the first list follows immediately, but a second one in a row waits
                     continue
                 self._on_failure(error)
             except MusterError as error:

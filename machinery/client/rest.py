@@ -132,7 +132,7 @@ class KubeClient:
         return await self._json("GET", path, query=query)
 
     async def find(self, path: str) -> Object | None:
-        """GET the object; None: it does not exist."""
+        """GET the object; None if it does not exist."""
         with suppress(NotFoundError):
             return await self.get(path)
         return None

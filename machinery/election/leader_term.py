@@ -34,7 +34,7 @@ class Leadership:
 
     @property
     def term(self) -> int | None:
-        """The term in which this process leads now; None: it does not lead."""
+        """The term in which this process leads now; None if it does not lead."""
         return self._term if self._clock.monotonic() < self._until else None
 
     def require(self, term: int) -> None:
@@ -237,7 +237,7 @@ def error_text(error: Exception) -> str:
 
 
 def stack_of(error: Exception) -> Exception | None:
-    """Return an unexpected error, for a stack trace in the log; None: it is an error that locks may raise."""
+    """Return an unexpected error, for a stack trace in the log; None if it is an error that locks may raise."""
     return None if isinstance(error, MusterError | TimeoutError) else error
 
 

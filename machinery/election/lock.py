@@ -93,7 +93,7 @@ class Lock(Protocol):
     """A lock. All methods raise UnavailableError if the lock is unreachable. A cancelled call may have taken effect."""
 
     async def read(self) -> LockRecord | None:
-        """Return the current record; None: the lock was never held."""
+        """Return the current record; None if the lock was never held."""
 
     async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
         """Make `candidate` the holder in a new term. Raises ConflictError if the record differs from `seen`."""

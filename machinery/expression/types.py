@@ -98,7 +98,7 @@ class Type(StrEnum):
         return _LITERALS[self](text)
 
     def read(self, raw: Any) -> Scalar | None:
-        """Read a value of a document; None: it is missing or has a wrong type."""
+        """Read a value of a document; None if it is missing or has a wrong type."""
         if isinstance(raw, bool | timedelta | KubernetesVersion):
             return raw if self is _OWN[type(raw)] else None
         if isinstance(raw, int | float | Fraction) and self in (Type.NUMBER, Type.QUANTITY):
@@ -144,7 +144,7 @@ class ListOf:
         return f"list of {self.of}"
 
     def read(self, raw: Any) -> tuple[Scalar, ...] | None:
-        """Read the entries that have the right type; None: there is no list."""
+        """Read the entries that have the right type; None if there is no list."""
         if isinstance(raw, str) or not isinstance(raw, Sequence | frozenset):
             return None
         return tuple(entry for each in raw if (entry := self.of.read(each)) is not None)
@@ -160,7 +160,7 @@ class MapOf:
         return f"map of {self.of}"
 
     def read(self, raw: Any, key: str) -> Scalar | None:
-        """Read one entry; None: it is missing or has a wrong type."""
+        """Read one entry; None if it is missing or has a wrong type."""
         return self.of.read(raw.get(key)) if isinstance(raw, Mapping) else None
 
 

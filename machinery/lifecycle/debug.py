@@ -142,8 +142,8 @@ def _serve_reports(listener: socket.socket, inspection: Inspection) -> None:
 def debug_signal(inspection: Inspection) -> Iterator[None]:
     """A block in which SIGUSR1 logs a report.
 
-    The interpreter's C signal handler writes a byte to a pipe at once (`set_wakeup_fd`), and a thread reads it. A Python signal
-    handler would have to wait for the main thread, which may be blocked.
+    The interpreter's C signal handler immediately writes a byte to a pipe (`set_wakeup_fd`), and a thread reads it. A Python
+    signal handler would have to wait for the main thread, which may be blocked.
     """
     reading, writing = socket.socketpair()
 

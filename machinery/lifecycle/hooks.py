@@ -31,7 +31,7 @@ class PostStartHooks:
         self._finished: set[str] = set()
 
     def add(self, name: str, hook: Hook) -> None:
-        """Raises ValueError for a duplicate name."""
+        """Add a hook. Raises ValueError for a duplicate name."""
 
         async def finished() -> None:
             if name not in self._finished:
@@ -66,7 +66,7 @@ class StoppingHooks:
         self._hooks: dict[str, Hook] = {}
 
     def add(self, name: str, hook: Hook) -> None:
-        """Raises ValueError for a duplicate name."""
+        """Add a hook. Raises ValueError for a duplicate name."""
         if name in self._hooks:
             raise ValueError(f'a {self._kind} needs a name of its own, not "{name}"')
         self._hooks[name] = hook

@@ -1,6 +1,6 @@
 """Signals to a process (SIGTERM, SIGINT and SIGUSR2), and a deadline for a start or stop that hangs.
 
-The first stop signal requests a graceful stop; the second ends the process at once with code 1.
+The first stop signal requests a graceful stop; the second ends the process immediately with code 1.
 
 The log level comes from the settings. An operator can order another level, which overrides the settings. SIGUSR2 overrides
 both: the first signal sets `debug`, the second one resets it. The signal works even if other parts of the process do not.

@@ -9,7 +9,7 @@
                 -> HTTPServerStoppedListening -> InFlightRequestsDrained -> buffers are flushed
             -> the callers close the resources that they opened
 
-If a post-start hook fails, the server ends at once without a graceful stop. If a guarded task fails, the server stops
+If a post-start hook fails, the server ends immediately without a graceful stop. If a guarded task fails, the server stops
 gracefully and then raises the error. A failure during the stop is logged and raised at the end; it does not shorten the stop.
 """
 
@@ -99,7 +99,7 @@ class StopTimes:
     delay: timedelta = timedelta()
     """Time between the failure of readiness and the refusal of work, so that load balancers can react."""
     send_retry_after: bool = True
-    """True: answer "try again" until the doors are drained. False: close the listeners at once."""
+    """True: answer "try again" until the doors are drained. False: close the listeners immediately."""
     hooks: timedelta = timedelta(seconds=20)
     requests: timedelta = timedelta(seconds=60)
     """Longest wait for requests in flight. It equals the longest duration of a request."""
@@ -139,8 +139,8 @@ class Server:
     async def run(self, stop: Stop) -> None:
         """Serve until `stop` returns, then stop gracefully. If `stop` returns an error, raise it at the end.
 
-        Raises StartError at once if a door cannot open, HookError at once if a post-start hook fails, and HookError at the end
-        if a hook failed during the stop.
+        Raises StartError if a door cannot open, HookError if a post-start hook fails, and HookError at the end if a hook failed
+        during the stop.
         """
         self.signals.mux_and_discovery_complete.set()
         await self._open()

@@ -78,7 +78,7 @@ class YamlError(ValueError):
 
 
 def load(text: str | bytes, bounds: YamlBounds = FILE, twice: list[str] | None = None) -> Any:
-    """Load the only document; None: there is none. Raises YamlError.
+    """Load the only document; None if there is none. Raises YamlError.
 
     `twice`: a list to which duplicate keys of mappings are added, with their lines.
     """

@@ -46,7 +46,7 @@ class Condition:
 
 
 def find(conditions: Iterable[Mapping[str, Any]], kind: str) -> Condition | None:
-    """Return the condition of type `kind`; None: there is none."""
+    """Return the condition of type `kind`; None if there is none."""
     return next((Condition.from_document(entry) for entry in conditions if entry.get("type") == kind), None)
 
 

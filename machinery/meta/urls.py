@@ -9,7 +9,7 @@ _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 
 
 def https_url_error(url: object) -> str | None:
-    """Return why this is not a usable https URL; None: it is one."""
+    """Return why this is not a usable https URL; None if it is one."""
     if not isinstance(url, str) or not url.isprintable():
         return "it is not text"
     try:

@@ -219,7 +219,7 @@ def also(**fields: str) -> None:
 
 
 def request_id() -> str:
-    """Return the id of the current request; empty: there is none."""
+    """Return the id of the current request; empty if there is none."""
     return str(get_contextvars().get("request_id") or "")
 
 

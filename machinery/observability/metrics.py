@@ -100,7 +100,7 @@ Tally = Counter[tuple[str, ...]]
 """One counter per combination of label values. The values are in the order of the metric's labels."""
 
 Value = float | Distribution | None
-"""The value of a series; None: there is no series."""
+"""The value of a series; None if there is no series."""
 Values = Value | Mapping[Any, Value]
 """One value, or one value per combination of label values. The key is a tuple of strings, or a string for a single label."""
 Reading = Callable[[], Values]

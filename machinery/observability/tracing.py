@@ -46,7 +46,7 @@ class TraceContext:
 
 
 def parsed(traceparent: str, tracestate: str = "") -> TraceContext | None:
-    """Return the context that a peer sent; None: it is malformed. W3C requires that malformed contexts are ignored."""
+    """Return the context that a peer sent; None if it is malformed. W3C requires that malformed contexts are ignored."""
     match = _TRACEPARENT.fullmatch(traceparent.strip())
     if match is None or (match[1] == "00" and match[5]):
         return None
@@ -75,7 +75,7 @@ def use(begin: "Begin | None") -> None:
 
 
 def current() -> TraceContext | None:
-    """Return the current span, or the peer's span that caused the current work; None: there is none."""
+    """Return the current span, or the peer's span that caused the current work; None if there is none."""
     return _current.get()
 
 

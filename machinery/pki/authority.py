@@ -35,7 +35,7 @@ class CertificateAuthority:
 
     @property
     def certificate(self) -> bytes:
-        """PEM."""
+        """The certificate of the CA (PEM)."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def sign(self, plan: Plan) -> bytes:

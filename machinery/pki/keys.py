@@ -91,7 +91,7 @@ def kind_of(key: PublicKeyTypes) -> str:
 
 
 def key_refusal(key: PublicKeyTypes) -> str | None:
-    """Return why peers could not use a certificate with this key; None: the key is usable."""
+    """Return why peers could not use a certificate with this key; None if the key is usable."""
     if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1):
         return None
     if isinstance(key, rsa.RSAPublicKey):

@@ -29,7 +29,7 @@ class CSRFacts:
     public_key: bytes
     """DER SubjectPublicKeyInfo."""
     key_refusal: str | None
-    """Why peers could not use a certificate with this key; None: the key is usable."""
+    """Why peers could not use a certificate with this key; None if the key is usable."""
     signature_valid: bool
     """Whether the signature proves that the requester holds the private key."""
     dns_names: tuple[str, ...] = ()

@@ -133,7 +133,7 @@ class KeySet:
 
 
 def read_header(token: str) -> TokenHeader | None:
-    """Parse a token's header; None: it is no JSON web token, or has an unsupported algorithm or critical extensions."""
+    """Parse a token's header; None if it is no JSON web token, or has an unsupported algorithm or critical extensions."""
     header = _decoded(token, 0)
     if header is None or "crit" in header or header.get("b64") is False:
         return None
@@ -211,7 +211,7 @@ class TokenKeys:
         return f"{signed}.{_text(first.to_bytes(_HALF, 'big') + second.to_bytes(_HALF, 'big'))}"
 
     def verified(self, token: str) -> dict[str, Any] | None:
-        """Return the claims; None: it is no token, or was not signed by the key that it names."""
+        """Return the claims; None if it is no token, or was not signed by the key that it names."""
         header = read_header(token)
         return None if header is None or header.key_id is None else self._public.verified(token)
 
@@ -247,7 +247,7 @@ def _text(raw: bytes) -> str:
 
 
 def _decoded_bytes(text: str) -> bytes | None:
-    """Decode base64url; None: `text` is not the canonical encoding. So each token has exactly one spelling."""
+    """Decode base64url; None if `text` is not the canonical encoding. So each token has exactly one spelling."""
     try:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError):

@@ -67,7 +67,7 @@ class OffsetClock(Clock):
 
     @property
     def offset(self) -> timedelta | None:
-        """How far the other clock is ahead of this machine's wall clock; None: `set_time` was not called yet."""
+        """How far the other clock is ahead of this machine's wall clock; None if `set_time` was not called yet."""
         return None if self._began is None else self.now() - self._clock.now()
 
     def set_time(self, theirs: datetime) -> None:

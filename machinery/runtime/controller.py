@@ -216,7 +216,7 @@ def _text(error: Exception) -> str:
 
 
 def _stack(error: Exception) -> Exception | None:
-    """Return the error, so that the log contains a stack trace; None: it is an expected error."""
+    """Return the error, so that the log contains a stack trace; None if it is an expected error."""
     return None if isinstance(error, MusterError) else error
 
 

@@ -32,7 +32,7 @@ def _refused(what: str) -> Iterator[None]:
 
 
 def read_file(path: Path) -> bytes | None:
-    """Return the content; None: there is no such file. Raises UnavailableError if the file exists but cannot be read."""
+    """Return the content; None if there is no such file. Raises UnavailableError if the file exists but cannot be read."""
     with _refused(f"{path} cannot be read"), suppress(FileNotFoundError):
         return path.read_bytes()
     return None
@@ -60,7 +60,7 @@ def sync(path: Path) -> None:
 def lock_file(descriptor: int) -> str | None:
     """Lock an open file until it is closed, and write the pid of this process into it. Raises OSError.
 
-    Return the pid of another process that holds the lock; None: this process has locked it.
+    Return the pid of another process that holds the lock; None if this process has locked it.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,7 +125,7 @@ class DataDirectory:
             self._lock = None
 
     def read(self, name: str) -> bytes | None:
-        """Return the content; None: there is no such file. Raises UnavailableError."""
+        """Return the content; None if there is no such file. Raises UnavailableError."""
         return read_file(self.path / name)
 
     def write(self, name: str, content: bytes) -> Path:

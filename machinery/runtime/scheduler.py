@@ -1,7 +1,7 @@
 """Periodic and timed wake-ups, with APScheduler 3. A job only enqueues a key; a controller does the work.
 
 This module wraps the library, because the library cancels running coroutine jobs at shutdown, skips jobs that are a second
-late, lengthens periods by its jitter, and pickles jobs. Here, jobs are plain calls that return at once. They are never skipped,
+late, lengthens periods by its jitter, and pickles jobs. Here, jobs are plain calls that do not block. They are never skipped,
 jitter makes them early but never late, and they exist only in memory. State that must survive the process is in the database.
 
 The library uses the wall clock. When the wall clock is set back, all jobs keep their remaining time. When it is set forward, or

@@ -103,7 +103,7 @@ def client_context(trust: bytes, chain: bytes | None = None, key: bytes | None =
 
 
 def peer_certificate(transport: "asyncio.BaseTransport | None") -> bytes | None:
-    """Return the DER of the verified client certificate; None: the client sent none. aiohttp: pass `request.transport`."""
+    """Return the DER of the verified client certificate; None if the client sent none. aiohttp: pass `request.transport`."""
     connection = None if transport is None else transport.get_extra_info("ssl_object")
     der: bytes | None = None if connection is None else connection.getpeercert(binary_form=True)
     return der

@@ -183,7 +183,7 @@ Watching = Callable[[Callable[[], object]], AbstractAsyncContextManager[object]]
 
 
 class ElectedAgent:
-    """One process of an agent. `make` creates the agent of each term. While the process waits, `watching` follows the lock."""
+    """One process of an agent. `make` creates the agent of each term. `watching` watches a lock that another process holds."""
 
     def __init__(
         self,

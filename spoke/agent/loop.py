@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def background_task(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Run `work` for the length of the block. Log a defect in `work` and restart it, so that it does not end the agent."""
+    """Run `work` while the block runs. Log a defect in `work` and restart it, so that it does not end the agent."""
 
     async def guarded() -> None:
         pauses = Backoff(timedelta(seconds=1), timedelta(minutes=1))
@@ -188,7 +188,7 @@ class SpokeAgent:
     def _record_failure(self, error: MusterError, delay: timedelta, state: HubState, following: str) -> NextStep:
         """Record the failure of the hub, and return the next step.
 
-        If the list has several hubs, the failed hub rests, and the next round chooses a hub at once. A single hub is tried
+        If the list has several hubs, the failed hub rests, and the next round chooses a hub immediately. A single hub is tried
         again after `delay`.
         """
         hub = self._hub
@@ -202,7 +202,7 @@ class SpokeAgent:
 
     @property
     def _hub(self) -> HubId | None:
-        """The hub that the agent is working with; None: the agent has not chosen a hub."""
+        """The hub that the agent is working with; None if the agent has not chosen a hub."""
         if self._supervisor is not None:
             return self._supervisor.hub
         return self._seen.hub
@@ -237,7 +237,7 @@ class SpokeAgent:
         return NextStep(decide(self._observer.state_of(seen)))
 
     def _leaves_registration(self) -> bool:
-        """Whether to stop the registration: the list has changed, or another hub is the choice now.
+        """Whether to stop the registration: the list has changed, or the agent would now choose another hub.
 
         An agent without owner first waits some time for its preferred hub.
         """

@@ -1,4 +1,4 @@
-"""The observation at the start of a round: the list of hubs, the owner's secret, and the chosen hub with its credential."""
+"""Reads the state at the start of a round of the agent's loop: hub list, owner's secret, chosen hub and its credential."""
 
 import asyncio
 from collections import defaultdict

@@ -69,14 +69,14 @@ def _credential(connection: HubConnection) -> bytes:
 
 
 class Working(Protocol):
-    """An agent, or one process of it."""
+    """The interface of an agent, or of one process of an agent."""
 
     async def run(self) -> None: ...
 
 
 @dataclass(eq=False)
 class ResidentAgent:
-    """Runs an agent unless its cluster has left its hubs. `make` creates an agent, `list_of` the list of hubs, for each run."""
+    """Runs an agent unless its cluster has left its hubs. For each run, `make` creates an agent and `list_of` a hub list."""
 
     make: Callable[[], Working]
     secrets: Secrets

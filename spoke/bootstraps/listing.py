@@ -158,7 +158,7 @@ class BootstrapSecret(BootstrapSource):
 
 @dataclass(frozen=True, slots=True)
 class BootstrapListing:
-    """The hubs in the order of preference, each once, and the errors of unusable sources."""
+    """The hubs in the order of preference, without duplicates, and the errors of unusable sources."""
 
     hubs: tuple[Bootstrap, ...] = ()
     errors: tuple[InvalidError, ...] = ()

@@ -64,7 +64,7 @@ class Doctor:
     probes: str = ""
     """Address of the agent's probes. Empty or with port 0: no agent with these settings was found on this machine."""
     lock: Lock | None = None
-    """The agent's Lease; None: the agent runs without leader election."""
+    """The agent's Lease; None if the agent runs without leader election."""
     namespace: str = ""
     missing: Callable[[], Awaitable[Sequence[object]]] | None = None
     """Returns the permissions that the agent's users lack in both clusters. Raises MusterError, InvalidError."""

@@ -76,7 +76,7 @@ class Leave:
     dial: Dial
     clock: Clock
     lock: Lock | None
-    """The agent's Lease; None: the agent runs without leader election."""
+    """The agent's Lease; None if the agent runs without leader election."""
     candidate: Candidate
     directory: CredentialDirectory | None = None
     reach: Reach = ANY_REACH

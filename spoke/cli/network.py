@@ -109,7 +109,7 @@ def probes_of(settings: SpokeSettings) -> str:
 
 
 def reachable(probes: str) -> str:
-    """Return the address at which this machine reaches probes that listen on `probes`; empty: `probes` has no port."""
+    """Return the address at which this machine reaches probes that listen on `probes`; empty if `probes` has no port."""
     host, _, port = probes.rpartition(":")
     if not port.isdigit() or int(port) == 0:
         return ""

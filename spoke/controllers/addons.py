@@ -117,7 +117,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
             self._asked = RenewalRequest(renewal, self.hub_clock.now()) if renewal is not None else None
 
     async def trust_hub_by(self, kubeconfig: bytes) -> None:
-        """Replace the hub's kubeconfig in all credentials. Raises MusterError if one was not replaced."""
+        """Replace the hub's kubeconfig in all credentials. Raises MusterError if a replacement failed."""
         self.registered = replace(self.registered, kubeconfig=kubeconfig)
         for running in tuple(self.credentials.values()):
             await self._know(running)

@@ -1,8 +1,8 @@
 """Renews the agent's certificate: a new key, a request under the present identity, one update of the secret.
 
-The time is drawn once per certificate (`spoke.domain.schedule`). The session continues during the renewal. Then the agent
-changes to a session with the new certificate. It keeps the old certificate until the hub acknowledges a beat of the new
-session.
+Each certificate has a pseudo-random time of renewal (`spoke.domain.schedule`). The session continues during the renewal. Then
+the agent changes to a session with the new certificate. It keeps the old certificate until the hub acknowledges a beat of the
+new session.
 """
 
 import asyncio

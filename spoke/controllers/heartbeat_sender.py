@@ -36,12 +36,12 @@ class HeartbeatSender:
     random: Random = field(default_factory=Random)
     latency: Distribution = field(default_factory=Distribution)
     hub_clock: Clock | None = None
-    """Returns the hub's time, for beats in step; None: beats are not in step."""
+    """Returns the hub's time, for beats in step; None if beats are not in step."""
     _accepted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _soon: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def accept(self, *, accepted: bool) -> None:
-        """Set whether the cluster is accepted. Beats are sent only while it is."""
+        """Set whether the cluster is accepted. Beats are sent only while this is True."""
         if accepted and not self._accepted.is_set():
             log.info("lease.started")
             self._accepted.set()
@@ -51,7 +51,7 @@ class HeartbeatSender:
             self._accepted.clear()
 
     def send_now(self) -> None:
-        """Send the next beat at once, because of a new verdict."""
+        """Send the next beat immediately, because the verdict has changed."""
         self._soon.set()
 
     async def run(self) -> None:

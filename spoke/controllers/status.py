@@ -49,7 +49,7 @@ log = structlog.get_logger(__name__)
 class AvailabilityWatch:
     """Probes the API server, records since when it fails, and calls listeners when the verdict changes.
 
-    Probes may overlap, because none waits for another one. `Cluster.health` bounds the time of a probe.
+    Probes may overlap, because a probe does not wait for the previous one. `Cluster.health` bounds the time of a probe.
     """
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
@@ -128,7 +128,7 @@ class StatusReconciler(Reconciler[str]):
         self._truncated = 0
 
     def accept(self, *, accepted: bool) -> None:
-        """Set whether the cluster is accepted. Reports are sent only while it is."""
+        """Set whether the cluster is accepted. Reports are sent only while this is True."""
         self._accepted = accepted
 
     async def reconcile(self, key: str) -> timedelta | None:

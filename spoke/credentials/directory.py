@@ -58,7 +58,7 @@ class AtomicDirectory(CredentialDirectory):
         self._sweep(contents)
 
     def read(self) -> Mapping[str, bytes]:
-        """Return the contents of one set of files; empty: nothing was written yet."""
+        """Return the contents of one set of files; empty if nothing was written yet."""
         for _ in range(_READ_ATTEMPTS):
             folder = (self._path / DATA).resolve()
             with suppress(FileNotFoundError):

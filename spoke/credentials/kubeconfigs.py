@@ -83,7 +83,7 @@ def stored_hub(contents: Mapping[str, bytes]) -> HubId:
 def recovery_connection(
     contents: Mapping[str, bytes], names: AgentNames, now: datetime, reach: Reach = ANY_REACH
 ) -> HubConnection | None:
-    """Return the connection with a stored recovery certificate; None: there is none, or it is not usable now.
+    """Return the connection with a stored recovery certificate; None if there is none, or it is not usable now.
 
     Only hubs with a gRPC door support recovery.
     """

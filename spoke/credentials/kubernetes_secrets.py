@@ -143,7 +143,7 @@ _CREATED = {"labelSelector": f"{MANAGED_BY}={AGENT}"}
 
 
 class KubeRemains(Remains):
-    """`management`: the cluster with the agent's own secrets, in `namespace`. `spoke`: the managed cluster, often the same.
+    """Implements `Remains`. `management`: the cluster with the agent's secrets (in `namespace`). `spoke`: the managed cluster.
 
     `addon_namespaces`: the namespaces of add-ons' secrets.
     """

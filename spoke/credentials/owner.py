@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 def owner_of(contents: Contents) -> HubId | None:
-    """Return the hub whose credential is in the owner's secret; None: there is no readable credential."""
+    """Return the hub whose credential is in the owner's secret; None if there is no readable credential."""
     if named := contents.get(HUB_ID, b"").decode(errors="replace").strip():
         return HubId(named)
     with suppress(InvalidError):
@@ -64,7 +64,7 @@ def _pending_of(contents: Contents) -> Contents:
 
 
 def _begun(contents: Contents) -> datetime | None:
-    """Return the start of the credential's validity; None: there is no complete credential."""
+    """Return the start of the credential's validity; None if there is no complete credential."""
     seen = view_stored(contents)
     return seen.chain[0].not_before if seen.chain and damage(seen) is None else None
 

@@ -197,7 +197,7 @@ class RestoringSecrets(Secrets):
         return snapshot
 
     async def _restore(self, name: str) -> SecretSnapshot | None:
-        """Recreate a secret and return it; None: it was not recreated."""
+        """Recreate a secret and return it; None if it was not recreated."""
         async with self._one:
             if LEFT in (await self._inner.read(OWNER_SECRET)).contents:
                 self._known.clear()

@@ -59,7 +59,7 @@ class AddOn:
     registrations: tuple[AddOnRegistration, ...] = ()
     deleting: bool = False
     account_uid: str = ""
-    """The UID of the add-on's ServiceAccount on the hub; empty: the account is not ready."""
+    """The UID of the add-on's ServiceAccount on the hub; empty if the account is not ready."""
 
     @property
     def namespace(self) -> str:

@@ -91,7 +91,7 @@ class HubEntry:
     """Present CAs (PEM), if they differ from the CAs of the bootstrap kubeconfig at registration."""
 
     def difference(self, other: "HubEntry") -> str:
-        """Return the name of the first field that differs; empty: both are the same hub."""
+        """Return the name of the first field that differs; empty if both are the same hub."""
         fields = {
             "hub id": (self.hub_id, other.hub_id),
             "cluster entry's name": (self.cluster, other.cluster),
@@ -159,7 +159,7 @@ def judge(stored: StoredCredential, hub: HubEntry | None, names: AgentNames, now
 
 
 def damage(stored: StoredCredential) -> CredentialFinding | None:
-    """Return the flaw of an incomplete or unreadable credential, which no hub can accept; None: it is complete."""
+    """Return the flaw of an incomplete or unreadable credential, which no hub can accept; None if it is complete."""
     return _completeness(stored) or _pairing(tuple(stored.chain or ()), stored.public_key)
 
 

@@ -2,13 +2,14 @@
 
 Rules of the choice:
 
-1. The owner stays while it is good: it is on the list and ready, and does not rest after a failure. Exception: fail-back, if a
-   hub before it in the list has been ready for the fail-back time (off by default).
+1. The owner stays while it is good: it is on the list and ready, and does not rest (the agent does not choose a hub for some
+   time after a failure). Exception: fail-back, if a hub before it in the list has been ready for the fail-back time (off by
+   default).
 2. Otherwise the choice is the first good hub of the list.
 3. If no hub is good: the first hub that has not accepted the cluster (policy SKIP). The session waits there for acceptance.
    With the policy WAIT, such a hub counts as good.
-4. Otherwise: the hub with a credential whose rest ends first; if two end together, the owner. Hubs that standby registration
-   has found unreachable come last, because standby registration retries them and reports when they answer.
+4. Otherwise: of the hubs with a credential, the hub whose rest ends first; if two end together, the owner. Hubs that standby
+   registration has found unreachable come last, because standby registration retries them and reports when they answer.
 5. Otherwise: the first hub where the agent can obtain a credential. Without standby registration, such a hub is also chosen
    when the owner has been lost for `give_up_after`, although the owner has a credential.
 
@@ -144,7 +145,7 @@ def choose(
     *,
     lost_since: datetime | None = None,
 ) -> HubDecision | None:
-    """Choose the hub for the session; None: the list is empty. `lost_since`: when the session with `owner` was lost."""
+    """Choose the hub for the session; None if the list is empty. `lost_since`: when the session with `owner` was lost."""
     held = next((each for each in candidates if each.hub.hub_id == owner), None)
     if held is not None and is_good(held, now, policy):
         return _back(candidates, held, now, policy) or HubDecision(

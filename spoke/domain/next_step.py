@@ -71,7 +71,7 @@ class NextStep:
     delay: timedelta = timedelta()
     """Pause before this step. A changed list of hubs ends the pause."""
     finding: CredentialFinding | None = None
-    """Why the agent must no longer use the hub's credential; None: it may."""
+    """Why the agent must no longer use the hub's credential; None if it may."""
 
 
 OBSERVE = NextStep(Action.OBSERVE)

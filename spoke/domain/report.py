@@ -54,7 +54,7 @@ def hub_label(hub_id: HubId, server: str) -> str:
 
 
 def unwanted_namespaces(labelled: Iterable[str], wanted: Iterable[ManagedNamespace], *, deleting: bool) -> tuple[str, ...]:
-    """Return the names, sorted, of labelled namespaces that are no longer wanted. `deleting`: the cluster leaves, so all."""
+    """Return the sorted names of labelled namespaces that are no longer wanted. `deleting`: all, because the cluster leaves."""
     kept = set() if deleting else {each.name for each in wanted}
     return tuple(sorted(set(labelled) - kept))
 

@@ -19,7 +19,7 @@ from machinery.identity import SerialNumber
 SILENCE = timedelta(seconds=5)
 """If a beat is not acknowledged within this time, the session ends."""
 MAX_ACK_TIMEOUT = timedelta(seconds=10)
-"""The same limit for beats at intervals below SILENCE. Hello reports it, because the hub then acknowledges many beats at once.
+"""The same limit for beats at intervals below SILENCE. Hello reports it, because the hub then acknowledges many beats together.
 
 With either limit the agent leaves a hub that stores no beats after at most 15 s, or SILENCE plus the beat interval if this is
 longer. Keepalive detects earlier that a hub is gone or frozen.
@@ -39,9 +39,9 @@ class Detection:
 
 
 def ack_timeout(beat_interval: timedelta, silence: timedelta = SILENCE) -> timedelta:
-    """Return the limit for a session that begins with this beat interval.
+    """Return the time limit for acknowledgements in a session that begins with this beat interval.
 
-    It stays when the hub shortens the interval later, because the hub then also acknowledges faster.
+    The limit does not change when the hub shortens the interval later, because the hub then also acknowledges faster.
     """
     return (MAX_ACK_TIMEOUT if beat_interval < SILENCE else SILENCE) * (silence / SILENCE)
 

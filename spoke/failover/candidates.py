@@ -201,7 +201,7 @@ class HubList:
         return tuple(each.hub for each in self.candidates())
 
     def decide(self) -> HubDecision | None:
-        """Choose the hub for the session; None: the list is empty."""
+        """Choose the hub for the session; None if the list is empty."""
         candidates, now = self.candidates(), self.clock.now()
         self._wake_for_the_way_back(candidates, now)
         lost_since = self._when(self._lost_since, now)
@@ -219,7 +219,7 @@ class HubList:
         return found.name if found is not None else hub
 
     def take(self, decision: HubDecision) -> bool:
-        """Store a decision. Return whether it differs from the last decision, so that the caller announces it."""
+        """Store a decision. Return whether it differs from the last decision; the caller then announces it."""
         same = self._decision is not None and (self._decision.hub_id, self._decision.why) == (decision.hub_id, decision.why)
         if decision.why is ChoiceReason.KEPT and self._decision is not None and self._decision.hub_id == decision.hub_id:
             same = True

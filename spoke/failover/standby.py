@@ -1,6 +1,6 @@
 """Standby registration: one StandbyRegistration for each hub of the list except the busy hub, which the agent itself uses.
 
-When a hub becomes busy, its registration stops at once. A write of the slot may still be in progress then. This is safe,
+When a hub becomes busy, its registration stops immediately. A write of the slot may still be in progress then. This is safe,
 because each write checks the version that it read, so that the later of two writes fails. If a hub leaves the list, its slot is
 deleted after SWEEP_DELAY, provided that all sources of the list are readable.
 """

@@ -249,7 +249,7 @@ class StandbyRegistration:
         self._publish(StandbyRecord(replace(self.record.hub, state=state), trouble, ends_soon=soon, epoch=epoch))
 
     def _claimed(self, epoch: int) -> int:
-        """Return the epoch to believe. A higher claim counts once per CLAIM_PERIOD, because each ends the session."""
+        """Return the epoch to use. A hub's higher claim counts once per CLAIM_PERIOD, because it ends the session."""
         now = self.ports.clock.monotonic()
         if epoch <= max(self.identity.epoch, self.record.epoch):
             return epoch
@@ -311,7 +311,7 @@ class StandbyRegistration:
         return self.record.hub.credential_ends_at is not None
 
     def _hold(self, ends_at: datetime | None) -> None:
-        """Record when the credential ends; None: there is none. The states LOST and REVOKED stay until the hub accepts one."""
+        """Record when the credential ends; None if there is none. LOST and REVOKED stay until the hub accepts a credential."""
         state = self.record.hub.state
         if ends_at is None and state not in (HubState.LOST, HubState.REVOKED):
             state = HubState.REGISTERING

@@ -91,7 +91,7 @@ class AgentProgress:
         self.cluster = ""
         """Name of the cluster at that hub."""
         self.failure = ""
-        """Why the present step fails; empty: nothing has failed."""
+        """Why the present step fails; empty if nothing has failed."""
         self._path: set[str] = set()
         self._failed_path: frozenset[str] = frozenset()
         self._lease = timedelta(seconds=60)
@@ -177,7 +177,7 @@ class AgentProgress:
 
     @property
     def has_session(self) -> bool:
-        """Whether a session is open that the hub ends when the cluster opens a newer one."""
+        """Whether a session is open that the hub ends when the cluster opens a newer session."""
         return self._sessions > 0
 
     def waits(self, answer: Callable[[], ProbeResult | None]) -> None:

@@ -52,7 +52,7 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class TransportFeature(Enum):
-    """Features that only some transports have. Each client declares its features; the driver's name implies none."""
+    """Features that only some transports have. Each client declares its features; the driver's name does not imply any."""
 
     HUB_ID = "the hub reports its id"
     ACKNOWLEDGED_BEATS = "the hub acknowledges each beat, so that the agent detects a silent hub within seconds"
@@ -97,7 +97,7 @@ class HubInfo:
     version: str
     trust_bundle: bytes
     attestation_audience: str = ""
-    """Audience of the attestation token that a first registration needs; empty: it needs no token."""
+    """Audience of the attestation token that a first registration needs; empty if it needs no token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class HubSession(Protocol):
         """How far the hub's clock is ahead of the agent's clock, measured at Welcome."""
 
     async def beat(self, *, available: bool | None) -> None:
-        """Send a beat and wait until the hub has accepted it. With ACKNOWLEDGED_BEATS, the hub has then stored the beat."""
+        """Send a beat and wait until the hub has accepted it. With ACKNOWLEDGED_BEATS, the hub has also stored it."""
 
     async def report(self, report: ClusterReport) -> int:
         """Send a status report. Return the revision at which the hub has stored it. Raises an error if the hub refuses it."""
@@ -251,7 +251,7 @@ class HubClient(Protocol):
         """Submit a CSR (PEM) and return its name at the hub. If the same bytes are submitted again, the name is the same."""
 
     def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
-        """Yield the state at once and at every change, until the final decision.
+        """Yield the state immediately and at every change, until the final decision.
 
         For a missing request, or a request that the agent may not read, it raises NotFoundError or ForbiddenError, depending on
         the hub.

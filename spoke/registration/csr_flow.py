@@ -65,7 +65,7 @@ def names_contents(names: AgentNames) -> dict[str, bytes]:
 
 
 def read_pending(contents: Contents) -> PendingRequest | None:
-    """Return the pending request of a secret; None: there is none, or it is incomplete."""
+    """Return the pending request of a secret; None if there is none, or it is incomplete."""
     key, request = (contents.get(part, b"") for part in (PENDING_KEY, PENDING_REQUEST))
     if not key or not request:
         return None

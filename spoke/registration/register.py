@@ -46,7 +46,7 @@ class Naming:
         self._names: AgentNames | None = None
 
     def choose(self, held: Contents, asked: Iterable[Contents], listing: BootstrapListing) -> AgentNames:
-        """`held`: the owner's secret; `asked`: the hubs' slots in order of precedence."""
+        """Choose the agent's names. `held`: the owner's secret; `asked`: the hubs' slots in order of precedence."""
         fresh = (str(uuid.uuid4()), fresh_agent_id(secrets.randbits(64)))
         remembered = (str(self._names.cluster), str(self._names.agent)) if self._names else fresh
         mirrored: Mapping[str, bytes] = self._directory.read() if self._directory is not None else {}
@@ -79,7 +79,7 @@ class Registration:
     def route(
         self, contents: Contents, names: AgentNames, finding: CredentialFinding, bootstrap: HubConnection | None
     ) -> HubConnection | None:
-        """Return the connection to try next; None: there is no usable credential.
+        """Return the connection to try next; None if there is no usable credential.
 
         The recovery certificate comes first, because it may need no approval.
         """

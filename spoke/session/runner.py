@@ -114,7 +114,7 @@ class SessionRun:
     def hand_over(self, handover: Handover) -> None:
         """Open the successor, and hand over to it after its first beat.
 
-        While another handover is in progress, a handover with `once` is dropped; any other waits until that one has failed.
+        During an earlier handover, a handover with `once` is dropped; without `once`, it waits until the earlier one fails.
         """
         if self._handover is None:
             self._handover = handover

@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TrustBundleSync:
-    """The handling over one session."""
+    """Handles the bundles that the hub pushes in one session."""
 
     agent: AgentContext
     active: ActiveSession

@@ -7,7 +7,7 @@ from spoke.ports.hub import Desired, HubLostError, HubSession
 
 
 class OpenSession(HubSession):
-    """A session. If `finish` is called several times, the first reason counts."""
+    """The common part of a session. If `finish` is called several times, the first reason counts."""
 
     def __init__(self) -> None:
         self._end: asyncio.Future[HubLostError] = asyncio.get_running_loop().create_future()

@@ -113,7 +113,7 @@ class HeldCertificate:
 
 
 def signer_of(signed_by: str, authorities: Iterable[AuthorityRecord]) -> AuthorityRecord | None:
-    """Return the CA of a record; None: it is no CA of the hub."""
+    """Return the CA of a record; None if it is no CA of the hub."""
     return next((each for each in authorities if each.signer == signed_by), None)
 
 
@@ -144,7 +144,7 @@ class AgentTrust:
     cluster: ClusterName
     agent: AgentId
     trusted: frozenset[str] | None
-    """Hex SHA-256 of the DER of each CA certificate; None: the agent does not report its CAs."""
+    """Hex SHA-256 of the DER of each CA certificate; None if the agent does not report its CAs."""
     serial: SerialNumber
     issued_at: datetime
     not_after: datetime

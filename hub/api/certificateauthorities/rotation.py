@@ -35,7 +35,7 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RotationStep:
-    """An act and its CA; for MAKE the CA that is replaced."""
+    """One step of a rotation: the act and its CA. For MAKE, the CA is the one to replace."""
 
     act: Act
     authority: AuthorityId
@@ -55,7 +55,7 @@ class RotationAgent:
     silent: bool = False
     """The agent has a session, but has sent no beat for longer than its lease duration."""
     trusted: frozenset[str] | None = None
-    """Fingerprints of the CAs that the agent reports as trusted; None: the agent does not report its CAs."""
+    """Fingerprints of the CAs that the agent reports as trusted; None if the agent does not report its CAs."""
 
     @property
     def can_move(self) -> bool:

@@ -111,7 +111,7 @@ class RequestState:
 
 
 def is_for_a_client(request: Document) -> bool:
-    """Whether it requests a client certificate of this hub's signer, without other key usages."""
+    """Whether the request is for a client certificate of this hub's signer, without other key usages."""
     spec = doc.mapping(request, "spec")
     usages = spec.get("usages") or ()
     return spec.get("signerName") == SIGNER and "client auth" in usages and set(usages) <= set(USAGES)
@@ -150,7 +150,7 @@ def pem(request: Document) -> bytes:
 
 
 def fingerprint(request: Document) -> str:
-    """Equal for requests with the same requester, CSR and purpose."""
+    """Return a digest that is equal for requests with the same requester, CSR and purpose."""
     spec = doc.mapping(request, "spec")
     asked = (spec.get("username"), spec.get("signerName"), doc.labels(request).get(ADDON_LABEL), spec.get("request"))
     return sha256("\0".join(str(part or "") for part in asked).encode()).hexdigest()
@@ -205,7 +205,7 @@ def name_prefix(submission: Submission) -> str:
 
 
 def requester_serial(request: Document) -> SerialNumber | None:
-    """Serial number of the requester's certificate, as recorded by the hub; None without one."""
+    """Serial number of the requester's certificate, as recorded by the hub; None if there is none."""
     values = doc.sequence(request, "spec", "extra", SERIAL_EXTRA)
     return SerialNumber(int(str(values[0]), 16)) if values else None
 

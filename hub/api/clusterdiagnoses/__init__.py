@@ -55,7 +55,7 @@ class Diagnosis:
 
     @property
     def cause(self) -> DiagnosisFinding | None:
-        """The first finding that is Broken or Waiting; None without one."""
+        """The first finding that is Broken or Waiting; None if there is none."""
         return next((each for each in self.findings if each.state in (FindingState.BROKEN, FindingState.WAITING)), None)
 
     @property

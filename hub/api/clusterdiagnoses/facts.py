@@ -82,7 +82,7 @@ class ClusterFacts:
         return self.cluster or {}
 
     def of_purpose(self, purpose: Purpose) -> Sequence[CertificateRecord]:
-        """Oldest first."""
+        """The cluster's certificate records with this purpose, oldest first."""
         chosen = [record for record in self.records if record.purpose is purpose]
         return sorted(chosen, key=lambda record: (record.issued_at, record.serial))
 

@@ -273,6 +273,6 @@ def _is_fresh(facts: ClusterFacts) -> bool:
 
 
 def _lives(facts: ClusterFacts, name: str) -> bool:
-    """Without records of replicas (an earlier release) no replica counts as lost."""
+    """Whether the replica is alive. If there are no records of replicas (an earlier release), none counts as lost."""
     found = (facts.replicas or {}).get(name)
     return not facts.replicas or (found is not None and not found.is_lost(facts.now))

@@ -74,7 +74,7 @@ def leaves_registrations_unchanged(new: Document, old: Document) -> bool:
 
     In an existing registration, an agent may change only the driver and, with the driver `token`, the subject. It may add a
     registration of type kubeClient with the add-on's own names, as OCM's agent does for an add-on without registrations. It may
-    remove none.
+    not remove a registration.
     """
     key = doc.key(old)
     cluster, addon = ClusterName(key.namespace), AddOnName(key.name)
@@ -174,7 +174,7 @@ def has_token_condition(addon: Document) -> bool:
 
 
 def token_owner(document: Document) -> Key | None:
-    """The add-on to whose infrastructure an object belongs; None without one."""
+    """The add-on to whose infrastructure an object belongs; None if there is none."""
     labels = doc.labels(document)
     name = labels.get(ADD_ON, "")
     return Key(doc.key(document).namespace, name) if name and labels.get(INFRASTRUCTURE) == "true" else None
@@ -219,7 +219,7 @@ def token_ready(account: Key, uid: str) -> Condition:
 
 
 def ready_uid(addon: Document) -> str:
-    """Uid of the add-on's ready ServiceAccount; "": there is none."""
+    """Uid of the add-on's ready ServiceAccount; "" if there is none."""
     found = find(doc.conditions(addon), INFRASTRUCTURE_READY)
     message = found.message if found is not None and found.status == TRUE else ""
     return message.partition("(UID: ")[2].partition(")")[0]

@@ -38,7 +38,7 @@ def silence_of(addon: Document) -> str | None:
 
 
 def reason_of(available: Condition | None) -> str | None:
-    """Reason of the silence of a cluster with this availability; None: it is not silent."""
+    """Reason of the silence of a cluster with this availability; None if it is not silent."""
     return available.reason if available is not None and available.status == UNKNOWN else None
 
 
@@ -81,7 +81,7 @@ def _is_of(found: Condition | None, note: _Note) -> bool:
 
 
 def _note(addon: Document) -> _Note | None:
-    """None without the annotation. An unreadable annotation counts as an annotation without a previous condition."""
+    """Read the annotation; None if there is none. If it is unreadable, it counts as one without a previous condition."""
     text = doc.annotations(addon).get(NOTE)
     if text is None:
         return None
@@ -98,7 +98,7 @@ _STATES = {TRUE: AVAILABLE, FALSE: UNHEALTHY}
 
 
 def label_state(addon: Document) -> str | None:
-    """Value of the add-on's label; None: it is being deleted and has no label."""
+    """Value of the add-on's label; None if it is being deleted and has no label."""
     if doc.is_deleting(addon):
         return None
     found = _available(addon)

@@ -22,7 +22,7 @@ Fields = dict[str, Any]
 
 
 def add_on_shown(stored: Document) -> Fields:
-    """A stored ManagedClusterAddOn in v1alpha1."""
+    """Convert a stored ManagedClusterAddOn to v1alpha1."""
     notes = doc.annotations(stored)
     namespace = notes.pop(INSTALL_NAMESPACE, DEFAULT_NAMESPACE)
     shown = doc.with_metadata(stored, annotations=notes or None)
@@ -94,7 +94,7 @@ def _named(config: Mapping[str, Any]) -> Fields:
 
 
 def definition_shown(stored: Document) -> Fields:
-    """A stored ClusterManagementAddOn in v1alpha1."""
+    """Convert a stored ClusterManagementAddOn to v1alpha1."""
     spec, shown = dict(doc.mapping(stored, "spec")), dict(stored)
     if "defaultConfigs" in spec:
         spec["supportedConfigs"] = [_config_shown(entry) for entry in _entries(spec.pop("defaultConfigs"))]

@@ -99,7 +99,7 @@ def with_agent_version(cluster: Document, version: str) -> dict[str, Any]:
 
 
 def move_to(cluster: Document) -> str:
-    """Id of the hub to which the agent shall move; "": there is no order."""
+    """Id of the hub to which the agent shall move; "" if there is no order."""
     return doc.annotations(cluster).get(MOVE_TO, "")
 
 
@@ -136,12 +136,12 @@ def listed(hubs: Iterable[Document]) -> str:
 RENEW = "hub.open-cluster-management.io/renew"
 LONGEST_RENEWAL = timedelta(days=7)
 LATE_RENEWAL = timedelta(seconds=30)
-"""An agent that returns after the interval has this time, so that a returning fleet does not renew all at once."""
+"""An agent that returns after the interval has this time, so that a returning fleet does not renew all together."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenewalOrder:
-    """`before`: the database's time of the order."""
+    """An order to renew certificates. `before`: the database's time of the order."""
 
     before: datetime
     within: timedelta

@@ -227,7 +227,7 @@ def staleness_step(cluster: Document, policy: StalenessPolicy, now: datetime) ->
 
 
 def silent_since(cluster: Document) -> datetime | None:
-    """Start of the silence; None: the cluster is not silent, or its agent announced its departure."""
+    """Start of the silence; None if the cluster is not silent, or its agent announced its departure."""
     available = cluster_rules.availability(cluster)
     if available is None or available.status != conditions.UNKNOWN or available.reason not in STALE_REASONS:
         return None

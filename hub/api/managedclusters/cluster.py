@@ -214,7 +214,7 @@ def is_revoked(cluster: Document) -> bool:
 
 
 def availability_condition(available: bool | None) -> Condition | None:  # noqa: FBT001 - the agent's verdict
-    """The condition Available for the verdict in a beat; None: the beat has no verdict."""
+    """The condition Available for the verdict in a beat; None if the beat has no verdict."""
     if available is None:
         return None
     return AVAILABLE if available else UNAVAILABLE
@@ -292,7 +292,7 @@ def accepted_condition(cluster: Document) -> Condition:
 
 
 def denial_of(cluster: Document | None) -> str | None:
-    """The reason of an operator's denial, which may be empty; None without one."""
+    """The reason of an operator's denial, which may be empty; None if there is none."""
     return None if cluster is None else doc.annotations(cluster).get(DENIED_FOR)
 
 

@@ -89,7 +89,7 @@ def reason(cluster: Document) -> str:
 
 
 def second_agent(cluster: Document) -> str:
-    """The message about a refused second agent, for the agent with the session; "" without one."""
+    """The message about a refused second agent, for the agent with the session; "" if there is none."""
     found = conditions.find(doc.conditions(cluster), DUPLICATED)
     return found.message if found is not None and reason(cluster) == TWO_AGENTS else ""
 
@@ -106,7 +106,7 @@ def is_rebuilt(new: Document, old: Document | None) -> bool:
 
 
 def given_to(cluster: Document) -> AgentId | None:
-    """The agent that gets the cluster's session by this write; None: the write has no such order."""
+    """The agent that gets the cluster's session by this write; None if the write has no such order."""
     chosen = doc.annotations(cluster).get(GIVEN_TO)
     return AgentId(chosen) if chosen is not None else None
 

@@ -55,7 +55,7 @@ def is_emptied(cluster: Document) -> bool:
 
 
 def is_overdue(cluster: Document, deadline: timedelta, now: datetime) -> bool:
-    """Whether its deletion has taken longer than the deadline."""
+    """Whether the cluster's deletion has taken longer than the deadline."""
     began = doc.deleted_at(cluster)
     return began is not None and now >= began + deadline
 

@@ -65,7 +65,7 @@ class GroupQuery:
         return groups
 
     def _place(self, group: Group, column: int) -> Any:
-        """A comparable form of a cell; None: there is no value."""
+        """A comparable form of a cell; None if there is no value."""
         if column >= len(self.by):
             return (group.count, *group.totals)[column - len(self.by)]
         return self.by[column].rank(group.values[column])

@@ -126,7 +126,7 @@ _MAPS = (".metadata.labels", ".status.capacity", ".status.allocatable")
 
 
 def sort_of(text: str, after: SortPosition | None = None) -> SortOrder:
-    """Parse for example `-memory,name`; `-` means descending. Raises BadRequestError."""
+    """Parse a sort order such as `-memory,name`; `-` means descending. Raises BadRequestError."""
     keys = tuple(_key(part) for part in _parts(text, "sortBy"))
     if after is not None and len(after) != len(keys):
         raise BadRequestError("invalid continue token: it belongs to another order")
@@ -134,7 +134,7 @@ def sort_of(text: str, after: SortPosition | None = None) -> SortOrder:
 
 
 def groups_of(text: str) -> tuple[FieldReference, ...]:
-    """Parse for example `version,labels["env"]`. Raises BadRequestError."""
+    """Parse fields such as `version,labels["env"]`. Raises BadRequestError."""
     facets = tuple(field_reference(part, "groupBy") for part in _parts(text, "groupBy"))
     for facet in facets:
         if facet.is_instant:

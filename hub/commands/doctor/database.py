@@ -77,7 +77,7 @@ def _identity(state: DatabaseState, settings: HubSettings) -> list[DoctorFinding
 
 
 def _authority(settings: HubSettings) -> str | None:
-    """Return the first CA's fingerprint; None: the CA is not in a file, or was removed after a rotation."""
+    """Return the first CA's fingerprint; None if the CA is not in a file, or was removed after a rotation."""
     path: Path = (settings.keys_dir or settings.data_dir) / CA_CERTIFICATE
     with suppress(OSError, InvalidError):
         return pki.parse_certificate(path.read_bytes()).key_hash

@@ -139,7 +139,7 @@ def doors_of(settings: HubSettings) -> tuple[DoorAt, DoorAt]:
 
 
 def trust_of(settings: HubSettings) -> bytes | None:
-    """Return the trust bundle in the data directory; None: there is none."""
+    """Return the trust bundle in the data directory; None if there is none."""
     folder = settings.data_dir
     for path in (folder / BUNDLE, (settings.keys_dir or folder) / CA_CERTIFICATE):
         if path.exists():

@@ -94,7 +94,7 @@ def wants_acceptance(cluster: Document, *, are_there_rules: bool) -> bool:
 
 
 def _acceptance_condition(cluster: Document) -> Condition | None:
-    """Return the condition HubAcceptedManagedCluster to write; None: the current condition is right."""
+    """Return the condition HubAcceptedManagedCluster to write; None if the current condition is right."""
     current = conditions.find(doc.conditions(cluster), conditions.HUB_ACCEPTED)
     is_true = current is not None and current.status == conditions.TRUE
     if doc.is_deleting(cluster) or cluster_rules.is_accepted(cluster) == is_true:
@@ -105,14 +105,14 @@ def _acceptance_condition(cluster: Document) -> Condition | None:
 
 
 def acceptance_reconciler(store: Store, globs: tuple[str, ...], **options: Any) -> RuleReconciler:
-    """`options`: of RuleReconciler."""
+    """Return the reconciler that accepts clusters. `options`: further arguments of RuleReconciler."""
     return RuleReconciler(store, _accept, _read_clusters_ahead, globs=globs, **options)
 
 
 def approval_reconciler(
     store: Store, globs: tuple[str, ...], sign: Callable[..., dict[str, Any]] | None = None, **options: Any
 ) -> RuleReconciler:
-    """`sign`: see `approving.review`."""
+    """Return the reconciler that approves requests. `sign`: see `hub.registry.approvalrules.approval.review`."""
     review = partial(approving.review, actor=f"{ACTOR}:{APPROVAL}", sign=sign)
     return RuleReconciler(store, review, approving.read_ahead, globs=globs, **options)
 

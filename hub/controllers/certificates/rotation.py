@@ -51,7 +51,7 @@ Make = Callable[[RotationSnapshot, AuthorityRecord], Awaitable[NewAuthority]]
 
 @dataclass(eq=False)
 class Rotation(Reconciler[str]):
-    """`recovery`: how long certificates of a retiring CA are valid for `Recover`."""
+    """Reconciles CA changes. `recovery`: how long certificates of a retiring CA are valid for `Recover`."""
 
     store: Store
     make: Make

@@ -1,8 +1,8 @@
 """Owns the taints for unavailable clusters, their alarms, and the brake that holds both.
 
-As in OCM: `unreachable` while availability is Unknown or missing, `unavailable` while it is False. A taint is set at once or
-after a delay (`availability.TaintDelays`), and never while the brake is active. The alarm is logged with the taint, so that it
-is logged exactly once, even if the leader changes. The Event is recorded at once, with the change of availability
+As in OCM: `unreachable` while availability is Unknown or missing, `unavailable` while it is False. A taint is set immediately,
+or after a delay (`availability.TaintDelays`), and never while the brake is active. The alarm is logged with the taint, so that
+it is logged exactly once, even if the leader changes. The Event is recorded immediately, with the change of availability
 (`TransitionRecorder`).
 """
 
@@ -33,7 +33,7 @@ BRAKE_CHECKS = timedelta(seconds=5)
 """Interval between checks of a brake that holds."""
 PERIOD = timedelta(minutes=5)
 GATHER = timedelta(milliseconds=250)
-"""A joining cluster changes several times at once: its checks wait for this time."""
+"""A joining cluster changes several times together: its checks wait for this time."""
 
 log = structlog.get_logger(__name__)
 

@@ -198,7 +198,7 @@ CLEANUP = "request-cleanup"
 
 
 class RequestCleanup(Reconciler[str]):
-    """`ends`: retention of requests. `keep_credentials`: retention of expired or revoked credentials.
+    """Removes old requests and credentials. `ends`: retention of requests. `keep_credentials`: of ended credentials.
 
     `clock_guard`: postpones all deletions while the database's clock is not trusted.
     """

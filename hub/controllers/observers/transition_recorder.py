@@ -207,7 +207,7 @@ class TransitionRecorder:
             state = request_rules.state(document)
             level = "warning" if phase is RequestPhase.FAILED else "info"
             getattr(cluster_log, level)(f"certificate request {phase.lower()}", reason=state.reason, detail=state.message)
-            if phase is not RequestPhase.APPROVED:  # only the end of a request is an Event, because thousands may join at once
+            if phase is not RequestPhase.APPROVED:  # only the end of a request is an Event, because thousands may join together
                 why = f": {state.message}" if phase is not RequestPhase.ISSUED and state.message else ""
                 message = f"certificate request {phase.lower()}{_with(by)}{why}"
                 self._record(cluster, document, f"Certificate{phase}", message, well=phase is not RequestPhase.FAILED)

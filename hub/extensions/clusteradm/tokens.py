@@ -42,7 +42,7 @@ ADVICE = (
 
 
 def ensure_account(tx: Transaction) -> None:
-    """Create the ServiceAccount with its namespace. Does nothing if the namespace exists: operators decide about it."""
+    """Create namespace and ServiceAccount. If the namespace exists, do nothing: operators may have deleted the account."""
     if namespaces.get(tx, BOOTSTRAP_ACCOUNT.namespace) is not None:
         return
     namespace = namespace_rules.namespace(BOOTSTRAP_ACCOUNT.namespace)

@@ -34,7 +34,7 @@ def is_console(request: web.Request) -> bool:
 
 
 class ConsoleDoor(HttpsDoor):
-    """Its watches are among those of the HTTPS door, which drains them."""
+    """The listener of the console. The HTTPS door drains its watches."""
 
     name = NAME
     setting = "console_listen"

@@ -1,6 +1,6 @@
 """Authentication at the console's own listener: by the session whose secret is in the browser's cookie (ADR 0009).
 
-The session and its authenticator are read for each request, so that their end takes effect on every replica at once. Open
+The session and its authenticator are read for each request, so that their end takes effect on every replica immediately. Open
 watches end with them through the change log.
 """
 
@@ -33,7 +33,7 @@ _SECRET = re.compile(rf"[A-Za-z0-9_-]{{{SECRET_LENGTH}}}")
 
 
 def is_same_origin(headers: Mapping[str, str], origin: str) -> bool:
-    """Whether a page of `origin` sent the request. Without Sec-Fetch-Site it must have the header Origin."""
+    """Whether a page of `origin` sent the request. A request without the header Sec-Fetch-Site must have the header Origin."""
     site, sent_from = headers.get("Sec-Fetch-Site"), headers.get("Origin")
     if sent_from not in (None, origin):
         return False
@@ -41,7 +41,7 @@ def is_same_origin(headers: Mapping[str, str], origin: str) -> bool:
 
 
 def cookie_of(request: web.Request, name: str) -> str | None:
-    """The secret in a cookie; None: there is none of the right form."""
+    """The secret in a cookie; None if there is none of the right form."""
     if len(request.headers.get("Cookie", "")) > MAX_COOKIES:
         return None
     value = request.cookies.get(name, "")
@@ -53,7 +53,7 @@ def actor_of(session: ConsoleSession) -> Actor:
 
 
 class SessionAuthenticator(RequestAuthenticator, ExternalAuthenticator):
-    """`origin`: the origin of the console's URL."""
+    """Authenticates requests by their session. `origin`: the origin of the console's URL."""
 
     tokens = None
 

@@ -82,7 +82,7 @@ class OidcClient:
         return self._flow(config, seed).url(await keys.endpoint("authorization_endpoint"))
 
     async def login(self, seed: str, code: str) -> tuple[Login, AuthenticatorConfig, datetime]:
-        """User for an authorization code, and end of the session. Raises UnauthorizedError, UnavailableError, InvalidError."""
+        """Return the user for a code, and the end of the session. Raises UnauthorizedError, UnavailableError, InvalidError."""
         config, documents, keys = await self._issuer()
         flow, claims = self._flow(config, seed), config.claims
         form, authorization = identified(flow.form(code), flow.client_id, self._secret())

@@ -85,7 +85,7 @@ def _add_door(core: HubCore, address: Address, cordon: Cordon, https: HttpsServe
 
 
 class OcmGrpcDoor(Door):
-    """`run` must run while it serves."""
+    """The door. `run` must run while the door serves."""
 
     name = "ocm-grpc"
 

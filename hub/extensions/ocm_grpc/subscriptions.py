@@ -66,7 +66,7 @@ class Subscription:
         self._claimed: set[str] = set()
         """Uids of objects that the agent reports as known."""
         self._forbidden: MusterError | None = None
-        """Why the agent may not read the objects; None: it may."""
+        """Why the agent may not read the objects; None if it may."""
         self._accepted = self._accepted_sent = False
         self._repeat_until = self._repeated = 0.0
         self._position: tuple[DataType, str] | None = None
@@ -92,7 +92,7 @@ class Subscription:
             self.end("internal error")
 
     async def next(self) -> bytes:
-        """The next event. Raises UnavailableError when the subscription has ended."""
+        """Wait for the next event. Raises UnavailableError when the subscription has ended."""
         while True:
             if self._ended is not None:
                 raise UnavailableError(self._ended)

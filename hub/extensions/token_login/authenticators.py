@@ -23,7 +23,7 @@ MAX_KEPT = 100
 API_VERSION = "authentication.k8s.io/v1"
 
 IdentifyToken = Callable[[str], Awaitable[AuthenticatedUser | None]]
-"""Returns the user of a token; None: the token has no user. Raises UnauthorizedError with the reason, UnavailableError."""
+"""Returns the user of a token; None if the token has no user. Raises UnauthorizedError with the reason, UnavailableError."""
 
 
 class Authenticators:

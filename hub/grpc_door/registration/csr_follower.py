@@ -62,7 +62,7 @@ class CSRFollower:
             woken.set()
 
     async def follow(self, name: str, call: RpcCall, check: Check) -> AsyncIterator[wire.FollowRequestResponse]:
-        """Yields the state of a request, at once and after each change, until it is final. `check`: checks the caller."""
+        """Yields the state of a request, immediately and after each change, until it is final. `check`: checks the caller."""
         sent: RequestState | None = None
         seen, woken, feed = 0, asyncio.Event(), self._parts.feed
         woken.set()

@@ -118,7 +118,7 @@ class Acknowledgements:
         return self.interval != before
 
     def stored(self, sequence: int) -> float | None:
-        """Records that this beat and all before it are durable. Returns when the acknowledgement is due; None: it was sent.
+        """Records that this beat and all before it are durable. Returns when the acknowledgement is due; None if it was sent.
 
         Times are those of the event loop.
         """

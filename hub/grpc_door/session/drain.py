@@ -82,7 +82,7 @@ class Cordon:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._grace.total_seconds()):
                 await self._changed.wait()
-                return  # the order has changed; a cordon that begins again at once starts over
+                return  # the order has changed; a cordon that begins again immediately starts over
         left = [session for session in sessions if session in self._sessions()]
         log.info("sessions that did not leave are ended", count=len(left))
         async for session in paced(left, LEAST_RATE):

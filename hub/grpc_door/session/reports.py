@@ -141,7 +141,7 @@ class SessionReports:
         self.known_hubs = ""
         """The agent's hub list as the store has it."""
         self._stored_status: tuple[bytes, int] | None = None
-        """Digest and revision of the stored status; None: the cluster has changed since."""
+        """Digest and revision of the stored status; None if the cluster has changed since."""
         self._changes = 0
         self.leaving: asyncio.Task[None] | None = None
         """Records the agent's next hub; None: the agent has not announced that it leaves."""

@@ -1,7 +1,7 @@
-"""Open sessions of this process. Memory has them at once, the database as soon as it can be written.
+"""Open sessions of this process, in memory and, as soon as it can be written, in the database.
 
-An agent has one session. A newer session ends the older one: at once if this process has both, or within half a second, by a
-notification, if another replica has the newer one. While notifications do not work, the database is read twice a second.
+An agent has one session. A newer session ends the older one: immediately if this process has both; if another replica has the
+newer one, within half a second, by a notification. While notifications do not work, the database is read twice a second.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ _Records = dict[tuple[ClusterName, AgentId], Opened | str]
 
 
 class Sessions:
-    """Sessions of a process, one per cluster; an agent's newer session replaces the older. `replica`: the replica's name."""
+    """Sessions of a process, one per cluster. A newer session of an agent replaces the older one. `replica`: its name."""
 
     def __init__(self, store: Store, replica: str = "") -> None:
         self._store = store
@@ -198,7 +198,7 @@ class Sessions:
             session, recorded = self._open.get(other.cluster), self._recorded.get(other.cluster)
             if session is None or recorded is None:  # an unwritten session has no time to compare
                 continue
-            if other.agent != session.agent:  # both opened at once: the first agent keeps the cluster
+            if other.agent != session.agent:  # both opened together: the first agent keeps the cluster
                 if recorded.is_newer_than(other.session, other.at):
                     session.end(second_agent_error(other.cluster, other.agent, session.agent))
             elif other.is_newer_than(session.id, recorded.at):  # the newest session of an agent counts

@@ -43,7 +43,7 @@ class TrustBundleReceiver(Protocol):
     """An open session, as this module uses it."""
 
     trusted: frozenset[str] | None
-    """The CAs of the agent's last report; None: it does not report."""
+    """The CAs of the agent's last report; None if it does not report."""
 
     def push(self, bundle: bytes) -> None: ...
 

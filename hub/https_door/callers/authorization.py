@@ -116,7 +116,7 @@ class HubAuthorizer(Authorizer):
         return await self._store.read(_may_see, standing.credential, cluster)
 
     def _asked_for(self, asked: Attributes) -> ClusterName | None:
-        """Returns the only cluster of a request; None: there is no cluster, or several."""
+        """Returns the only cluster of a request; None if there is no cluster, or several."""
         if (asked.group, asked.resource) == (CSRS, CERTIFICATE_REQUESTS):
             return selected_cluster(asked.label_selector)
         name = asked.name or asked.selected_name

@@ -71,7 +71,7 @@ class HubAdmission:
         }
 
     def __call__(self, write: Admission) -> Document:
-        """Raises ForbiddenError."""
+        """Check a write, and return the object to store. Raises ForbiddenError."""
         if _is_agents(write):
             _check_holds(write)
         rule = self._rules.get((write.resource.group, write.resource.resource))

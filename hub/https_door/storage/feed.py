@@ -37,7 +37,7 @@ class SeenChange:
         self._events: dict[ChangeType, WatchEvent] = {}
 
     def through(self, query: Query) -> WatchEvent | None:
-        """Returns the event for this selection; None: it selects the object neither before nor after the change."""
+        """Returns the event for this selection; None if it selects the object neither before nor after the change."""
         change = self.change
         if query.namespace is not None and change.key.namespace != query.namespace:
             return None
@@ -114,7 +114,7 @@ class _Watcher:
         return self._events.popleft() if self._events else None
 
     def _perhaps_quiet(self) -> None:
-        """Wakes a quiet watcher. One timer serves many events: a timer per event would cost more than the wait."""
+        """Wakes a watcher that got no event in time. One timer serves many events, because a timer per event costs too much."""
         self._timer = None
         if self._loop.time() >= self._quiet_from:
             self.wake()

@@ -116,7 +116,7 @@ def selects(query: Query, key: Key) -> bool:
 
 
 def one(tx: Transaction, key: Key) -> View | None:
-    """Returns the heartbeat of the cluster of the key's namespace; None: there is no such cluster."""
+    """Returns the heartbeat of the cluster of the key's namespace; None if there is no such cluster."""
     cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", key.namespace))
     if cluster is None:
         return None

@@ -202,7 +202,7 @@ def _beat(
 
 
 def _skew(tx: Transaction, old: Document, new: Document) -> timedelta | None:
-    """Returns how far the client's clock is ahead; None: the client wrote no new time, or an invalid time."""
+    """Returns how far the client's clock is ahead; None if the client wrote no new time, or an invalid time."""
     written = (new.get("spec") or {}).get("renewTime")
     if not isinstance(written, str) or written == old["spec"]["renewTime"]:
         return None

@@ -41,7 +41,7 @@ class PastStorage(Storage):
         return await self._store.read(_get, self._paths[resource].kind, resource, key, self._revision)
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
-        """`query.at` is the revision of the first page, from a continue token."""
+        """Lists the objects at `query.at`, the revision of the first page, or else at this storage's revision."""
         at = self._revision if query.at is None else query.at
         return await self._store.read(find, self._paths[resource].kind, replace(query, at=at, past=True))
 
@@ -49,7 +49,7 @@ class PastStorage(Storage):
         return self._revision
 
     async def wait_for(self, revision: int) -> None:
-        """A past revision is always visible."""
+        """Returns immediately, because a past revision is always visible."""
 
 
 def with_past(groups: Iterable[ApiGroup], store: Store, group_suffix: str, clock: Clock) -> list[ApiGroup]:

@@ -32,7 +32,7 @@ from machinery.runtime.clock import Clock
 
 QUIET = timedelta(seconds=10)
 PORTION = 500
-"""Objects of a long list that are in memory at once."""
+"""Objects of a long list that are in memory at the same time."""
 
 _encode = msgspec.json.Encoder().encode
 

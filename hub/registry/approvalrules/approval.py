@@ -70,9 +70,9 @@ def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
 def review(
     tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str, *, sign: Callable[..., dict[str, Any]] | None = None
 ) -> ApprovalOutcome | None:
-    """Approve a request if a rule matches. None: nothing was written and no rule needs requests. Raises NotFoundError.
+    """Approve a request if a rule matches. Raises NotFoundError. None: no write, and no rule needs the request for acceptance.
 
-    `sign` (`issuance.sign_request`) signs it at once; without it, `issuance.issue` does later.
+    With `sign` (`issuance.sign_request`) the request is also signed; without it, `issuance.issue` signs the request later.
     """
     stored = request_objects.find(tx, name)
     asking = doc.labels(stored.document).get(CLUSTER_LABEL, "") if any(map(_needs_request, known)) else ""

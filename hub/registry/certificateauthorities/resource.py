@@ -27,7 +27,7 @@ WITHIN = 60
 DEFAULT_PATIENCE = timedelta(hours=24)
 
 Cannot = Callable[[Collection[AuthorityId]], Awaitable[str | None]]
-"""Returns why no CA can be created in addition to these CAs; None: a CA can be created."""
+"""Returns why no CA can be created in addition to these CAs; None if a CA can be created."""
 
 
 def _computed(tx: Transaction, patience: timedelta) -> Sequence[ComputedObject]:

@@ -69,7 +69,7 @@ def adopt(tx: Transaction, made: NewAuthority) -> AuthorityRecord:
 
 
 def find(tx: Transaction, authority: AuthorityId) -> AuthorityRecord:
-    """Raises NotFoundError."""
+    """Return the CA. Raises NotFoundError."""
     found = next((each for each in tx.authorities.all() if each.id == authority), None)
     if found is None:
         raise NotFoundError(f'the hub has no CA "{authority}"')

@@ -84,7 +84,7 @@ def of_cluster(tx: Transaction, cluster: str) -> Sequence[StoredObject]:
 
 
 def find(tx: Transaction, name: str) -> StoredObject:
-    """Raises NotFoundError."""
+    """Return the request. Raises NotFoundError."""
     return objects.find(tx, REQUESTS, Key("", name))
 
 

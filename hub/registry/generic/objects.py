@@ -114,7 +114,7 @@ def remove(tx: Transaction, kind: Kind, old: StoredObject, actor: str, *, genera
 
 
 def find(tx: Transaction, kind: Kind, key: Key) -> StoredObject:
-    """Raises NotFoundError."""
+    """Return the object. Raises NotFoundError."""
     stored = tx.objects.get(kind, key)
     if stored is None:
         raise not_found_error(kind, key.name)

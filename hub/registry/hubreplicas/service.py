@@ -211,7 +211,7 @@ LOG_LEVEL = "log-level"
 
 
 def current_log_level(tx: Transaction) -> LogLevelOrder | None:
-    """The current order; None: each replica uses the level of its settings."""
+    """The current order; None if each replica uses the level of its settings."""
     order = hubreplicas.decode_log_level(tx.facts.get(LOG_LEVEL))
     return order if order is not None and order.is_due(tx.now) else None
 

@@ -28,7 +28,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 
 
 def find(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredObject:
-    """Raises NotFoundError."""
+    """Return the add-on. Raises NotFoundError."""
     return objects.find(tx, ADDONS, Key(cluster, addon))
 
 

@@ -76,7 +76,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 
 
 def _with_silence(tx: Transaction, document: dict[str, Any], before: Document, *, is_report: bool) -> dict[str, Any]:
-    """Keep Unknown for a revoked cluster, and while the beats of an agent are missing that reports its availability.
+    """Return the document in which availability stays Unknown if the cluster is revoked, or if a report came without beats.
 
     OCM's agent reports at each change of its cluster, also while its Lease is expired. In OCM, it and the hub then replace each
     other's condition until the agent renews the Lease. Here the next beat restores the availability that was reported last.
@@ -129,7 +129,7 @@ def _end_cluster(tx: Transaction, name: ClusterName, reason: str) -> None:
 
 
 def find(tx: Transaction, name: ClusterName) -> StoredObject:
-    """Raises NotFoundError."""
+    """Return the ManagedCluster. Raises NotFoundError."""
     return objects.find(tx, MANAGED_CLUSTERS, Key("", name))
 
 

@@ -153,12 +153,12 @@ class Archive:
 
     @property
     def sealed(self) -> bytes | None:
-        """The sealed keys; None: the backup has none."""
+        """The sealed keys; None if the backup has none."""
         return self._read(SEALED)
 
     @property
     def proof(self) -> bytes | None:
-        """Proof that a holder of the hub's secrets.key made the manifest; None: the backup has none."""
+        """Proof that a holder of the hub's secrets.key made the manifest; None if the backup has none."""
         return self._read(PROOF)
 
     def _read(self, name: str) -> bytes | None:
@@ -188,7 +188,7 @@ class Archive:
 
 @contextmanager
 def _accessing(what: str) -> Iterator[None]:
-    """Raise an OSError of the block as UnavailableError with the prefix `what`."""
+    """Convert an OSError of the block to an UnavailableError whose message begins with `what`."""
     try:
         yield
     except OSError as error:

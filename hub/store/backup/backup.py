@@ -19,7 +19,7 @@ from machinery.errors import InvalidError
 from machinery.meta.timestamps import format_micro_time
 
 PORTION = 500
-"""Rows in memory at once."""
+"""Rows in memory at the same time."""
 
 
 @dataclass(frozen=True, slots=True)

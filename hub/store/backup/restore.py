@@ -191,7 +191,7 @@ def _insert(connection: Connection, archive: Archive) -> None:
 
 
 def _continue(connection: Connection, table: Table) -> None:
-    """Set PostgreSQL's sequences to continue after the restored numbers."""
+    """Set PostgreSQL's sequences so that they continue after the restored numbers."""
     if connection.dialect.name != "postgresql":
         return
     for column in table.primary_key.columns:
@@ -204,7 +204,7 @@ def _continue(connection: Connection, table: Table) -> None:
 
 
 def _go_on(connection: Connection, archive: Archive, above: int, now: datetime) -> int:
-    """Continue the log far above all served revisions with everything below compacted, and raise the leader terms."""
+    """Continue the log far above all served revisions, compact everything below, and raise the leader terms."""
     since = max(now - parse_time(archive.manifest.made), timedelta())
     far = max(archive.manifest.revision, above) + RATE * (int(since.total_seconds()) + 60)
     retention = ChangeLogRetention(connection, now + ALL)

@@ -123,7 +123,7 @@ class ChangeLogPast(ChangeLogRetention):
         return [(row[0], row[1], row[2]) for row in found]
 
     def one_at(self, kind: Kind, key: Key, at: int) -> StoredObject | None:
-        """Return one object as it was; None: it did not exist."""
+        """Return one object as it was; None if it did not exist."""
         self._check_remembered(at)
         change = next(iter(self.past(kind, key, below=at + 1, limit=1)), None)
         return None if change is None or change.type is ChangeType.DELETED else _stored(change)
@@ -147,7 +147,7 @@ class ChangeLogPast(ChangeLogRetention):
         return found
 
     def position(self, moment: datetime) -> int:
-        """The newest revision at an instant; 0 before the first.
+        """The newest revision at an instant; 0 before the first change.
 
         A later revision can have an earlier time: concurrent transactions may commit in either order, and clocks may be set
         back. So rows after the nearest change count too, up to the first row that is later than the instant.
@@ -162,12 +162,12 @@ class ChangeLogPast(ChangeLogRetention):
         return position
 
     def instant(self, revision: int) -> datetime | None:
-        """When the newest change up to a revision was written; None: there is none."""
+        """When the newest change up to a revision was written; None if there is none."""
         self._check_remembered(revision)
         return optional_instant(self._connection.execute(_MOMENT_OF, {"revision": revision}).scalar_one_or_none())
 
     def began(self) -> datetime | None:
-        """When the first retained change was written; None: there is none."""
+        """When the first retained change was written; None if there is none."""
         return self._began(self.ledger().floor)
 
     def _began(self, floor: int) -> datetime | None:
@@ -213,7 +213,7 @@ def _check_known(revision: int, newest: int) -> None:
 
 
 def number_of(row: tuple[Any, ...] | None) -> int:
-    """The counter from its row."""
+    """Return the number in the row of the revision counter."""
     if row is None:
         raise RuntimeError("the revision counter is missing: the database was changed by hand")
     return int(row[0])

@@ -68,7 +68,7 @@ class Tail:
             self._behind.set()
 
     def after(self, revision: int, limit: int = 500) -> Sequence[Change] | None:
-        """Return changes above `revision`; None: some are no longer in memory."""
+        """Return changes above `revision`; None if some are no longer in memory."""
         if revision >= self._newest:
             return ()
         first = self._newest - len(self._changes) + 1

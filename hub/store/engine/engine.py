@@ -39,7 +39,7 @@ READERS = 4
 
 
 def insert_into(table: Table, dialect: str) -> Any:
-    """INSERT with ON CONFLICT support. Loads a dialect when it is first used: PostgreSQL's takes 3 MB."""
+    """Return an INSERT with ON CONFLICT support. A dialect is imported at its first use, because PostgreSQL's needs 3 MB."""
     return import_module(f"sqlalchemy.dialects.{dialect}").insert(table)
 
 
@@ -136,7 +136,7 @@ MADE = "muster-made-after"
 
 
 def follow_writer(reading: Engine, writing: Engine) -> None:
-    """Replace connections of `reading` that are older than the newest connection of `writing` when they are checked out."""
+    """When a connection of `reading` is checked out, replace it if it is older than the newest connection of `writing`."""
     newest = 0
 
     @event.listens_for(writing, "connect")

@@ -25,7 +25,7 @@ NO_SENDER = ""
 
 
 def notify_expression(topic: Topic) -> ColumnElement[str]:
-    """SQL expression that notifies at commit, once per transaction. Its parameter `sender`: the committing replica."""
+    """Return the SQL expression that notifies at commit, once per transaction. Its parameter `sender`: this replica."""
     sender: ColumnElement[str] = bindparam("sender")
     payload = literal_column(f"'{topic} '").concat(sender)
     notification: ColumnElement[str] = func.pg_notify(literal_column(f"'{CHANNEL}'"), payload)

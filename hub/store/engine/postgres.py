@@ -49,7 +49,7 @@ class BoundConnection(psycopg.Connection[Any]):
 
 
 def postgres_engine(url: URL, isolation: Any, limits: SessionLimits, *, connections: int, patient: bool = False) -> Engine:
-    """`patient`: no time-out for answers, for migrations."""
+    """Create an engine. `patient`: no time-out for answers, for migrations."""
     engine = create_engine(
         url,
         isolation_level=isolation,

@@ -133,7 +133,7 @@ def reindex(engine: Engine) -> None:
 
 
 def _reindex_some(connection: Connection, kind: Kind, last: str) -> str | None:
-    """Reindex the next batch of objects after a uid. Returns the last uid; None: there are no more."""
+    """Reindex the next batch of objects after a uid. Returns the last uid; None if there are no more."""
     _lock(connection)
     some = (
         select(_column.uid, _column.document)

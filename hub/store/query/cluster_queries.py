@@ -155,7 +155,7 @@ class _ClusterQuery:
         return value.not_in(term.values) if empty else value.in_(term.values)
 
     def _follows(self, last: Key) -> ColumnElement[bool]:
-        """Objects after the last one of the previous page."""
+        """The condition for objects after `last`, the last object of the previous page."""
         name = and_(inventory.c.namespace == last.namespace, inventory.c.name > last.name)
         behind: ColumnElement[bool] = or_(inventory.c.namespace > last.namespace, name)
         for by, value in reversed(list(zip(self.keys, self._order.after or (), strict=False))):

@@ -23,7 +23,7 @@ MOST_LISTED = 32
 
 
 def condition(where: Where, entries: Entries) -> ColumnElement[bool]:
-    """SQL for a statement over the inventory with these entries. It selects where the condition is true."""
+    """Return the SQL condition for a statement over the inventory with these entries."""
     return _Compiler(where, entries).condition(where.expression.tree)
 
 
@@ -106,7 +106,7 @@ class _Compiler:
         return found == any_(literal(values, ARRAY(Text)))
 
     def _is_named(self, names: list[str | int]) -> ColumnElement[bool]:
-        """By the key of the objects: the inventory, which has no index on names, is not read whole."""
+        """Compare the key of the objects, because the inventory has no index on names and would be read completely."""
         key = objects.c
         of_clusters = and_(key.kind == literal(MANAGED_CLUSTERS), key.namespace == "")
         return inventory.c.uid.in_(select(key.uid).where(of_clusters, self._among(key.name, names)))

@@ -126,7 +126,7 @@ class Entries:
         self._agent: set[FieldSource] = set()
 
     def require(self, source: ValueSource) -> None:
-        """Select only objects that have this entry. No effect for values that are not entries."""
+        """Select only objects that have this entry. It has no effect for values that are not entries."""
         place = (source.of, source.key)
         if source.of in TABLES and place not in KEPT and len(self._required) < MOST_JOINED // 2:
             self._required.setdefault(place, TABLES[source.of].alias(f"entry_{len(self._required)}"))

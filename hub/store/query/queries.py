@@ -154,7 +154,7 @@ def _number(shape: _Shape) -> Select[Any]:
 
 @lru_cache(maxsize=256)
 def _prepared(shape: _Shape, *, limited: bool) -> Statement | None:
-    """None if the statement's text depends on the number of values."""
+    """Return the prepared statement; None if the statement's text depends on the number of values."""
     if any(term.operator in _OF_VALUES and not term.is_one for term in (*shape.labels, *shape.fields)):
         return None
     statement = _many(shape)

@@ -86,7 +86,7 @@ class SqlCertificates(CertificateRecords):
         _INSERT.run(self._connection, _ROW.values(record))
 
     def by_serial(self, serial: SerialNumber) -> CertificateRecord | None:
-        """Cached per transaction: many requests of one batch may use the same bootstrap credential."""
+        """Return the record, cached per transaction: many requests of a batch may use one bootstrap credential."""
         if serial not in self._read:
             found = self._by("serial", hex_serial(serial))
             self._read[serial] = found[0] if found else None
@@ -135,7 +135,7 @@ class SqlCertificates(CertificateRecords):
         return [_ROW.record(row) for row in _BY[column].rows(self._connection, {"value": value})]
 
     def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None:
-        """Certificates that are already revoked keep their time and reason."""
+        """Revoke these certificates. Certificates that are already revoked keep their time and reason."""
         if serials:
             self._read.clear()
             chosen = (_column.serial.in_([hex_serial(serial) for serial in serials]), _column.revoked_at.is_(None))

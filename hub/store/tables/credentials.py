@@ -85,7 +85,7 @@ class SqlCredentials(Credentials):
         self._connection.execute(insert(schema.credentials), _ROW.values(record))
 
     def by_id(self, credential: CredentialId) -> CredentialRecord | None:
-        """Read and locked once per transaction: many requests of one batch may use the same credential."""
+        """Return the credential, read and locked once per transaction, because many requests of a batch may use it."""
         if credential not in self._read:
             row = (_BY_ID_TO_WRITE if self._writable else _BY_ID).row(self._connection, {"id": credential})
             self._read[credential] = None if row is None else _ROW.record(row)
@@ -111,7 +111,7 @@ class SqlCredentials(Credentials):
         return [_OF_USE.record(row) for row in _USES.rows(self._connection, {"credential": credential})]
 
     def use_of(self, credential: CredentialId, cluster: ClusterName, agent: AgentId) -> CredentialUse | None:
-        """Read once per transaction, because the transaction has locked the credential."""
+        """Return the use. It is read once per transaction, because the transaction has locked the credential."""
         place = (credential, cluster, agent)
         if place not in self._uses:
             row = _USE.row(self._connection, {"of": credential, "by": cluster, "who": agent})

@@ -77,7 +77,7 @@ class SqlLeaders(Leaders):
         return taken
 
     def _note(self, taken: LockRecord) -> None:
-        """Record the term for later reporting. No reporter runs at the same time, because a reporter holds the term's lock."""
+        """Record the term for later reporting. No report is written meanwhile, because its writer holds the term's lock."""
         facts = SqlFacts(self._connection)
         terms = _unreported(facts.get(hubreplicas.UNREPORTED_TERMS))
         began = hubreplicas.TermStart(taken.term, taken.holder, taken.acquired_at)
@@ -132,7 +132,7 @@ class SqlFacts(SqlTable, Facts):
         self._connection.execute(insert(schema.facts), {"name": name, "value": value})
 
     def settle(self, name: str, value: str) -> str:
-        """Store the value if there is none. A concurrent caller waits for the first one's commit and returns its value."""
+        """Store the value if there is none. A concurrent caller waits for the first caller's commit and returns its value."""
         new = insert_into(schema.facts, self._connection.dialect.name).values(name=name, value=value)
         self._connection.execute(new.on_conflict_do_nothing(index_elements=[schema.facts.c.name]))
         chosen = select(schema.facts.c.value).where(schema.facts.c.name == name)

@@ -65,7 +65,7 @@ def _owning(dialect: str) -> Any:
 
 
 def _row_with(*names: str) -> Callable[[str], Any]:
-    """INSERT of a cluster's row with these columns, or their change. A value None changes nothing."""
+    """Return the statement that inserts a cluster's row with these columns, or updates them. A value None changes nothing."""
 
     def statement(dialect: str) -> Any:
         new = insert_into(schema.heartbeats, dialect).values({name: bindparam(name) for name in ("cluster", *names)})
@@ -101,7 +101,7 @@ class SqlHeartbeats(Heartbeats):
         self._seen: dict[ClusterName, LastBeat | None] = {}
 
     def store(self, beats: Iterable[Beat]) -> Mapping[ClusterName, int]:
-        """Rows are written in name order, so that two replicas cannot deadlock.
+        """Store the beats in the order of names, so that two replicas cannot deadlock.
 
         Refused beats are looked up only when fewer rows than beats were written, which is rare.
         """

@@ -129,7 +129,7 @@ class WriteQueue:
 
     @property
     def fault(self) -> Exception | None:
-        """The error of the newest failed write that `proven` has not cleared; None: the database accepts writes.
+        """The error of the newest failed write, until `proven` clears the error; None if the database accepts writes.
 
         A successful write does not clear the fault: on a full disk, writes that need no new space (beats) succeed, others fail.
         """

@@ -119,6 +119,6 @@ def _decide(client: ApiClient, names: tuple[str, ...], chosen: Mapping[str, Any]
 
 
 def decisions_of(request: Mapping[str, Any]) -> list[str]:
-    """Return the types of the conditions that decide the request; empty: the request is pending."""
+    """Return the types of the conditions that decide the request; empty if the request is pending."""
     conditions = (request.get("status") or {}).get("conditions") or []
     return [str(condition["type"]) for condition in conditions if condition.get("type") in ("Approved", "Denied", "Failed")]

@@ -50,7 +50,7 @@ class InventoryItem:
         return (self.found.get("spec") or {}).get("hubAcceptsClient") is True
 
     def status_of(self, condition: str) -> str:
-        """Return the status of a condition; empty: the object does not have the condition."""
+        """Return the status of a condition; empty if the object does not have the condition."""
         known = (self.found.get("status") or {}).get("conditions") or ()
         return next((str(each.get("status")) for each in known if each.get("type") == condition), "")
 

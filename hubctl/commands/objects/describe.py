@@ -157,7 +157,7 @@ HUB_TITLES = {"Name": "name", "State": "state", "ID": "id", "URL": "url", "Crede
 
 
 def _hubs(annotation: str) -> list[str]:
-    """Return the agent's hubs, the preferred hub first; empty: the agent reports no hubs."""
+    """Return the agent's hubs, the preferred hub first; empty if the agent reports no hubs."""
     try:
         found = json.loads(annotation)
     except ValueError:

@@ -215,7 +215,7 @@ def diff(client: ApiClient, kind: str, name: str | None, **chosen: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPair:
-    """One object at both times; None: it did not exist."""
+    """One object at both times; None if it did not exist."""
 
     name: str
     before: Mapping[str, Any] | None

@@ -86,7 +86,7 @@ def extra_headers(headers: CIMultiDictProxy[str], prefixes: Iterable[str]) -> di
 
 
 class FrontProxy(RequestAuthenticator):
-    """Trusts no proxy until `set_trust` is called."""
+    """Authenticates the users that a front proxy names in headers. Trusts no proxy until `set_trust` is called."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

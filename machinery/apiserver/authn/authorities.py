@@ -60,12 +60,12 @@ class TrustedAuthorities:
         return gone
 
     def presented(self, request: web.Request) -> Signed | None:
-        """Return the client certificate with its CA; None: there is none, or another CA has signed it."""
+        """Return the client certificate with its CA; None if there is none, or another CA has signed it."""
         certificate = peer_certificate(request)
         return None if certificate is None else self.signed(certificate)
 
     def signed(self, certificate: bytes) -> Signed | None:
-        """Return the certificate with its CA; None: another CA has signed it."""
+        """Return the certificate with its CA; None if another CA has signed it."""
         if certificate not in self._seen:
             if len(self._seen) >= MAX_KEPT:
                 self._seen.clear()

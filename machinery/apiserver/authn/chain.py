@@ -34,7 +34,7 @@ class Identity:
 
     actor: Actor
     mark: str = ""
-    """Key with which `Presence` ends open requests of this credential; "": they cannot be ended."""
+    """Key with which `Presence` ends open requests of this credential; "" if they cannot be ended."""
     until: datetime | None = None
     """Expiry of the credential; None: no expiry, or another part enforces it."""
     audiences: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class RequestAuthenticator(Protocol):
     """Authenticates requests by one kind of credential."""
 
     async def identify(self, request: web.Request) -> Identity | None:
-        """Return the identity; None: the request has no such credential.
+        """Return the identity; None if the request has no such credential.
 
         Raises UnauthorizedError for an invalid credential, UnavailableError.
         """
@@ -59,7 +59,7 @@ class TokenAuthenticator(Protocol):
     """Authenticates one kind of token."""
 
     async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
-        """Return the identity; None: it is another kind of token. Raises UnauthorizedError with the reason, UnavailableError.
+        """Return the identity; None if it is another kind of token. Raises UnauthorizedError with the reason, UnavailableError.
 
         `audiences`: the token must be for one of these; empty: for one of this server's own audiences.
         """

@@ -1,7 +1,7 @@
 """JSON documents of external servers over HTTPS, and the keys of OpenID Connect issuers: discovered, cached and refreshed.
 
 Requests have a time limit. Responses have a size limit and are not decompressed. The client follows no redirects and ignores
-proxies and netrc of the environment. Each request opens a new connection, so that a new CA or address takes effect at once.
+proxies and netrc of the environment. Each request opens a new connection, so that a new CA or address takes effect immediately.
 
 Keys are fetched when they are CACHE_TTL old, and when a token names an unknown key, because issuers rotate keys. Two fetches
 are at least APART apart, so that tokens with invented key ids cannot make a hub overload its issuer. Concurrent callers share
@@ -57,7 +57,7 @@ class HttpsDocuments(JsonDocuments):
 
     @classmethod
     def with_authorities(cls, authorities: bytes, timeout: timedelta = REQUEST_TIMEOUT) -> "HttpsDocuments":
-        """Raises InvalidError for unreadable CAs."""
+        """Return a client that trusts these CAs. Raises InvalidError for unreadable CAs."""
         return cls(client_context(authorities) if authorities else ssl.create_default_context(), timeout)
 
     async def get(self, url: str) -> Mapping[str, Any]:
@@ -67,7 +67,7 @@ class HttpsDocuments(JsonDocuments):
         return await self._exchange("POST", url, msgspec.json.encode(body), {"Content-Type": "application/json"})
 
     async def post_form(self, url: str, form: Mapping[str, str], authorization: str = "") -> Mapping[str, Any]:
-        """As `post`, with a form. `authorization`: the header Authorization; "": none."""
+        """Like `post`, but send a form. `authorization`: the header Authorization; "": none."""
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         headers |= {"Authorization": authorization} if authorization else {}
         return await self._exchange("POST", url, urlencode(form).encode(), headers)
@@ -149,7 +149,7 @@ async def discover(issuer: str, documents: JsonDocuments) -> tuple[str, Mapping[
 
 
 async def fetch_keys(url: str, documents: JsonDocuments) -> KeySet:
-    """Raises UnavailableError, InvalidError (no usable key)."""
+    """Fetch the keys at `url`. Raises UnavailableError, InvalidError (no usable key)."""
     return KeySet.parse(await documents.get(url))
 
 

@@ -37,7 +37,7 @@ def is_within(address: str, networks: Iterable[IPv4Network | IPv6Network]) -> bo
 
 
 def read_header(data: bytes) -> tuple[str, int] | None:
-    """Return client address and length in bytes of the header at the start of `data`; None: more bytes are needed.
+    """Return client address and length in bytes of the header at the start of `data`; None if more bytes are needed.
 
     The address is "" if it is unknown, or if the connection is a health check of the load balancer. The length is 0 if there is
     no header. Raises ValueError if the header is malformed or too long.

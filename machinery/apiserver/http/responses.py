@@ -228,7 +228,7 @@ def add_warnings(response: web.Response, warnings: Sequence[str]) -> None:
 
 PIECE = 256 * 1024
 LONG = 2 * PIECE
-"""Lists of fewer bytes are sent at once."""
+"""Lists of fewer bytes are sent immediately."""
 _END = b"]}"
 GZIP = 31
 """The value of zlib's `wbits` for a gzip stream with the largest window."""

@@ -98,7 +98,7 @@ def _column(entry: Mapping[str, Any], cells: Mapping[str, Cell]) -> Column:
 
 
 def value_at(document: Document, *path: str) -> Any:
-    """Return the value at the path; None: a part of the path is missing."""
+    """Return the value at the path; None if a part of the path is missing."""
     found: Any = document
     for step in path:
         found = found.get(step) if isinstance(found, Mapping) else None

@@ -14,7 +14,7 @@ from machinery.meta.selectors import selector_of
 
 
 def rbac_name(name: str) -> str | None:
-    """Return why this is not a valid name of a role or binding; None: it is one. Any path segment is valid."""
+    """Return why this is not a valid name of a role or binding; None if it is one. Any path segment is valid."""
     if name in (".", ".."):
         return f"may not be '{name}'"
     wrong = [letter for letter in "/%" if letter in name]

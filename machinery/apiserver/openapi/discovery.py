@@ -48,7 +48,7 @@ class Discovery:
         self._pages: dict[tuple[str, bool], tuple[bytes, str]] = {}
 
     def page(self, parts: Sequence[str]) -> dict[str, Any] | None:
-        """Return the document at `/api`, `/apis`, `/apis/<group>` or a version's path; None: it is another path."""
+        """Return the document at `/api`, `/apis`, `/apis/<group>` or a version's path; None if it is another path."""
         match parts:
             case ["api"]:
                 versions = [version for group in self._core for version in group.versions]

@@ -92,7 +92,7 @@ class _Page:
 
 
 def _page(media: str, body: bytes, digest: str = "") -> _Page:
-    """Return a page. `digest`: the hash, if it is the second encoding of a document: both have the hash of the first."""
+    """Return a page. `digest`: for another encoding of a document, the hash of its first encoding."""
     return _Page(media, gzip.compress(body, 6, mtime=0), digest or hashlib.sha512(body).hexdigest().upper())
 
 
@@ -114,7 +114,7 @@ class OpenApi:
         return ("/openapi/v2", "/openapi/v3")
 
     async def answer(self, request: web.Request, parts: Sequence[str], now: datetime) -> web.Response | None:
-        """Return the page at `/openapi/<parts>`; None: there is no such page."""
+        """Return the page at `/openapi/<parts>`; None if there is no such page."""
         match parts:
             case ["v2"]:
                 return await self._version_two(request)

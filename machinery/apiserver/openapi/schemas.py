@@ -90,7 +90,7 @@ def _list_schema(resource: Resource, name: str, kind: Mapping[str, str]) -> dict
 
 
 def _published(schema: Schema, path: str, merge_keys: Mapping[str, str]) -> dict[str, Any]:
-    """Return the schema with merge keys of its lists, and with published formats."""
+    """Return the schema that clients get: with the merge keys of its lists, and with standard formats."""
     shown = dict(schema)
     if shown.get("format") in _FORMATS:
         shown["format"] = _FORMATS[shown["format"]]

@@ -59,7 +59,7 @@ class Watches:
             self._end_now(end)
 
     async def drain(self, grace: timedelta) -> None:
-        """End all watches at the lowest rate that ends them within `grace`. After `grace`, end remaining watches at once."""
+        """End all watches at a bounded rate within `grace`. After `grace`, end the remaining watches immediately."""
         self._stopped = True
         log.info("watches are ended", count=len(self._ends), within_seconds=grace.total_seconds())
         try:

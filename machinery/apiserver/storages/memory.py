@@ -47,7 +47,7 @@ class _Record:
     deleted: bool
 
     def seen_through(self, query: Query) -> WatchEvent | None:
-        """Return the event for a watcher with this query; None: the query selects neither the old nor the new object."""
+        """Return the event for a watcher with this query; None if the query selects neither the old nor the new object."""
         was = self.before is not None and self.before.selected(query)
         now = not self.deleted and self.after.selected(query)
         if now:

@@ -58,12 +58,12 @@ SETTABLE = ("name", "generateName", "namespace", "labels", "annotations", "final
 
 
 def subdomain_error(name: str) -> str | None:
-    """Return why `name` is not a DNS subdomain; None: it is one."""
+    """Return why `name` is not a DNS subdomain; None if it is one."""
     return None if len(name) <= MAX_SUBDOMAIN and re.fullmatch(_SUBDOMAIN, name) else SUBDOMAIN_RULE
 
 
 def dns_label(name: str) -> str | None:
-    """Return why `name` is not a DNS label; None: it is one."""
+    """Return why `name` is not a DNS label; None if it is one."""
     return None if len(name) <= MAX_LABEL and re.fullmatch(_LABEL, name) else LABEL_RULE
 
 
@@ -156,7 +156,7 @@ class ServedVersions(Versions):
         return {**shown, "apiVersion": api_version}
 
     def _version(self, api_version: str) -> ServedVersion | None:
-        """Return the version; None: it is the stored version."""
+        """Return the version; None if it is the stored version."""
         return self._resource.served_versions.get(api_version.rpartition("/")[2])
 
 

@@ -91,7 +91,7 @@ class _MalformedError(Exception):
 
 
 def decode(body: bytes, messages: Mapping[tuple[str, str], Message]) -> dict[str, Any] | None:
-    """Decode `body` by the table for its apiVersion and kind; None: there is no such table.
+    """Decode `body` by the table for its apiVersion and kind; None if there is no such table.
 
     Raises BadRequestError for a malformed body.
     """

@@ -49,7 +49,7 @@ def _compared(structure: Structure, old: Any, new: Any) -> _Parts:
 
 
 def _form(structure: Structure, value: Any) -> FieldForm | None:
-    """Return the form of a value; None: the form of the other value applies."""
+    """Return the form of a value; None if the form of the other value applies."""
     return None if value is None else structure.divides(value)
 
 

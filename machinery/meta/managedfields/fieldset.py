@@ -40,7 +40,7 @@ def value(scalar: Any) -> str:
 
 
 def canonical(text: str) -> str | None:
-    """Return the element in canonical form; None: its kind is unknown, for example of a later version. Raises ValueError."""
+    """Return the element in canonical form; None if its kind is unknown, for example of a later version. Raises ValueError."""
     kind, rest = text[:2], text[2:]
     if kind == FIELD:
         return text
@@ -119,7 +119,7 @@ def parts_of(place: Fields) -> dict[str, Any]:
 
 
 def place_of(parts: Mapping[str, Fields], *, member: bool) -> Fields | None:
-    """Return a place with these parts; None: neither the place nor a part is a member."""
+    """Return a place with these parts; None if neither the place nor a part is a member."""
     if not member:
         return parts or None
     return {SELF: {}, **parts} if parts else {}

@@ -57,7 +57,7 @@ class FieldHolding:
 
 Holdings = Mapping[FieldWriter, FieldHolding]
 InVersion = Callable[[str], Comparison | None]
-"""Returns the changes of a write in the notation of an apiVersion; None: the version is no longer served."""
+"""Returns the changes of a write in the notation of an apiVersion; None if the version is no longer served."""
 
 
 def updater(manager: str, api_version: str, subresource: str = "") -> FieldWriter:
@@ -151,7 +151,7 @@ class Versions(Protocol):
     """The served versions of a kind. Every document has its version in `apiVersion`."""
 
     def structure(self, api_version: str) -> Structure | None:
-        """Return the structure of a version; None: it is no longer served."""
+        """Return the structure of a version; None if it is no longer served."""
 
     def converted(self, document: Document, api_version: str) -> Document:
         """Convert to a served version."""

@@ -58,7 +58,7 @@ class Structure:
         return self.form if all(self.names(entry) is not None for entry in value) else FieldForm.LEAF
 
     def names(self, entry: Any) -> str | None:
-        """Return the path element of a list entry; None: it has none."""
+        """Return the path element of a list entry; None if it has none."""
         if self.form is FieldForm.SET:
             return fieldset.value(entry) if isinstance(entry, Hashable) and entry is not None else None
         if not isinstance(entry, dict):

@@ -69,7 +69,7 @@ def lost_error(error: aio.AioRpcError) -> HubLostError:
 
 
 def _denial_cause(trailing: aio.Metadata | None) -> errors.DenialCause | None:
-    """Return the denial cause in the trailing metadata; None: it is missing, or this version does not know it."""
+    """Return the denial cause in the trailing metadata; None if it is missing, or this version does not know it."""
     said = str(trailing.get(CAUSE, "")) if trailing is not None else ""
     return next((each for each in errors.DenialCause if each.value == said), None)
 

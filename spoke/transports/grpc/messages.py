@@ -50,13 +50,13 @@ def named(agent: AgentIdentity) -> _Named:
 
 
 def carried() -> aio.Metadata | None:
-    """Return the trace context for the hub as gRPC metadata; None: there is no trace."""
+    """Return the trace context for the hub as gRPC metadata; None if there is no trace."""
     sent = tracing.carried()
     return aio.Metadata(*sent) if sent else None
 
 
 def request_state(answer: registration.FollowRequestResponse) -> CSRState | None:
-    """Return the state of a request; None: this version does not know the state."""
+    """Return the state of a request; None if this version does not know the state."""
     state = _STATES.get(answer.state)
     if state is None:
         return None

@@ -160,7 +160,7 @@ class GrpcSession(OpenSession):
         self._write(wire.AgentMessage(hubs=hubs_of(hubs)))
 
     async def farewell(self, hub_id: HubId, epoch: int) -> None:
-        """Send the farewell and wait until the hub ends the stream, because cancelling at once could discard the message."""
+        """Send the farewell and wait until the hub ends the stream, because an earlier cancellation could discard it."""
         with suppress(HubLostError, TimeoutError):
             self._write(wire.AgentMessage(farewell=wire.Farewell(hub_id=hub_id, epoch=epoch)))
             self._outbox.put_nowait(None)

@@ -39,7 +39,7 @@ def add_on_of(document: Object) -> AddOn:
 
 
 def _registration(entry: Mapping[str, Any], cluster: ClusterName, addon: AddOnName) -> AddOnRegistration | None:
-    """Parse one registration; None: it has another type or no signer."""
+    """Parse one registration; None if it has another type or no signer."""
     driver = ""
     if entry.get("type") in KUBE_CLIENT:
         registration = section(entry, "kubeClient")
@@ -65,7 +65,7 @@ def _registration(entry: Mapping[str, Any], cluster: ClusterName, addon: AddOnNa
 
 
 def report_patch(present: Object, conditions: Iterable[Condition], driver: str, now: datetime) -> Object:
-    """Return the merge patch that sets conditions of an add-on and records the driver; empty: nothing changes."""
+    """Return the merge patch that sets conditions of an add-on and records the driver; empty if nothing changes."""
     status = section(present, "status")
     changes = changed_conditions(status, conditions, now)
     registrations = entries(status, "registrations")

@@ -36,7 +36,7 @@ EVENTS = RestResource("events.k8s.io", "v1", "events")
 
 
 def section(document: Mapping[str, Any] | None, *path: str) -> Mapping[str, Any]:
-    """Return the mapping at `path`; empty: there is none."""
+    """Return the mapping at `path`; empty if there is none."""
     for step in path:
         inner = (document or {}).get(step)
         document = inner if isinstance(inner, Mapping) else {}
@@ -44,7 +44,7 @@ def section(document: Mapping[str, Any] | None, *path: str) -> Mapping[str, Any]
 
 
 def entries(holder: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """Return the mappings in the list `name` of `holder`; empty: there is no such list."""
+    """Return the mappings in the list `name` of `holder`; empty if there is no such list."""
     listed = holder.get(name)
     return [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
 

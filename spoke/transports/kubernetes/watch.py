@@ -52,7 +52,7 @@ class HubMirror:
 
     @property
     def document(self) -> Object | None:
-        """The ManagedCluster; None: it is unreadable or deleted."""
+        """The ManagedCluster; None if it is unreadable or deleted."""
         return None if self._hidden else self.seen
 
     @property
