@@ -12,7 +12,7 @@ from hub.api.clusterdiagnoses import ClusterFacts, CredentialState, Diagnosis, D
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS
 from hub.ports import Transaction
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared
 from hub.registry.generic.definition import computed
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.liveness import brake

@@ -15,8 +15,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.registry import namespaces
-from hub.registry.generic import objects
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared, objects
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.managedclustersets import all_sets
 from machinery.identity import CLUSTER_LABEL

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from hub.api.managedclusters.availability import Transition
 from hub.ports import Transaction
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared
 from hub.registry.generic.definition import computed
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage, time_bounds
 from machinery.apiserver.storage import GroupResource

@@ -21,8 +21,7 @@ from hub.ports import Transaction, Written
 from hub.registry import certificates, core as accounts, owners
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import service as request_objects
-from hub.registry.generic import objects
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared, objects
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.resource import TableRow

@@ -9,7 +9,7 @@ import structlog
 
 from machinery.errors import ExpiredError, MusterError
 from machinery.observability.logs import LogOnce
-from machinery.runtime.backoff import Backoff
+from machinery.runtime.tasks import Backoff
 
 log = structlog.get_logger(__name__)
 

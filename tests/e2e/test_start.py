@@ -21,8 +21,8 @@ from bench import wirefuzz
 from bench.fuzz import fuzzed
 from bench.stage import staged
 from hub.api.certificates import Lifetimes
+from hub.commands.doctor import DoctorFinding, DoctorState
 from hub.commands.doctor.command import examined
-from hub.commands.doctor.findings import DoctorFinding, DoctorState
 from hub.extensions.settings import load
 from hub.issuer.local import LocalIssuer, ServingNames
 from hub.settings import HubSettings

@@ -16,9 +16,8 @@ from click.testing import CliRunner, Result
 from hub.__main__ import main
 from hub.api.certificates import Lifetimes
 from hub.api.hubreplicas import LOST_AFTER, Load, Replica
-from hub.commands.doctor import database
+from hub.commands.doctor import DoctorFinding, DoctorState, broken, database, findings_of
 from hub.commands.doctor.database import DatabaseState
-from hub.commands.doctor.findings import DoctorFinding, DoctorState, broken, findings_of
 from hub.extensions.settings import load
 from hub.ports import BACKUP_MADE, HUB_ID
 from hub.registry.certificateauthorities import service as authorities

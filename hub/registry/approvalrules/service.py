@@ -13,8 +13,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES
 from hub.ports import Transaction, Written
 from hub.registry.certificatesigningrequests import service as request_objects
-from hub.registry.generic import objects
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared, objects
 from hub.registry.generic.definition import ResourceDefinition
 from machinery.apiserver.resource import TableRow
 from machinery.meta.conditions import FALSE, TRUE, Condition

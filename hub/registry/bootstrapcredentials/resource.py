@@ -18,7 +18,7 @@ from hub.ports.identities import Issuer
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.documents import AdvertisedAddress, CredentialView, DemandFlaws, read_request, shown
 from hub.registry.bootstrapcredentials.service import CredentialTerms
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.virtual import DryRun, VirtualStorage, not_found
 from machinery.apiserver.resource import TableRow

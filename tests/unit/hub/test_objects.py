@@ -21,8 +21,7 @@ from hub.api.meta.change import ADDONS, CONFIG_MAPS, MANAGED_CLUSTERS, REQUESTS,
 from hub.api.revocations import Reason
 from hub.https_door.groups import groups_of
 from hub.registry import kinds, owners
-from hub.registry.generic import objects
-from hub.registry.generic.declaration import structure_of
+from hub.registry.generic import objects, structure_of
 from hub.registry.generic.objects import Unchanged
 from hub.registry.kinds import DEFINITIONS, WRITE_PATHS
 from hub.registry.managedclusteraddons import service as addons
