@@ -79,9 +79,11 @@ class Heard:
             span = ways.pop()
             if best is None or span.first < best:
                 best = span.first
-            told = self._telling(span.first)
+            reporting = self._telling(span.first)
             earlier = [
-                other for other in told if other.replica != span.replica and other.first < span.first and other not in reached
+                other
+                for other in reporting
+                if other.replica != span.replica and other.first < span.first and other not in reached
             ]
             reached += earlier
             ways += earlier

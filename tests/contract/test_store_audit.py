@@ -197,8 +197,10 @@ async def test_who_shares_a_transaction_with_a_nul_is_stored_at_once(store: Stor
     reports = [asyncio.create_task(store.run(report, cluster, said)) for cluster, said in asked]
     await asyncio.sleep(0)
     busy.set()
-    told = await asyncio.gather(working, *reports, return_exceptions=True)
-    assert [isinstance(each, InvalidError) for each in told if isinstance(each, Exception)] == [True] * takes_no_nul(database)
+    outcomes = await asyncio.gather(working, *reports, return_exceptions=True)
+    assert [isinstance(each, InvalidError) for each in outcomes if isinstance(each, Exception)] == [True] * takes_no_nul(
+        database
+    )
     for cluster in others:
         assert mapping((await store.read(clusters.find, cluster)).document, "status", "version") == {"kubernetes": "v1.31.2"}
     assert runs == dict.fromkeys((EDGE, *others), 1)

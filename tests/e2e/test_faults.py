@@ -281,9 +281,9 @@ async def test_a_restored_hub_orphans_no_agent_misleads_no_watcher_and_trusts_no
     backup, sealed = bench.folder / "hub.zip", f"--passphrase-file={bench.folder / 'passphrase'}"
     async with edge.running(), watched(bench) as held:
         await edge.all_heard()
-        told = await hub_program("backup", backup, f"--data-dir={bench.data}", sealed)
+        output = await hub_program("backup", backup, f"--data-dir={bench.data}", sealed)
         hub_id = read_kubeconfig(bench.admin).require_endpoint().hub_id
-        assert hub_id in told
+        assert hub_id in output
         renewed = await renew_some(bench, edge)
         late = await crowd(bench, LATE, "late")
         async with late.running():
@@ -292,15 +292,15 @@ async def test_a_restored_hub_orphans_no_agent_misleads_no_watcher_and_trusts_no
             newest = await lists(bench)
             served = int((await bench.get(CLUSTERS))["metadata"]["resourceVersion"])
             await hub.kill()
-            told = await hub_program(
+            output = await hub_program(
                 *("restore", backup, f"--data-dir={bench.data}", sealed, "--replace"), *(f"--crl={file}" for file in newest)
             )
-            assert REVOKED in told
+            assert REVOKED in output
             before = asyncio.get_running_loop().time()
             await bench.hub(*FAST, name="restored")
             assert read_kubeconfig(bench.admin).require_endpoint().hub_id == hub_id
-            standing = [number for number in range(AGENTS) if f"edge-{number}" != REVOKED]
-            await edge.all_heard_of(standing)
+            current = [number for number in range(AGENTS) if f"edge-{number}" != REVOKED]
+            await edge.all_heard_of(current)
             await wait_for_acceptance(bench)
             await bench.hubctl("accept", *(f"late-{number}" for number in range(LATE)))
             await late.all_heard(before)

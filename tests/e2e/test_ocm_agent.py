@@ -76,10 +76,10 @@ def recording() -> dict[int, Recorded]:
     found = {}
     for line in RECORDING.read_text().splitlines():
         entry = json.loads(line)
-        asked, told = entry["request"], entry["response"]
+        asked, response = entry["request"], entry["response"]
         query = f"?{asked['query']}" if asked.get("query") else ""
         found[entry["n"]] = Recorded(
-            asked["method"], asked["path"] + query, asked["headers"], asked["body"], told["status"], told.get("body")
+            asked["method"], asked["path"] + query, asked["headers"], asked["body"], response["status"], response.get("body")
         )
     return found
 
@@ -265,11 +265,11 @@ async def test_its_recorded_requests_lead_to_available_and_to_a_renewed_certific
     events = await hub.bench.get(f"/api/v1/namespaces/{NAME}/events")
     assert event["metadata"]["name"] in [each["metadata"]["name"] for each in events["items"]]
 
-    async def told() -> bool:
+    async def reported() -> bool:
         found = await hub.bench.get(f"/api/v1/namespaces/{NAME}/events")
         return {"Accepted", "CertificateIssued"} <= {each["reason"] for each in found["items"]}
 
-    await until(told, what="the hub's own Events tell of the join")
+    await until(reported, what="the hub's own Events tell of the join")
 
     key = pki.generate_key()
     subject = agent_subject(ClusterName(NAME), AgentId("edge2"))
@@ -296,8 +296,8 @@ async def test_its_add_on_gets_a_certificate_and_reports(hub: Hub) -> None:
     assert registered_addon["status"]["registrations"] == said[21].body["status"]["registrations"]
 
     key = pki.generate_key()
-    told = said[21].body["status"]["registrations"][0]["kubeClient"]["subject"]
-    subject = CertificateSubject(told["user"], frozenset(told["groups"]))
+    own_subject = said[21].body["status"]["registrations"][0]["kubeClient"]["subject"]
+    subject = CertificateSubject(own_subject["user"], frozenset(own_subject["groups"]))
     asked = await agent.ask(said[22], said[22].with_request(pki.build_request(subject, key)))
     await hub.bench.hubctl("certificate", "approve", asked["metadata"]["name"])
     name = asked["metadata"]["name"]

@@ -205,7 +205,7 @@ async def test_a_clock_a_day_ahead_joins_stays_available_and_joins_again_after_a
 
 
 @pytest.mark.faketime
-async def test_a_clock_far_behind_is_told_with_both_times_and_joins_once_it_is_right(bench: Bench) -> None:
+async def test_a_clock_far_behind_is_reported_with_both_times_and_joins_once_it_is_right(bench: Bench) -> None:
     await bench.hub("--auto-approve=*")
     spoke = await bench.prepared("c1")
     cluster = bench.folder / "c1.kubeconfig"  # its API server has been there for longer than the hub
@@ -232,7 +232,7 @@ async def test_wrong_settings_and_an_unusable_bootstrap_kubeconfig_end_the_start
     assert "Traceback" not in bench.logs
 
 
-async def test_an_expired_bootstrap_credential_is_told_and_replaced_and_a_namesake_is_not_merged(bench: Bench) -> None:
+async def test_an_expired_bootstrap_credential_is_reported_and_replaced_and_a_namesake_is_not_merged(bench: Bench) -> None:
     await bench.hub("--auto-approve=*")
     spoke = await bench.prepared("c1")
     await bench.bootstrap("c1", "--expires=1s")

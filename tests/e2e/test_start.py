@@ -54,9 +54,9 @@ def taken(port: int) -> Iterator[None]:
 
 async def test_hub_makes_its_files_once_uses_them_again_and_stops_on_signals(bench: Bench) -> None:
     hub = await bench.hub()
-    told = hub.lines
-    assert (told[0]["event"], bool(told[0]["version"])) == ("hub starting", True)
-    assert any(line.get("admin_kubeconfig") == str(bench.admin) for line in told)
+    logged = hub.lines
+    assert (logged[0]["event"], bool(logged[0]["version"])) == ("hub starting", True)
+    assert any(line.get("admin_kubeconfig") == str(bench.admin) for line in logged)
     assert stat.S_IMODE(bench.data.stat().st_mode) == 0o700
     files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in bench.data.iterdir()}
     kept = ("ca.crt", "ca.key", "serving.crt", "serving.key", "admin.kubeconfig")

@@ -149,13 +149,15 @@ async def test_who_may_not_create_creates_nothing_by_applying(client: Applier) -
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         (json.dumps(example(number=1))[:-1].encode() + b', "number": 2}', 'duplicate field "number"'),
         (yaml.safe_dump(example(number=1)).encode() + b"number: 2\n", 'line 6: key "number" already set in map'),
     ],
 )
-async def test_a_field_that_is_said_twice_is_refused_warned_about_or_ignored(client: Applier, body: bytes, told: str) -> None:
+async def test_a_field_that_is_said_twice_is_refused_warned_about_or_ignored(
+    client: Applier, body: bytes, message: str
+) -> None:
     found = []
     for validation in ("Strict", "Warn", "Ignore"):
         path = f"{client.url}{PATH}?fieldManager=me&fieldValidation={validation}"
@@ -163,7 +165,7 @@ async def test_a_field_that_is_said_twice_is_refused_warned_about_or_ignored(cli
             answer, warnings = await response.json(), response.headers.getall("Warning", [])
             warned = [warning.replace("\\", "") for warning in warnings]
             found.append((response.status, answer.get("message", answer.get("number")), warned))
-    assert found == [(400, f"error strict decoding patch: {told}", []), (201, 2, [f'299 - "{told}"']), (200, 2, [])]
+    assert found == [(400, f"error strict decoding patch: {message}", []), (201, 2, [f'299 - "{message}"']), (200, 2, [])]
 
 
 async def test_an_apply_to_an_object_that_is_gone_or_was_changed_is_a_conflict(client: Applier) -> None:
@@ -324,8 +326,8 @@ async def test_what_a_watch_begins_with(server: Server, revisions: list[int]) ->
         return (await server.ask(**query)).events
 
     said = await asyncio.gather(*(events(version, initial) for version, initial, _ in WATCHES))
-    for case, told in zip(WATCHES, said, strict=True):
-        assert told == [tuple(event) for event in case[2]], case
+    for case, reported in zip(WATCHES, said, strict=True):
+        assert reported == [tuple(event) for event in case[2]], case
 
 
 @pytest.mark.usefixtures("revisions")

@@ -48,12 +48,12 @@ async def test_an_agent_of_every_release_joins_and_reports_by_what_it_said_then(
             credential = await joined(stage, channel, tape)
         async with stage.channel(credential) as channel, asyncio.timeout(SOON):
             stream: Any = channel.stream_stream(CONNECT)()
-            heard, wanted = list[str](), kinds([session.HubMessage.FromString(said) for said in tape.of(CONNECT, DOWN)])
+            received, wanted = list[str](), kinds([session.HubMessage.FromString(said) for said in tape.of(CONNECT, DOWN)])
             for said in tape.of(CONNECT, UP):
                 await stream.write(said)
-            while any(heard.count(kind) < 1 for kind in set(wanted)) or heard[:1] != ["welcome"]:
+            while any(received.count(kind) < 1 for kind in set(wanted)) or received[:1] != ["welcome"]:
                 message = session.HubMessage.FromString(await stream.read())
-                heard += kinds([message])
+                received += kinds([message])
                 if message.WhichOneof("message") == "beat_ack":
                     acknowledged = message.beat_ack.sequence
             stream.cancel()

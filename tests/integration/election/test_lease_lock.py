@@ -128,17 +128,17 @@ async def test_annotations_that_were_edited_by_hand_count_as_absent(lease: Lease
 
 
 async def test_who_waits_hears_of_a_release_and_of_a_deletion_and_of_no_renewal(lease: LeaseLock, client: KubeClient) -> None:
-    heard: asyncio.Queue[None] = asyncio.Queue()
+    received: asyncio.Queue[None] = asyncio.Queue()
     mine = await lease.take(None, ONE, LEASE)
-    async with lease.released(lambda: heard.put_nowait(None)):
+    async with lease.released(lambda: received.put_nowait(None)):
         for _ in range(3):
             mine = await lease.renew(mine)
         await lease.release(mine)
-        await heard.get()
-        assert heard.empty(), "events come in order: the renewals were before"
+        await received.get()
+        assert received.empty(), "events come in order: the renewals were before"
         await lease.take(await lease.read(), TWO, LEASE)
         await client.delete(PATH)
-        await heard.get()
+        await received.get()
 
 
 class Counted(KubeClient):

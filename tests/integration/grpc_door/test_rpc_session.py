@@ -128,9 +128,9 @@ async def test_clock_condition_follows_the_times_in_hellos_and_reports(stage: Rp
     credential = await stage.enrol("edge1")
 
     def off_by(seconds: int) -> Timestamp:
-        told = Timestamp()
-        told.FromDatetime(datetime.now(UTC) + timedelta(seconds=seconds))
-        return told
+        stamp = Timestamp()
+        stamp.FromDatetime(datetime.now(UTC) + timedelta(seconds=seconds))
+        return stamp
 
     async def is_synced(status: str) -> None:
         async def found() -> bool:

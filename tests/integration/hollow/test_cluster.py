@@ -48,7 +48,7 @@ USER = "system:serviceaccount:default:reader"
 class Stage:
     cluster: HollowCluster
     admin: KubeClient
-    told: list[tuple[str, str, str, bool]] = field(default_factory=list)
+    recorded: list[tuple[str, str, str, bool]] = field(default_factory=list)
 
     async def token(self) -> str:
         spec = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
@@ -68,17 +68,17 @@ class Stage:
 
 @pytest.fixture
 async def account_stage() -> AsyncIterator[Stage]:
-    told: list[tuple[str, str, str, bool]] = []
+    recorded: list[tuple[str, str, str, bool]] = []
 
     def tell(actor: Actor, asked: Attributes, decision: Decision) -> None:
-        told.append((actor.user, asked.verb, asked.resource, decision.allowed))
+        recorded.append((actor.user, asked.verb, asked.resource, decision.allowed))
 
     async with (
         HollowCluster(ClusterShape("roles"), on_decision=tell) as cluster,
         await KubeClient.from_document(cluster.kubeconfig()) as admin,
     ):
         await admin.create(ACCOUNTS.path(namespace="default"), {"metadata": {"name": "reader"}})
-        yield Stage(cluster, admin, told)
+        yield Stage(cluster, admin, recorded)
 
 
 def as_user(hollow_cluster: HollowCluster, user: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ async def test_an_account_may_do_what_its_role_says_until_it_is_deleted(account_
         await check_refusal_of(ForbiddenError, account.list(SECRETS.path(namespace="kube-system")))
         await check_refusal_of(ForbiddenError, account.get(SECRETS.path("one", namespace="default")))
         assert (await account.raw("GET", "/livez")).status == 200
-    mine = [told[1:] for told in account_stage.told if told[0] == USER and told[2]]
+    mine = [entry[1:] for entry in account_stage.recorded if entry[0] == USER and entry[2]]
     assert [(verb, allowed) for verb, _, allowed in mine] == [("list", False), ("list", True), ("list", False), ("get", False)]
 
     async with await account_stage.account() as account:
@@ -330,12 +330,12 @@ async def change(client: KubeClient, name: str, value: int, random: Random) -> N
 @repeated(3, 40)
 async def test_mirror_ends_with_what_the_cluster_holds(hollow_cluster: HollowCluster, client: KubeClient, trial: int) -> None:
     random = Random(trial)
-    told: dict[ObjectKey, Any] = {}
+    objects: dict[ObjectKey, Any] = {}
     settled = asyncio.Event()
 
     def take(key: ObjectKey, value: str | None) -> None:
-        assert told.get(key) != value
-        told[key] = value
+        assert objects.get(key) != value
+        objects[key] = value
         if key.name == "last":
             settled.set()
 
@@ -360,7 +360,7 @@ async def test_mirror_ends_with_what_the_cluster_holds(hollow_cluster: HollowClu
         await wait(settled)
     present = {item["metadata"]["name"]: value_of(item) for item in await client.list(MAPS.path(namespace="default"))}
     assert {key.name: value for key, value in reflector.items.items()} == present
-    assert {key.name: value for key, value in told.items() if value is not None} == present
+    assert {key.name: value for key, value in objects.items() if value is not None} == present
 
 
 AGENTS = 30

@@ -122,15 +122,15 @@ class Typist:
     async def report(self, cluster: str, version: str, nodes: str, capacity: str, allocatable: str = "") -> None:
         """What an agent reports; quantities as in cpu=8,memory=16Gi."""
         whole, free = (dict(each.split("=") for each in text.split(",") if each) for text in (capacity, allocatable))
-        told = rules.StatusReport(capacity=whole, allocatable=free, kubernetes_version=version, node_count=int(nodes))
-        await self.hub.store.run(clusters.report_status, ClusterName(cluster), told, "agent")
+        reported = rules.StatusReport(capacity=whole, allocatable=free, kubernetes_version=version, node_count=int(nodes))
+        await self.hub.store.run(clusters.report_status, ClusterName(cluster), reported, "agent")
 
     async def replica(self, name: str, sessions: str = "0") -> None:
         """A replica with sessions, which has said how much it does."""
-        told = Replica(name, "here", "i1", "1", "g", "h", EPOCH, EPOCH, sessions=int(sessions), ready=True)
+        reported = Replica(name, "here", "i1", "1", "g", "h", EPOCH, EPOCH, sessions=int(sessions), ready=True)
         load = Load(watches=3, cpu=0.25, memory=128 * 2**20, ahead=timedelta())
-        await self.hub.store.run(replicas.begin, told)
-        await self.hub.store.run(lambda tx: tx.replicas.put(replace(told, load=load, started=tx.now, seen=tx.now)))
+        await self.hub.store.run(replicas.begin, reported)
+        await self.hub.store.run(lambda tx: tx.replicas.put(replace(reported, load=load, started=tx.now, seen=tx.now)))
 
     async def hubs(self, cluster: str, *hubs: str) -> None:
         """The list of the cluster's agent: NAME=STATE. The first is this hub."""

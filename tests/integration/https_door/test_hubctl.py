@@ -195,8 +195,8 @@ def test_no_wrong_value_of_a_flag_is_answered_in_the_terms_of_python(tmp_path: P
     def check(words: str, flag: str, value: str) -> None:
         arguments = ["x"] if any(isinstance(each, click.Argument) for each in dict(LEAVES)[words].params) else []
         said = hubctl("--kubeconfig", str(file), *words.split(), *arguments, flag, value)
-        told = (said.out + said.err).replace(value[:80], "")
-        assert not PYTHON.search(told), told
+        printed = (said.out + said.err).replace(value[:80], "")
+        assert not PYTHON.search(printed), printed
 
     flags = [
         (words, option.opts[-1])

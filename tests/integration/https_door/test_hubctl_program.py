@@ -59,14 +59,14 @@ class Site:
 
     def plugin(self, **fields: Any) -> Path:
         """A kubeconfig with the plug-in."""
-        told = {"apiVersion": V1, "command": str(self.folder / "plugin"), "interactiveMode": "Never", **fields}
-        return self.user(exec=told)
+        content = {"apiVersion": V1, "command": str(self.folder / "plugin"), "interactiveMode": "Never", **fields}
+        return self.user(exec=content)
 
     def answer(self, status: Mapping[str, Any], version: str = V1) -> None:
         """What the plug-in tells from now on."""
-        told = {"apiVersion": version, "kind": "ExecCredential", "status": dict(status)}
+        content = {"apiVersion": version, "kind": "ExecCredential", "status": dict(status)}
         new = self.folder / "answer.new"
-        new.write_text(json.dumps(told))
+        new.write_text(json.dumps(content))
         new.replace(self.folder / "answer")
 
     @property
@@ -83,8 +83,8 @@ class Site:
             certificates.admit_operator, "ann", pki.public_key_of(key), self.hub.issuer, lifetimes
         )
         ends = pki.parse_chain(issued.chain)[0].not_after
-        told = {"clientCertificateData": issued.chain.decode(), "clientKeyData": key.decode()}
-        return {**told, "expirationTimestamp": format_time(ends)}
+        content = {"clientCertificateData": issued.chain.decode(), "clientKeyData": key.decode()}
+        return {**content, "expirationTimestamp": format_time(ends)}
 
 
 @pytest.fixture

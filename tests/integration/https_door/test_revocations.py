@@ -180,12 +180,12 @@ async def test_openssl_the_library_and_hubctl_read_a_list_with_the_revoked_certi
     text = (await openssl("crl", "-in", pem, "-noout", "-text"))[1]
     for said in ("Key Compromise", "X509v3 CRL Number", "X509v3 Authority Key Identifier", "Next Update", "ecdsa-with-SHA256"):
         assert said in text
-    for path, code, told in ((revoked, 2, "certificate revoked"), (good, 0, "OK")):
+    for path, code, message in ((revoked, 2, "certificate revoked"), (good, 0, "OK")):
         leaf = hub.folder / "leaf.pem"
         leaf.write_bytes(kubeconfig.read_kubeconfig(path).require_credential().chain)
         outcome = await openssl("verify", "-CAfile", ca, "-CRLfile", pem, "-crl_check", "-purpose", "sslclient", leaf)
         assert outcome[0] == code, outcome
-        assert told in outcome[1]
+        assert message in outcome[1]
 
 
 async def ordered(hub: HubUnderTest, name: str) -> str:

@@ -62,11 +62,11 @@ def ensure(newcomer: Newcomer, **changed: Any) -> Joined:
 
 def test_join_makes_a_cluster_once_and_acceptance_is_written_once(newcomer: Newcomer, store: InlineStore) -> None:
     credential = newcomer.bootstrap(uses=1).credential
-    told = {
+    reported = {
         "client_configs": (rules.ClientConfig("https://api:6443", b"ca"), rules.ClientConfig("https://other")),
         "annotations": {rules.AGENT_ANNOTATIONS + "x": "1", rules.ACCEPTED_ON: "!"},
     }
-    joined, document = ensure(newcomer, credential=credential, **told), document_of(store)
+    joined, document = ensure(newcomer, credential=credential, **reported), document_of(store)
     assert joined == Joined(created=True, accepted=False, uid=document["metadata"]["uid"])
     configs = [{"url": "https://api:6443", "caBundle": "Y2E="}, {"url": "https://other"}]
     spec = {"hubAcceptsClient": False, "leaseDurationSeconds": 60, "managedClusterClientConfigs": configs}
@@ -154,8 +154,8 @@ def test_removed_cluster_takes_its_beats_and_certificates_with_it(newcomer: Newc
 
 
 def test_addon_report_sets_conditions_once(store: InlineStore, clock: ManualClock) -> None:
-    def report(name: str, *told: Condition, cluster: ClusterName = EDGE) -> None:
-        store.transact(addons.report, cluster, AddOnName(name), told, "agent")
+    def report(name: str, *reported: Condition, cluster: ClusterName = EDGE) -> None:
+        store.transact(addons.report, cluster, AddOnName(name), reported, "agent")
 
     store.transact(addons.put, {"metadata": {"name": "work", "namespace": "edge"}}, None, OPERATOR)
     condition = Condition("Available", "True", "ManagedClusterAddOnLeaseUpdated", "fine")

@@ -137,8 +137,8 @@ def test_a_plug_in_is_called_when_needed_and_again_when_its_answer_expires_or_is
 def test_a_plug_in_returns_certificate_and_token_and_gets_its_cluster_as_from_kubectl(folder: Path) -> None:
     answer(folder, {"clientCertificateData": "chain", "clientKeyData": "key", "token": "one"}, V1BETA1)
     extensions = [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "hub"}}]
-    told = plugin(apiVersion=V1BETA1, provideClusterInfo=True)
-    path = kubeconfig(folder, {"exec": told}, extensions=extensions, **{"tls-server-name": "inner"})
+    reported = plugin(apiVersion=V1BETA1, provideClusterInfo=True)
+    path = kubeconfig(folder, {"exec": reported}, extensions=extensions, **{"tls-server-name": "inner"})
     assert identity_of(read_kubeconfig(path)).current() == RequestCredentials(Credential(b"chain", b"key"), "one")
     identity(folder, {"exec": plugin(apiVersion=V1BETA1)}).current()
     cluster = {
@@ -185,7 +185,7 @@ def test_what_a_user_shows_is_not_shown_to_people(folder: Path) -> None:
         assert "hush" not in repr(found) + repr(identity_of(found).current())
 
 
-def test_a_plug_in_that_fails_after_it_was_good_is_asked_again_later_unless_what_it_told_was_refused(folder: Path) -> None:
+def test_a_plug_in_that_fails_after_it_was_good_is_asked_again_later_unless_what_it_returned_was_refused(folder: Path) -> None:
     answer(folder, {"token": "one", "expirationTimestamp": RETRIED})
     user = identity(folder, {"exec": plugin()})
     assert token_of(user) == "one"
@@ -225,7 +225,7 @@ def credential(status: Any, **changed: str) -> dict[str, Any]:
 def test_nothing_of_an_unusable_answer_of_a_plug_in_is_printed(folder: Path) -> None:
     path = kubeconfig(folder, {"exec": plugin()}, **{"certificate-authority-data": None, "certificate-authority": "ca"})
     (folder / "ca").write_text("")
-    for told in (
+    for text in (
         "hush",
         credential({"token": "hush"}, apiVersion=V1BETA1),
         credential({"token": "hush"}, kind="Hush"),
@@ -236,10 +236,10 @@ def test_nothing_of_an_unusable_answer_of_a_plug_in_is_printed(folder: Path) -> 
         credential({"token": "hush", "expirationTimestamp": "hush"}),
         credential({"clientCertificateData": "hush", "clientKeyData": "hush"}),
     ):
-        (folder / "answer").write_text(json.dumps(told))
+        (folder / "answer").write_text(json.dumps(text))
         error = said(path)
-        assert f"kubeconfig {path}" in error.sentence, told
-        assert "hush" not in error.sentence, told
+        assert f"kubeconfig {path}" in error.sentence, text
+        assert "hush" not in error.sentence, text
 
 
 def test_an_unverified_cluster_and_an_unusable_proxy_are_refused_without_the_proxys_password(

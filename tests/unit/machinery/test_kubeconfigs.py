@@ -205,9 +205,9 @@ ASKED = ExecCluster("https://hub:6443", b"ca", "http://proxy", "hub.example.org"
 
 def test_exec_info_and_credential_round_trip_or_are_refused() -> None:
     assert read_exec_info(exec_info(ASKED)) == ASKED
-    told = ExecCredential("chain", "key", "2026-01-01T00:00:00Z")
-    assert plugins.read_credential(json.dumps(plugins.written_credential(told))) == told
-    assert "key" not in repr(told).replace("key=", "")
+    credential = ExecCredential("chain", "key", "2026-01-01T00:00:00Z")
+    assert plugins.read_credential(json.dumps(plugins.written_credential(credential))) == credential
+    assert "key" not in repr(credential).replace("key=", "")
     plugin = ExecUser("hubctl", ("credential", "--x"), {"A": "b"}, install_hint="install it")
     entry = ClusterEntry("hub", "https://hub:6443", b"ca")
     found = parse_kubeconfig(hubs.write_kubeconfig(entry, plugin, user="ann"), source="here")

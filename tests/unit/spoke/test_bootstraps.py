@@ -194,16 +194,16 @@ async def test_labels_of_a_secret_change_nothing(secrets: MemorySecrets) -> None
             snapshot = await secrets.read(name)
             for version in ("1", "2", "3"):
                 yield SecretSnapshot(snapshot.contents, version)
-            told.set()
+            changed.set()
             await asyncio.Event().wait()
 
         async def read(self, name: str) -> SecretSnapshot:
             return await secrets.read(name)
 
-    told, watch = asyncio.Event(), BootstrapWatch(Bootstraps([BootstrapSecret(Relabelled(), "one")]))
+    changed, watch = asyncio.Event(), BootstrapWatch(Bootstraps([BootstrapSecret(Relabelled(), "one")]))
     async with watch.watching():
         watch.read()
-        await told.wait()
+        await changed.wait()
         assert not watch.changed
 
 
@@ -243,10 +243,10 @@ def test_extension_chooses_the_driver_and_the_option_overrides_it() -> None:
         ("grpc", {**BOTH, "certificate": False}, "client-certificate-data"),
         ("auto", {**BOTH, "certificate": False}, "--registration-driver=csr"),
     ]
-    for asked, has, told in refused:
+    for asked, has, message in refused:
         said = refusal_text(Reach(asked).driver_for, source="FILE", **has)
         assert said.startswith("InvalidError")
-        assert told in said
+        assert message in said
         assert "kubeconfig FILE" in said
 
 

@@ -112,10 +112,10 @@ async def test_agent_that_is_stopped_left_or_lacks_its_namespace_is_never_well(j
     assert not (await found(replace(elsewhere, lock=None)))["agent"].ok
     held = await lock.take(None, Candidate("pod-1", "pod-1"), timedelta(seconds=15))
     assert not (await found(elsewhere))["agent"].ok, "its state is not known"
-    for told in ("not ready: opening a session: its cluster is denied (no beat yet)", READY):
-        lock.status = told
+    for word in ("not ready: opening a session: its cluster is denied (no beat yet)", READY):
+        lock.status = word
         held, step = await lock.renew(held), (await found(elsewhere))["agent"]
-        assert ("pod-1 works" in step.said, step.ok, "hubctl accept" in step.advice) == (True, told == READY, told != READY)
+        assert ("pod-1 works" in step.said, step.ok, "hubctl accept" in step.advice) == (True, word == READY, word != READY)
     joined.cluster.refused_namespaces.add("agents")
     steps = await found(elsewhere)
     assert not steps["namespace"].ok
@@ -328,11 +328,11 @@ async def test_running_agent_reports_its_hub_and_its_last_beat_and_nothing_secre
     said = render(document, stage.clock.now())
     assert document["cluster"] in said
     assert "0 s ago" in said
-    told = json.dumps(document)
+    text = json.dumps(document)
     for contents in [(await stage.secrets.read(name)).contents for name in stage.secrets.names]:  # type: ignore[attr-defined]
         for key in ("tls.key", "tls.crt", "kubeconfig"):
-            assert contents[key].decode()[30:80].strip() not in told
-    assert "BEGIN" not in told
+            assert contents[key].decode()[30:80].strip() not in text
+    assert "BEGIN" not in text
 
 
 async def test_without_an_agent_the_secrets_are_read_and_that_is_said(stage: Stage) -> None:
@@ -364,7 +364,7 @@ def full(clock: ManualClock) -> AgentProgress:
     return progress
 
 
-async def test_every_hub_of_the_list_is_told_with_what_failed_there_and_why_the_owner_is_the_owner(stage: Stage) -> None:
+async def test_every_hub_of_the_list_is_reported_with_what_failed_there_and_why_the_owner_is_the_owner(stage: Stage) -> None:
     document, outcome = await status(source(stage, full(stage.clock)))
     assert outcome is StatusExitCode.NOT_READY
     said = render(document, stage.clock.now())
@@ -464,15 +464,15 @@ def lines(progress: AgentProgress) -> set[str]:
 
 
 def test_metrics_count_beats_and_give_the_instant_of_the_last(progress: AgentProgress, clock: ManualClock) -> None:
-    told = lines(progress)
-    assert {"muster_spoke_ready 0", "muster_spoke_live 1", "muster_spoke_works 1"} <= told
-    assert not [line for line in told if "last_acknowledged" in line or "cluster_available" in line]
+    page = lines(progress)
+    assert {"muster_spoke_ready 0", "muster_spoke_live 1", "muster_spoke_works 1"} <= page
+    assert not [line for line in page if "last_acknowledged" in line or "cluster_available" in line]
     at = clock.now().timestamp()
     progress.beat()
     clock.advance(timedelta(seconds=20))
-    told = lines(progress)
-    assert f"muster_spoke_last_acknowledged_heartbeat_timestamp_seconds {at!r}" in told
-    assert {"muster_spoke_ready 1", "muster_spoke_heartbeats_acknowledged_total 1"} <= told
+    page = lines(progress)
+    assert f"muster_spoke_last_acknowledged_heartbeat_timestamp_seconds {at!r}" in page
+    assert {"muster_spoke_ready 1", "muster_spoke_heartbeats_acknowledged_total 1"} <= page
 
 
 def test_metrics_count_hubs_by_state_troubles_by_cause_and_name_no_hub(progress: AgentProgress, clock: ManualClock) -> None:
@@ -485,17 +485,17 @@ def test_metrics_count_hubs_by_state_troubles_by_cause_and_name_no_hub(progress:
     made = HubDecision(ONE, ChoiceReason.FAILED_OVER, "the hub hub-b is lost")
     progress.hubs_status = HubsStatus(ONE, 1, hubs, made, now)
     progress.hubs_status = HubsStatus(ONE, 2, hubs, made, now)
-    told = lines(progress)
-    assert {'muster_spoke_hubs{state="ready"} 2', 'muster_spoke_hubs{state="lost"} 1'} <= told
-    assert 'muster_spoke_hubs{state="denied"} 0' in told
+    page = lines(progress)
+    assert {'muster_spoke_hubs{state="ready"} 2', 'muster_spoke_hubs{state="lost"} 1'} <= page
+    assert 'muster_spoke_hubs{state="denied"} 0' in page
     ends = {side: (now + timedelta(days=days)).timestamp() for side, days in (("owner", 9), ("standby", 3))}
-    assert {f'muster_spoke_certificate_expiry_timestamp_seconds{{hub="{side}"}} {end!r}' for side, end in ends.items()} <= told
-    assert 'muster_spoke_failover_total{reason="HubFailedOver"} 1' in told, "one decision is counted once"
-    assert not [line for line in told if "hub-a" in line or ONE in line]
+    assert {f'muster_spoke_certificate_expiry_timestamp_seconds{{hub="{side}"}} {end!r}' for side, end in ends.items()} <= page
+    assert 'muster_spoke_failover_total{reason="HubFailedOver"} 1' in page, "one decision is counted once"
+    assert not [line for line in page if "hub-a" in line or ONE in line]
     for error in (HubLostError("silent", SessionLoss.SILENT), HubLostError("silent", SessionLoss.SILENT), ForbiddenError("no")):
         progress.log_failure(error, timedelta(), "trying again")
-    told = lines(progress)
-    assert {'muster_spoke_troubles_total{cause="silent"} 2', 'muster_spoke_troubles_total{cause="Forbidden"} 1'} <= told
+    page = lines(progress)
+    assert {'muster_spoke_troubles_total{cause="silent"} 2', 'muster_spoke_troubles_total{cause="Forbidden"} 1'} <= page
     progress.role = lambda: Role("stands by", "other")
     assert "muster_spoke_works 0" in lines(progress)
     progress.role = lambda: Role("works without its Lease, and writes nothing")

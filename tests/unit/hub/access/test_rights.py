@@ -192,8 +192,8 @@ def test_names_count_by_purpose_and_an_add_on_never_passes_for_another() -> None
     assert caller_record_of(record(Purpose.OPERATOR)) is None
     assert caller_record_of(None) is None
     for purpose in (Purpose.ADDON, Purpose.RECOVERY, Purpose.SERVING):
-        standing = present(caller_record_of(record(purpose)))
-        assert rights_of(standing, ClusterView(accepted=True, agent=AGENT), GROUPS) == Rights()
+        current = present(caller_record_of(record(purpose)))
+        assert rights_of(current, ClusterView(accepted=True, agent=AGENT), GROUPS) == Rights()
     group = "system:open-cluster-management:edge1"
     assert caller_record_by_name(AGENT_USER, (group,)) == CallerRecord(Purpose.AGENT, EDGE1, AGENT, AGENT_USER)
     assert caller_record_by_name(AGENT_USER, ()) is None

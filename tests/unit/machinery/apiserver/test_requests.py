@@ -213,5 +213,5 @@ async def test_health_answers_equal_those_of_kubernetes() -> None:
     with structlog.testing.capture_logs() as logs:
         for _ in range(5):
             await endpoints.answer(request, "readyz", "")
-    told = [(line["event"], line.get("error")) for line in logs]
-    assert told == [("health check failed", "the disk is full"), ("health check passes again", None)]
+    logged = [(line["event"], line.get("error")) for line in logs]
+    assert logged == [("health check failed", "the disk is full"), ("health check passes again", None)]

@@ -82,8 +82,11 @@ def test_mistake_is_reported_with_its_column_and_a_suggestion() -> None:
         ("x" * (LONGEST + 1), LONGEST + 1, "at most"),
     ):
         refused = present(refusal(ExpressionError, of, text))
-        told = refused.message
-        assert (refused.column, told.startswith(f"column {column}: "), said in told) == (column, True, True), (text, told)
+        message = refused.message
+        assert (refused.column, message.startswith(f"column {column}: "), said in message) == (column, True, True), (
+            text,
+            message,
+        )
 
 
 def test_regular_expression_matches_the_whole_text_in_linear_time() -> None:
