@@ -35,9 +35,9 @@ def formatted(template: str, text: str) -> str:
 
 
 def test_kubectl_prints_the_same(tmp_path: Path) -> None:
-    said = printed(tmp_path, f'{{"{APART}"}}'.replace("\n", "\\n").join(SAME))
-    assert said.returncode == 0, said.stderr
-    printed_by_kubectl = dict(zip(SAME, said.stdout.split(APART), strict=True))
+    message = printed(tmp_path, f'{{"{APART}"}}'.replace("\n", "\\n").join(SAME))
+    assert message.returncode == 0, message.stderr
+    printed_by_kubectl = dict(zip(SAME, message.stdout.split(APART), strict=True))
     assert {template: formatted(template, text) for template, text in printed_by_kubectl.items()} == {
         template: formatted(template, text) for template, text in SAME.items()
     }

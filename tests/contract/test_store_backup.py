@@ -310,12 +310,12 @@ async def test_a_damaged_backup_is_reported_before_anything_is_touched(
     check_refusal(
         InvalidError, restore, wrong, f"sqlite:///{tmp_path / 'other.db'}", match="not a backup of a hub, or is incomplete"
     )
-    for entry, old, by, said in (
+    for entry, old, by, text in (
         ("tables/objects.jsonl", b"edge", b"evil", "its table objects differs from its digest"),
         (MANIFEST, f'"schema": "{HEAD}"'.encode(), b'"schema": "9999"', "restore it with that release"),
     ):
         rewritten(whole, wrong, entry, old, by)
-        check_refusal(InvalidError, restore, wrong, f"sqlite:///{tmp_path / 'other.db'}", match=said)
+        check_refusal(InvalidError, restore, wrong, f"sqlite:///{tmp_path / 'other.db'}", match=text)
     assert not (tmp_path / "other.db").exists()
 
 

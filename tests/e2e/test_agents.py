@@ -104,8 +104,8 @@ async def test_an_agent_acts_differently_on_each_and_never_restarts(bench: Bench
     process, first = spoke.pid, bench.certificate("c1").serial
     old_bootstrap = (bench.folder / "c1.bootstrap").read_bytes()
 
-    said = await bench.hubctl("revoke", "cluster", "c1", "--reason", "KeyCompromise")
-    assert "revoked: 3 certificates, 1 bootstrap credential" in said
+    answer = await bench.hubctl("revoke", "cluster", "c1", "--reason", "KeyCompromise")
+    assert "revoked: 3 certificates, 1 bootstrap credential" in answer
     await in_state(port, "revoked")
     assert bench.certificate("c1").serial == first, "it is kept, and not shown"
     assert "the hub has revoked the stored credential" in spoke.output

@@ -198,10 +198,10 @@ async def every_term_is_recorded(election: Election) -> None:
         terms = sorted(row.term for row in await election.ask("SELECT term FROM noted_terms"))
         async with await (await election.leader()).client() as client:
             events = await client.list("/api/v1/events")
-        said = [
+        text = [
             re.search(r"became leader in term (\d+)", each["message"]) for each in events if each["reason"] == "LeaderElection"
         ]
-        found = sorted(int(each[1]) for each in said if each)
+        found = sorted(int(each[1]) for each in text if each)
         return [term for term in found if term >= terms[0]] == terms
 
     await until(recorded_once, what="each term is told by one Event")

@@ -112,7 +112,7 @@ async def test_a_full_disk_refuses_what_is_new_keeps_what_is_there_and_ends_with
     size = max((bench.data / name).stat().st_size for name in ("hub.db",))
     full = bench.hub_program("--auto-approve=*", name="full", file_limit=size + 4096)
     await full.start()
-    said = asyncio.create_task(full.piped())
+    answer = asyncio.create_task(full.piped())
     try:
         await bench.ready(full)
         error = await refusal(bench)
@@ -121,7 +121,7 @@ async def test_a_full_disk_refuses_what_is_new_keeps_what_is_there_and_ends_with
         assert (await bench.cluster("c1"))["spec"]["hubAcceptsClient"] is True
     finally:
         await (full.stop() if SOAKING else full.kill())  # a stop waits until its audit records have found room, or for 15 s
-    assert [line for line in (await said).splitlines() if "Traceback" in line] == []
+    assert [line for line in (await answer).splitlines() if "Traceback" in line] == []
     again = bench.hub_program("--auto-approve=*", name="again")
     await again.start()
     await bench.ready(again)

@@ -137,15 +137,15 @@ async def test_a_cluster_joins_by_what_is_applied_to_it_or_printed_for_kubectl(b
     await bench.hub("--auto-approve=*")
     there = await bench.hollow("edge3")
     await bench.programs[-1].kill()
-    said = await bench.hubctl("join", "edge3", "--apply", str(there), "--allow-loopback", code=5)
-    assert f"the cluster that {there} leads to" in said
+    answer = await bench.hubctl("join", "edge3", "--apply", str(there), "--allow-loopback", code=5)
+    assert f"the cluster that {there} leads to" in answer
     credentials = "/apis/hub.open-cluster-management.io/v1alpha1/bootstrapcredentials"
     assert (await bench.get(credentials))["items"] == [], "none is made for a cluster that does not answer"
 
     there = await bench.hollow("edge1")
-    said = await bench.hubctl("join", "edge1", "--apply", str(there), "--label", "region=eu", "--allow-loopback")
-    assert 'deployment "muster-spoke" created' in said
-    assert "PRIVATE KEY" not in said
+    answer = await bench.hubctl("join", "edge1", "--apply", str(there), "--label", "region=eu", "--allow-loopback")
+    assert 'deployment "muster-spoke" created' in answer
+    assert "PRIVATE KEY" not in answer
     await bench.spoke("edge1", await invitation_in(there, DEFAULT_NAMESPACE, bench.folder / "mounted"))
     assert (await bench.available("edge1"))["metadata"]["labels"]["region"] == "eu"
     again = await bench.hubctl("join", "edge1", "--apply", str(there), "--allow-loopback")

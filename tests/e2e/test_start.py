@@ -99,11 +99,11 @@ async def test_programs_on_a_terminal_show_where_things_are_and_what_to_type_nex
     await bench.hubctl("certificate", "approve", "c1")
     await bench.hubctl("accept", "c1")
     await spoke.says("state    connected")
-    said = (
+    text = (
         (hub, (*doors, f"export HUBCTL_KUBECONFIG={bench.admin}\n")),
         (spoke, ("waiting for acceptance", doors[0].split()[0])),
     )
-    assert [words for program, texts in said for words in texts if words not in program.output] == []
+    assert [words for program, texts in text for words in texts if words not in program.output] == []
     assert (hub.lines, spoke.lines) == ([], [])
 
 
@@ -181,10 +181,10 @@ async def test_full_disk_at_the_first_start_is_named(bench: Bench) -> None:
     for limit in (0, 512, 20_000, 60_000):
         data = f"--data-dir={bench.folder / str(limit)}"
         program = await bench.hub_program(data, name=f"hub-{limit}", file_limit=limit).start()
-        said = await program.piped()
+        answer = await program.piped()
         assert await program.ended() == 1
-        assert "Traceback" not in said
-        sentence = said.rstrip().splitlines()[-1]
+        assert "Traceback" not in answer
+        sentence = answer.rstrip().splitlines()[-1]
         assert any(words in sentence for words in ("cannot be written", "disk", "full", "cannot be made")), (limit, sentence)
 
 

@@ -278,7 +278,7 @@ def _image() -> bytes:
 
 
 class Bell(InlineStore):
-    """`told`: whether anybody may count on it."""
+    """`announced`: whether anybody may count on it."""
 
     def __init__(self, *, announced: bool = True) -> None:
         super().__init__()

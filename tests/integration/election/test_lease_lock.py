@@ -104,12 +104,12 @@ async def test_lease_reads_as_client_go_s_and_keeps_the_rest(lease: LeaseLock, c
 
 
 async def test_holder_reports_its_state_with_each_renewal_and_not_after_release(client: KubeClient, clock: ManualClock) -> None:
-    said = "not ready: " + "x" * 5000
-    lease = LeaseLock(client, NAMESPACE, "hub", clock=clock, status=lambda: said)
+    text = "not ready: " + "x" * 5000
+    lease = LeaseLock(client, NAMESPACE, "hub", clock=clock, status=lambda: text)
     mine = await lease.take(None, ONE, LEASE)
     assert mine.status == ""
-    assert (await lease.renew(mine)).status == said[:1024]
-    said = "ok"
+    assert (await lease.renew(mine)).status == text[:1024]
+    text = "ok"
     mine = await lease.renew(mine)
     assert present(await lease.read()).status == "ok"
     await lease.release(mine)

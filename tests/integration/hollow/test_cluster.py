@@ -261,12 +261,12 @@ async def test_advertised_address_is_usable_or_refused(subtests: pytest.Subtests
             async with await KubeClient.from_document(cluster.kubeconfig()) as client:
                 assert len(await client.list(NODES)) == 3, (host, advertise)
 
-    for host, said in (
+    for host, text in (
         ("0.0.0.0", "--advertise"),  # noqa: S104 - refused
         ("::", "--advertise"),
         ("no host", "neither an address nor a host name"),
     ):
-        with subtests.test(host=host, said=said), pytest.raises(InvalidError, match=said):
+        with subtests.test(host=host, text=text), pytest.raises(InvalidError, match=text):
             HollowCluster(ClusterShape("test"), host=host)
 
     port = int(hollow_cluster.url.rpartition(":")[2])

@@ -204,13 +204,9 @@ async def test_a_request_goes_on_with_its_askers_trace_into_the_store(client: Ku
     assert {ids(span)[0] for span in (answered, write)} == {ids(asked)[0]}
     assert present(answered.parent).span_id == ids(asked)[1]
     assert "store write" in kept.children(answered)
-    reported = attributes(answered)
-    assert (reported["http.request.method"], reported["url.path"], reported["http.response.status_code"]) == (
-        "POST",
-        CLUSTERS,
-        201,
-    )
-    assert reported["muster.request_id"]
+    span = attributes(answered)
+    assert (span["http.request.method"], span["url.path"], span["http.response.status_code"]) == ("POST", CLUSTERS, 201)
+    assert span["muster.request_id"]
     assert attributes(write)["store.use_case"]
 
 

@@ -512,8 +512,8 @@ async def test_while_the_database_hangs_the_last_lists_are_served_for_a_while_an
     store.hangs = True
     lists = RevocationLists(store, TwoSigners(), clock)
     async with asyncio.timeout(LISTS_PATIENCE + REFRESH_PERIOD):
-        said = await asyncio.gather(*(asked(lists) for _ in range(20)))
-    assert (set(said), store.asked) == ({"ServiceUnavailable"}, 1)
+        answers = await asyncio.gather(*(asked(lists) for _ in range(20)))
+    assert (set(answers), store.asked) == ({"ServiceUnavailable"}, 1)
     store.hangs = False
     await asyncio.sleep(2 * REFRESH_PERIOD)
     first = await asked(lists)

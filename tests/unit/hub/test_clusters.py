@@ -344,8 +344,8 @@ class World:
         return cause.reason, cause.said
 
     def shows(self, reason: str, words: str) -> None:
-        found, said = self.cause()
-        assert (found, words in said) == (reason, True), said
+        found, message = self.cause()
+        assert (found, words in message) == (reason, True), message
 
     def connect(self) -> None:
         self.store.transact(replicas.open_session, Opened(EDGE, AGENT, "s1", "v1", "hub-0"))
@@ -391,8 +391,8 @@ def test_agent_that_has_not_come_and_its_bootstrap_credential(world: World) -> N
     world.pass_time(timedelta(hours=1))
     assert world.cause()[0] == "BootstrapCredentialExpired"
     record, _ = world.newcomer.credential(cluster=EDGE, uses=1)
-    reason, said = world.cause()
-    assert (reason, record.id in said, world.diagnose().findings[-1].state) == ("NotRegisteredYet", True, FindingState.WAITING)
+    reason, text = world.cause()
+    assert (reason, record.id in text, world.diagnose().findings[-1].state) == ("NotRegisteredYet", True, FindingState.WAITING)
 
 
 def test_cluster_that_an_operator_entered_and_whose_agent_never_asked(world: World) -> None:

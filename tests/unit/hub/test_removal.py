@@ -390,12 +390,9 @@ def test_finalizers_of_the_content_hold_the_namespace_and_it_says_so(store: Inli
         NamespaceDeletionProgress(held=2),
     ]
     stored = present(found(store))
-    conditions_by_type = {entry["type"]: (entry["status"], entry["message"]) for entry in doc.conditions(stored.document)}
-    assert conditions_by_type["NamespaceContentRemaining"] == (
-        "True",
-        "Some resources are remaining: configmaps has 2 resource instances",
-    )
-    assert NAMESPACE_HELD in conditions_by_type["NamespaceFinalizersRemaining"][1]
+    by_type = {entry["type"]: (entry["status"], entry["message"]) for entry in doc.conditions(stored.document)}
+    assert by_type["NamespaceContentRemaining"] == ("True", "Some resources are remaining: configmaps has 2 resource instances")
+    assert NAMESPACE_HELD in by_type["NamespaceFinalizersRemaining"][1]
     revision = store.state.revision
     assert namespace_proceed(store) == NamespaceDeletionProgress(held=2)
     assert store.state.revision == revision, "nothing new is written twice"

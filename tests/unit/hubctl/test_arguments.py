@@ -175,5 +175,5 @@ def test_completion_offers_kinds_options_and_forms_or_nothing(
         assert offered(words) == [":4"], words
     assert capfd.readouterr() == ("", "")
     for shell in ("bash", "zsh", "fish", "powershell"):
-        said = here.hubctl("completion", shell)
-        assert (said.code, "_HUBCTL_COMPLETE" in said.out) == (0, True), shell
+        answer = here.hubctl("completion", shell)
+        assert (answer.code, "_HUBCTL_COMPLETE" in answer.out) == (0, True), shell

@@ -139,10 +139,10 @@ async def test_unusable_bootstrap_kubeconfig_ends_the_first_start(stage: Stage) 
     await check_refusal_of(InvalidError, stage.agent().run(), match=r"csr driver.*leave the driver on auto")
 
 
-async def logged(stage: Stage, text: bytes, said: str) -> None:
+async def logged(stage: Stage, text: bytes, message: str) -> None:
     with capture_logs() as logs:
         stage.replace_bootstrap(text)
-        await until(lambda: any(said in entry.get("error", "") for entry in logs))
+        await until(lambda: any(message in entry.get("error", "") for entry in logs))
 
 
 async def test_broken_bootstrap_file_that_is_put_in_place_later_is_logged_and_changes_nothing(stage: Stage) -> None:

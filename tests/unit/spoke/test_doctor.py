@@ -160,10 +160,10 @@ async def test_cluster_that_waits_was_denied_or_is_not_accepted_is_never_well(st
 async def test_agent_known_by_its_hub_alone_is_well_only_while_it_is_accepted(joined: Stage, network: WordyNetwork) -> None:
     (cluster,) = joined.hub.clusters
     elsewhere = replace(patient(joined, network), probes="127.0.0.1:0")
-    for accepted, denied, said in ((False, False, "not accepted"), (False, True, "denies"), (True, False, "has accepted")):
+    for accepted, denied, text in ((False, False, "not accepted"), (False, True, "denies"), (True, False, "has accepted")):
         joined.hub.clusters[cluster].accepted, joined.hub.clusters[cluster].denied = accepted, denied
         step = (await found(elsewhere))["acceptance"]
-        assert (step.ok, said in step.said, f"hubctl accept {cluster}" in step.advice) == (accepted, True, not accepted), step
+        assert (step.ok, text in step.said, f"hubctl accept {cluster}" in step.advice) == (accepted, True, not accepted), step
     joined.hub.plain = True
     assert "acceptance" not in await found(elsewhere), "a hub of an older release does not report it"
 
@@ -230,9 +230,9 @@ async def test_each_fault_is_found_where_it_is_with_advice(joined: Stage) -> Non
         (WordyNetwork(hangs=True), "connection", "no answer in time", ""),
         (WordyNetwork(probe=(503, f"{waiting}\n")), "agent", waiting, "hubctl accept"),
     ]
-    for trouble, name, said, advice in rows:
+    for trouble, name, text, advice in rows:
         steps = await found(patient(joined, trouble))
-        assert (steps[name].ok, steps[name].said) == (False, said)
+        assert (steps[name].ok, steps[name].said) == (False, text)
         assert steps[name].advice
         assert advice in steps[name].advice
         assert ("hub" in steps) is (name == "agent")
@@ -325,9 +325,9 @@ async def test_running_agent_reports_its_hub_and_its_last_beat_and_nothing_secre
     assert document["owner"]["hubId"] == stage.hub.hub_id
     (hub,) = document["hubs"]
     assert (hub["owner"], hub["state"], hub["credentialEndsAt"]) == (True, "ready", "2026-01-31T00:00:00Z")
-    said = render(document, stage.clock.now())
-    assert document["cluster"] in said
-    assert "0 s ago" in said
+    message = render(document, stage.clock.now())
+    assert document["cluster"] in message
+    assert "0 s ago" in message
     text = json.dumps(document)
     for contents in [(await stage.secrets.read(name)).contents for name in stage.secrets.names]:  # type: ignore[attr-defined]
         for key in ("tls.key", "tls.crt", "kubeconfig"):
@@ -367,12 +367,12 @@ def full(clock: ManualClock) -> AgentProgress:
 async def test_every_hub_of_the_list_is_reported_with_what_failed_there_and_why_the_owner_is_the_owner(stage: Stage) -> None:
     document, outcome = await status(source(stage, full(stage.clock)))
     assert outcome is StatusExitCode.NOT_READY
-    said = render(document, stage.clock.now())
-    lines = [line.split() for line in said.splitlines()]
+    text = render(document, stage.clock.now())
+    lines = [line.split() for line in text.splitlines()]
     assert ["east", "yes", "ready", "2026-01-31T00:00:00Z", "https://east:6443"] in lines
     why, holder = "epoch 1770000000000, the hub west is lost; the hub east is ready", "spoke-7d9f-x2x4k holds the Lease"
     shown = ("west", "not accepted", "connection refused", why, f"stands by ({holder})", "HubFailedOver")
-    assert ([each for each in shown if each not in said], document["hubs"][1]["nextTry"]) == ([], "2026-01-01T00:00:10Z")
+    assert ([each for each in shown if each not in text], document["hubs"][1]["nextTry"]) == ([], "2026-01-01T00:00:10Z")
 
 
 async def test_a_process_that_works_no_more_tells_nothing_of_the_past(stage: Stage) -> None:

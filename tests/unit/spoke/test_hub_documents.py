@@ -64,12 +64,10 @@ def test_a_resource_that_vanished_leaves_the_capacity_and_what_others_added_stay
     status = {"capacity": {"cpu": "4", "gpu": "1", "sockets": "2"}, "allocatable": {"cpu": "3", "gpu": "1"}}
     changes = documents.status_patch(cluster(status), REPORT, NOW)["status"]
     assert (changes["capacity"], changes["allocatable"]) == ({"nodes": "2", "gpu": None}, {"gpu": None})
-    report, old = ClusterReport(conditions=(GOOD,), complete=False), {**ACCEPTED, "type": AVAILABLE}
-    assert set(documents.status_patch(cluster({"capacity": {"cpu": "4"}}), report, NOW)["status"]) == {"conditions"}
+    full, old = ClusterReport(conditions=(GOOD,), complete=False), {**ACCEPTED, "type": AVAILABLE}
+    assert set(documents.status_patch(cluster({"capacity": {"cpu": "4"}}), full, NOW)["status"]) == {"conditions"}
     for was, dated in ((TRUE, EARLIER), (UNKNOWN, "2026-01-01T12:00:00Z")):
-        (after,) = documents.status_patch(cluster({"conditions": [{**old, "status": was}]}), report, NOW)["status"][
-            "conditions"
-        ]
+        (after,) = documents.status_patch(cluster({"conditions": [{**old, "status": was}]}), full, NOW)["status"]["conditions"]
         assert after["lastTransitionTime"] == dated, "a transition is dated only when the status changes"
 
 
@@ -143,14 +141,9 @@ def test_the_driver_is_noted_in_every_registration_at_the_hubs_api() -> None:
 
 def test_an_event_is_about_the_cluster_or_an_add_on_in_the_clusters_namespace() -> None:
     about: dict[str, Any] = {"apiVersion": "v", "metadata": {"name": "logs", "namespace": "c1", "uid": "u"}}
-    event = documents.event(about, "ManagedClusterAddOn", AgentEvent("Failed", "x" * 2000, "Warning"), "agent", NOW)
-    assert (event["metadata"]["namespace"], event["reason"], event["type"], len(event["note"])) == (
-        "c1",
-        "Failed",
-        "Warning",
-        1024,
-    )
-    assert event["regarding"] == {"apiVersion": "v", "kind": "ManagedClusterAddOn", **about["metadata"]}
+    sent = documents.event(about, "ManagedClusterAddOn", AgentEvent("Failed", "x" * 2000, "Warning"), "agent", NOW)
+    assert (sent["metadata"]["namespace"], sent["reason"], sent["type"], len(sent["note"])) == ("c1", "Failed", "Warning", 1024)
+    assert sent["regarding"] == {"apiVersion": "v", "kind": "ManagedClusterAddOn", **about["metadata"]}
 
 
 def status(code: grpc.StatusCode, **trailing: str) -> aio.AioRpcError:

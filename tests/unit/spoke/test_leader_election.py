@@ -298,10 +298,10 @@ def proc_of(folder: Path, *, stat: str | None) -> Path:
     (folder / "self/ns").mkdir(parents=True)
     (folder / "self/ns/pid").symlink_to("pid:[1]")
     rest = " ".join("0" * 18)
-    for number, said in ((os.getpid(), f"{os.getpid()} (python) R"), (7, stat)):
-        if said is not None:
+    for number, text in ((os.getpid(), f"{os.getpid()} (python) R"), (7, stat)):
+        if text is not None:
             (folder / str(number)).mkdir()
-            (folder / str(number) / "stat").write_text(f"{said} {rest} 500 0")
+            (folder / str(number) / "stat").write_text(f"{text} {rest} 500 0")
     return folder
 
 

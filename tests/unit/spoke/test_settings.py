@@ -70,16 +70,16 @@ def test_everything_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "spoke.yaml"
     file.write_text("cluster-name: Bad_Name\ncluster-healthcheck-period: 0s\nno-such: 1\nmax-custom-cluster-claims: many\n")
     refused = present(refusal(InvalidError, load, {}, {}, file))
-    said = ("bootstrap-kubeconfig: is required", "cluster-name: ", "greater than zero", "no-such: there is no", "max-custom")
-    assert [each for each in said if each not in refused.message] == []
+    text = ("bootstrap-kubeconfig: is required", "cluster-name: ", "greater than zero", "no-such: there is no", "max-custom")
+    assert [each for each in text if each not in refused.message] == []
 
 
 def test_invalid_settings_are_refused_by_name(tmp_path: Path) -> None:
     """OCM looks at none of the agent id, the life of a token, or an unknown driver."""
     wrong = [
         (flags, found)
-        for flags, said in TABLES["refused"]
-        if not (found := refusal_text(read, **flags)).startswith("Inv") or said not in found
+        for flags, message in TABLES["refused"]
+        if not (found := refusal_text(read, **flags)).startswith("Inv") or message not in found
     ]
     assert wrong == []
     file = tmp_path / "spoke.yaml"

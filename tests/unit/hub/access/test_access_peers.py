@@ -438,13 +438,13 @@ async def test_an_rsa_key_of_the_issuer_signs_by_rs256_alone(prover: Prover) -> 
     record = prover.requester(prover.demand(keys=json.dumps({"keys": [jwk]})))
     pss = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH)
     signatures: tuple[tuple[str, padding.AsymmetricPadding], ...] = (("RS256", padding.PKCS1v15()), ("PS256", pss))
-    said = []
+    text = []
     for algorithm, how in signatures:
         signed = f"{encoded({'alg': algorithm, 'kid': 'r'})}.{encoded(prover.claims())}"
-        said.append(await prover.refused(f"{signed}.{encoded(key.sign(signed.encode(), how, hashes.SHA256()))}", record))
-    assert said[0] is None
-    assert said[1] is not None
-    assert "with an accepted algorithm" in said[1].why
+        text.append(await prover.refused(f"{signed}.{encoded(key.sign(signed.encode(), how, hashes.SHA256()))}", record))
+    assert text[0] is None
+    assert text[1] is not None
+    assert "with an accepted algorithm" in text[1].why
 
 
 async def test_keys_of_discovery_are_kept_and_follow_a_rotation(prover: Prover) -> None:

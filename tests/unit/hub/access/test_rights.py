@@ -449,9 +449,9 @@ def test_accepting_denying_and_replacing_a_cluster_need_the_permission_to_accept
         (cluster(), doc.with_annotations(cluster(), {GIVEN_TO: "twin"}), "give this cluster to one of its agents"),
     ):
         admitted(CLUSTERS, new, old, may=(ACCEPT,))
-        said = refusal(ForbiddenError, admitted, CLUSTERS, new, old)
-        assert (said is not None) == bool(refused), (old, new)
-        assert said is None or f'user "bob" cannot {refused}' in str(said), (old, new)
+        text = refusal(ForbiddenError, admitted, CLUSTERS, new, old)
+        assert (text is not None) == bool(refused), (old, new)
+        assert text is None or f'user "bob" cannot {refused}' in str(text), (old, new)
 
 
 def test_joining_leaving_and_binding_a_cluster_set_need_the_permission_for_each() -> None:

@@ -498,8 +498,8 @@ def test_a_missing_file_and_output_that_cannot_be_written_are_named(environment:
     assert main(["print"], environment, full.write, full.rest) == "kube-cert-agent: cannot write: No space left on device"
     for missing in ("CERT_PATH", "KEY_PATH"):
         paper, absent = Paper(), environment[missing] + ".absent"
-        said = main(["print"], {**environment, missing: absent}, paper.write, paper.rest)
-        assert (said, paper.text) == (f"kube-cert-agent: {absent} cannot be read: No such file or directory", "")
+        text = main(["print"], {**environment, missing: absent}, paper.write, paper.rest)
+        assert (text, paper.text) == (f"kube-cert-agent: {absent} cannot be read: No such file or directory", "")
 
 
 @contextmanager

@@ -147,13 +147,13 @@ def pair(name: str = "kubernetes") -> tuple[bytes, bytes]:
 
 def test_an_issuer_goes_through_good_and_bad_pairs_and_holds_the_last_good_one() -> None:
     """Pinniped's ten steps of a dynamic CA."""
-    issuer, bundles = KubernetesIssuer(), list[bytes]()
-    issuer.listen(bundles.append)
+    issuer, seen = KubernetesIssuer(), list[bytes]()
+    issuer.listen(seen.append)
     one, other = pair(), pair("other")
     assert (issuer.certificate, issuer.signer) == (b"", "")
     for refused in ((one[0], b""), (b"", one[1])):  # only a certificate, only a key
         check_refusal(InvalidError, issuer.set_authority, *refused)
-    assert (issuer.certificate, bundles) == (b"", [])
+    assert (issuer.certificate, seen) == (b"", [])
     good = (one, one, other)  # the same again
     for pairs in good:
         issuer.set_authority(*pairs)
@@ -161,11 +161,9 @@ def test_an_issuer_goes_through_good_and_bad_pairs_and_holds_the_last_good_one()
     bad: list[tuple[bytes, bytes]] = [(b"bad", other[1]), (other[0], b"bad"), (one[0], other[1])]
     for refused in bad:
         check_refusal(InvalidError, issuer.set_authority, *refused)
-        assert (issuer.certificate, bundles) == (other[0], [each[0] for each in good]), (
-            "what was good stays, and nobody is told"
-        )
+        assert (issuer.certificate, seen) == (other[0], [each[0] for each in good]), "what was good stays, and nobody is told"
     issuer.set_authority(*one)
-    assert (issuer.certificate, bundles[-1], len(bundles)) == (one[0], one[0], 4)
+    assert (issuer.certificate, seen[-1], len(seen)) == (one[0], one[0], 4)
 
 
 def test_unusable_pairs_are_refused_and_no_error_holds_a_key() -> None:
