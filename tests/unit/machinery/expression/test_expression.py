@@ -82,7 +82,7 @@ def test_mistake_is_reported_with_its_column_and_a_suggestion() -> None:
         ("x" * (LONGEST + 1), LONGEST + 1, "at most"),
     ):
         refused = present(refusal(ExpressionError, of, text))
-        why = refused.why
+        why = refused.message
         assert (refused.column, why.startswith(f"column {column}: "), part in why) == (column, True, True), (text, why)
 
 
