@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
 
+from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
 from machinery.runtime.scheduler import Scheduler
-from machinery.runtime.tasks import Backoff
 from spoke.bootstraps.listing import Bootstraps
 from spoke.credentials.kubeconfigs import ANY_REACH
 from spoke.domain.addon import AddOn

@@ -18,9 +18,9 @@ from hub.api.auditrecords import AuditEntry, AuditLevel, AuditRecord, Dropped, N
 from machinery.errors import MusterError
 from machinery.observability.logs import LogOnce
 from machinery.product import NAME
+from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
 from machinery.runtime.event_loop import wait_at_most
-from machinery.runtime.tasks import Backoff
 
 CAPACITY = 10_000
 BATCH = 400

@@ -9,12 +9,11 @@ from typing import Any
 import click
 
 from hubctl.client.http import TABLE, ApiClient
-from hubctl.client.pages import join_pages, pages
-from hubctl.client.resources import SESSIONS
+from hubctl.client.resources import SESSIONS, join_pages, pages
 from hubctl.errors import CommandError, ConnectionLostError
 from hubctl.output.printers import Printer
+from machinery.runtime.backoff import Backoff
 from machinery.runtime.closed_pipe import end_with_reader
-from machinery.runtime.tasks import Backoff
 
 TOO_OLD = frozenset(("Expired", "Gone"))
 RETRIABLE = frozenset(("ServiceUnavailable", "TooManyRequests", "Timeout", "InternalError"))

@@ -20,7 +20,7 @@ import structlog
 
 from machinery.client.rest import PAGE_SIZE, KubeClient, Object, Query
 from machinery.errors import ExpiredError, MusterError
-from machinery.runtime.tasks import Backoff
+from machinery.runtime.backoff import Backoff
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from machinery.election.leader_term import ElectionCounts, Leadership, LeaderTer
 from machinery.election.lock import Candidate, Lock, LockRecord, Timings
 from machinery.errors import ConflictError, InvalidError
 from machinery.observability.logs import LogOnce
+from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
-from machinery.runtime.tasks import Backoff
 
 log = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 import structlog
 
 from machinery.errors import UnavailableError
-from machinery.runtime.tasks import Backoff
+from machinery.runtime.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 

@@ -16,8 +16,8 @@ import structlog
 
 from machinery.errors import DeadlineError, MusterError, UnavailableError
 from machinery.observability.metrics import Distribution
+from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
-from machinery.runtime.tasks import Backoff
 from machinery.runtime.work_queue import WorkQueue
 
 K = TypeVar("K", bound=Hashable)

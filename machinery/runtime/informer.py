@@ -9,7 +9,7 @@ import structlog
 
 from machinery.errors import ExpiredError, MusterError
 from machinery.observability.logs import LogOnce
-from machinery.runtime.tasks import Backoff
+from machinery.runtime.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 

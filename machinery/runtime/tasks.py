@@ -1,4 +1,4 @@
-"""Tasks that run as long as their service, and retries with jittered exponential back-off.
+"""Tasks that run as long as their service, and retries of changes.
 
 If a guarded task ends before its service, this is a failure, even if the task has just returned: the whole group ends, and the
 error contains the name of the task. Short-lived tasks belong into an `asyncio.TaskGroup`.
@@ -6,15 +6,12 @@ error contains the name of the task. Short-lived tasks belong into an `asyncio.T
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from datetime import timedelta
-from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import structlog
 
-RANDOM = Random()  # noqa: S311 - spreads load, guards nothing
-"""Shared, because seeding a generator costs a system call, and most back-offs are created for calls that succeed."""
+from machinery.runtime.backoff import Backoff
 
 T = TypeVar("T")
 
@@ -115,33 +112,6 @@ class GuardedTasks:
         elif self._owner is not None:
             self._interrupted = True
             self._owner.cancel()
-
-
-class Backoff:
-    """Delays that double from `first` to `cap`. Each is drawn from [delay * (1 - jitter), delay]. A success calls `reset`."""
-
-    def __init__(
-        self,
-        first: timedelta = timedelta(milliseconds=100),
-        cap: timedelta = timedelta(seconds=30),
-        *,
-        jitter: float = 0.5,
-        random: Random | None = None,
-    ) -> None:
-        self._first = first
-        self._cap = cap
-        self._jitter = jitter
-        self._random = random or RANDOM
-        self.failures = 0
-
-    def next(self) -> timedelta:
-        """Count a failure, and return the delay after it."""
-        delay: timedelta = min(self._first * 2 ** min(self.failures, 32), self._cap)
-        self.failures += 1
-        return delay * (1 - self._jitter * self._random.random())
-
-    def reset(self) -> None:
-        self.failures = 0
 
 
 async def retried(

@@ -15,8 +15,9 @@ import structlog
 
 from machinery.errors import InvalidError, MusterError, UnauthorizedError
 from machinery.identity import HubId
+from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import OffsetClock
-from machinery.runtime.tasks import Backoff, cancel_and_wait
+from machinery.runtime.tasks import cancel_and_wait
 from spoke.agent.observation import Observation, Observer
 from spoke.bootstraps.listing import BootstrapListing
 from spoke.bootstraps.watch import BootstrapWatch

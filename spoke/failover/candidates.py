@@ -10,9 +10,9 @@ from random import Random
 import structlog
 
 from machinery.identity import HubId
+from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
 from machinery.runtime.scheduler import Scheduler
-from machinery.runtime.tasks import Backoff
 from spoke.bootstraps.listing import Bootstrap, BootstrapListing
 from spoke.credentials.owner import Owner
 from spoke.domain.hubs import (

@@ -32,9 +32,9 @@ from machinery.errors import (
     UnauthorizedError,
 )
 from machinery.identity import HubId
+from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import OffsetClock
 from machinery.runtime.event_loop import wait_at_most
-from machinery.runtime.tasks import Backoff
 from spoke.bootstraps.listing import Bootstrap
 from spoke.credentials.judgement import CredentialJudge, rejection
 from spoke.credentials.kubeconfigs import HubConnection, recovery_connection, stored_connection

@@ -13,7 +13,7 @@ from hub.registry.managedclusters import service as clusters
 from machinery.errors import MusterError
 from machinery.identity import ClusterName
 from machinery.observability.logs import LogOnce
-from machinery.runtime.tasks import Backoff
+from machinery.runtime.backoff import Backoff
 from machinery.wire.session.v1 import session_pb2 as wire
 
 K = TypeVar("K")

@@ -29,8 +29,8 @@ from machinery.apiserver.http.limits import Rates
 from machinery.errors import ConflictError, DeadlineError, MusterError, StaleEpochError, TooManyRequestsError, UnavailableError
 from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.observability import tracing
+from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
-from machinery.runtime.tasks import Backoff
 from machinery.wire.session.v1 import session_pb2 as wire
 
 RETRIES = 5

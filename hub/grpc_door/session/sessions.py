@@ -23,8 +23,8 @@ from hub.registry.liveness.heartbeats import stale_epoch_error
 from machinery.errors import ConflictError, MusterError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.observability.logs import LogOnce
+from machinery.runtime.backoff import Backoff
 from machinery.runtime.event_loop import until_tick
-from machinery.runtime.tasks import Backoff
 
 POLL = timedelta(milliseconds=500)
 NOTIFIED_POLL = timedelta(seconds=5)

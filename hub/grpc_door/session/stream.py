@@ -29,7 +29,7 @@ from hub.grpc_door.session.trust_bundle_push import TrustBundleReceiver
 from hub.heartbeat import BeatSink, PendingBeat
 from hub.registry import owners
 from machinery.errors import BadRequestError, DenialCause, StaleEpochError, TooManyRequestsError, UnauthorizedError
-from machinery.runtime.tasks import Backoff
+from machinery.runtime.backoff import Backoff
 from machinery.wire.session.v1 import session_pb2 as wire
 
 MAX_UNSENT = 1_000

@@ -46,8 +46,8 @@ from machinery.identity import BOOTSTRAP_GROUP, CredentialId, HubId, SerialNumbe
 from machinery.meta.objects import ChangeType, Query, WatchEvent
 from machinery.observability.logs import LogOnce
 from machinery.pki import TokenKeys, generate_key
+from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
-from machinery.runtime.tasks import Backoff
 
 Identify = Callable[[bytes], Awaitable[CertificateRecord]]
 """Returns the record of a certificate (DER). Raises UnauthorizedError if there is none, or it is revoked or not valid now."""

@@ -16,7 +16,7 @@ from sqlalchemy import URL
 from hub.store.engine.notify import CHANNEL, Topic, Wake, WakeCallbacks
 from hub.store.engine.postgres import connection_arguments
 from hub.store.engine.timeouts import SessionLimits
-from machinery.runtime.tasks import Backoff
+from machinery.runtime.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 

@@ -14,8 +14,7 @@ from hubctl.arguments.selection import select_objects
 from hubctl.arguments.targets import ObjectReference
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
-from hubctl.client.pages import items
-from hubctl.client.resources import REPLICAS, post_action
+from hubctl.client.resources import REPLICAS, items, post_action
 from hubctl.errors import TIMED_OUT, CommandError, closest
 from hubctl.options import CHANGE, DURATION, EVERYTHING, FIELDS, FILES, SELECTOR, with_options
 

@@ -19,7 +19,7 @@ from hubctl.errors import TIMED_OUT, CommandError, ConnectionLostError, UsageErr
 from hubctl.options import NAMESPACE, with_options
 from hubctl.output.formats import OutputFormat, output_option
 from machinery.durations import parse_duration
-from machinery.runtime.tasks import Backoff
+from machinery.runtime.backoff import Backoff
 
 POLL_SECONDS = 1.0
 """Poll interval in seconds for kinds that cannot be watched."""

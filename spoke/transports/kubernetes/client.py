@@ -23,8 +23,9 @@ from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.meta.conditions import HUB_ACCEPTED
 from machinery.observability import tracing
 from machinery.pki import check_request
+from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
-from machinery.runtime.tasks import Backoff, cancel_and_wait
+from machinery.runtime.tasks import cancel_and_wait
 from spoke.domain.addon import KUBE_SIGNER, AddOnToken
 from spoke.domain.hubs import HubAcceptance
 from spoke.domain.names import AgentIdentity

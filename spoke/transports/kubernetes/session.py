@@ -25,7 +25,8 @@ from machinery.errors import (
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.meta.conditions import AVAILABLE, Condition, find
 from machinery.observability import tracing
-from machinery.runtime.tasks import Backoff, cancel_and_wait, retried
+from machinery.runtime.backoff import Backoff
+from machinery.runtime.tasks import cancel_and_wait, retried
 from spoke.domain.hubs import ListedHub
 from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint

@@ -14,7 +14,7 @@ from machinery.client.reflector import FIRST_PAUSE, ObjectKey, Reflector, mirror
 from machinery.client.rest import Object, RestResource
 from machinery.errors import ForbiddenError, MusterError, NotFoundError
 from machinery.identity import ClusterName
-from machinery.runtime.tasks import Backoff
+from machinery.runtime.backoff import Backoff
 from spoke.domain.addon import AddOn
 from spoke.ports.hub import Desired
 from spoke.transports.kubernetes.addons import add_on_of

@@ -27,8 +27,9 @@ from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, write_kubecon
 from machinery.client.reflector import ObjectKey, Reflector, mirrored
 from machinery.client.rest import KubeClient, Object, RestResource
 from machinery.errors import ForbiddenError, InvalidError, NotFoundError, UnauthorizedError, UnavailableError
+from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import SystemClock
-from machinery.runtime.tasks import Backoff, cancel_and_wait
+from machinery.runtime.tasks import cancel_and_wait
 from tests.checks import check_refusal_of
 from tests.fakes.inprocess_hub import HUB
 from tests.fakes.rpc_stage import RpcStage, rpc_stage

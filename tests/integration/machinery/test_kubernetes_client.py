@@ -29,7 +29,7 @@ from machinery.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from machinery.runtime.tasks import Backoff
+from machinery.runtime.backoff import Backoff
 from tests.checks import check_refusal_of
 from tests.fakes.scripted_apiserver import CutError, ScriptedApiServer, Seen, Send, kubeconfig, scripted_apiserver
 from tests.fakes.virtual_time import in_virtual_time_with_sockets
