@@ -195,7 +195,7 @@ class AuditPosition:
 
 @dataclass(frozen=True, slots=True)
 class AuditQuery:
-    """`equal`, `unequal`: values by field (`user`, `verb`, ...); `since`, `until`: inclusive."""
+    """A query for records. `equal`, `unequal`: values by field (`user`, `verb`, ...); `since`, `until`: inclusive."""
 
     equal: tuple[tuple[str, str], ...] = ()
     unequal: tuple[tuple[str, str], ...] = ()

@@ -156,7 +156,7 @@ def minor(version: str) -> str:
 
 
 def add_fleet(registry: Registry, store: Store, clock: Clock, *, reserve: int) -> None:
-    """`reserve`: free space to keep on the disk of an embedded database, in bytes."""
+    """Add the metrics of the fleet. `reserve`: bytes to keep free on the disk of an SQLite database."""
     fleet = FleetSnapshots(store, clock, detailed=registry.detailed)
     registry.add_refresh(fleet.refresh)
     registry.bind(RESERVE, lambda: reserve)

@@ -151,7 +151,7 @@ class LoginIssuer(Protocol):
         """Name in errors and metrics."""
 
     def issue_login(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
-        """Raises UnavailableError (no CA is loaded now) or InvalidError (it does not sign such a profile)."""
+        """Sign a login. Raises UnavailableError (no CA is loaded now) or InvalidError (it does not sign such a profile)."""
 
 
 class AuthorityRecords(Protocol):

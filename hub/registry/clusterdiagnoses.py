@@ -60,7 +60,7 @@ def _requests(tx: Transaction, name: ClusterName) -> Sequence[Document]:
 
 class DiagnosisStorage(ComputedStorage):
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
-        """Raises NotFoundError if the name cannot be a cluster's."""
+        """Diagnose the cluster with this name. Raises NotFoundError if no cluster can have the name."""
         try:
             name = cluster_name(key.name)
         except ValueError as error:

@@ -106,7 +106,7 @@ def _namespaces(tx: Transaction, cluster: Document) -> frozenset[str]:
 
 
 def _profiles(tx: Transaction, cluster: str, wanted: Iterable[str]) -> Mapping[str, StoredObject]:
-    """By namespace: profiles with the label of this cluster, and any profile with its name in a wanted namespace."""
+    """Return by namespace: profiles with this cluster's label, and any profile with its name in a wanted namespace."""
     labelled = tx.objects.find(CLUSTER_PROFILES, Query(labels=(Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,)),)))
     present = (tx.objects.get(CLUSTER_PROFILES, Key(namespace, cluster)) for namespace in wanted)
     found = (*labelled.items, *(each for each in present if each is not None))

@@ -103,7 +103,7 @@ def _end_credentials(tx: Transaction, cluster: StoredObject, actor: str) -> None
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Raises MethodNotAllowedError: Revocations are permanent records."""
+    """Raises MethodNotAllowedError, because a Revocation is a permanent record that cannot be deleted."""
     del tx, old, actor
     raise MethodNotAllowedError(f"a {KIND} cannot be deleted: it is the record of a revocation")
 

@@ -198,7 +198,7 @@ def is_bound_only(cluster: Document | None) -> bool:
 
 
 def lease_duration(cluster: Document) -> timedelta:
-    """`spec.leaseDurationSeconds`; 0 or absent means the default, as in OCM."""
+    """Return `spec.leaseDurationSeconds`; if it is 0 or absent, the default, as in OCM."""
     seconds = doc.mapping(cluster, "spec").get("leaseDurationSeconds")
     return timedelta(seconds=seconds) if isinstance(seconds, int) and seconds > 0 else DEFAULT_LEASE_DURATION
 

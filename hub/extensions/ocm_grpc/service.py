@@ -194,7 +194,7 @@ def _held(followers: Iterable[Subscription]) -> Iterator[None]:
 
 
 async def _write(relay: Relay, context: Context, event: bytes) -> None:
-    """Raises UnavailableError if the agent does not read; its connection is closed, because no status would reach it."""
+    """Send an event. If the agent does not read, close the connection (no status would reach it) and raise UnavailableError."""
     try:
         async with asyncio.timeout(WRITE_TIMEOUT.total_seconds()):
             await context.write(event)

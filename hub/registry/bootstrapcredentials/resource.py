@@ -125,7 +125,7 @@ def _create(
     actor: str,
     dry_run: Document | None,
 ) -> CredentialView:
-    """Raises InvalidError if the set does not exist or clusters cannot be assigned to it."""
+    """Create the credential. Raises InvalidError if its set does not exist or clusters cannot be assigned to the set."""
     if (name := terms.bounds.cluster_set) is not None:
         stored = tx.objects.get(CLUSTER_SETS, Key("", name))
         found = sets.cluster_set(stored.document) if stored is not None else None

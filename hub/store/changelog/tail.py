@@ -150,14 +150,14 @@ class Tail:
 
 
 def skip_lost_changes(transaction: Transaction, seen: int, shown: Change | None) -> bool:
-    """See `Repair`."""
+    """Move the log far above `seen`, if it has lost changes. Return whether it has; see `Repair`."""
     changes: Any = transaction.changes  # `skip_ahead` is specific to this adapter
     leapt: bool = changes.skip_ahead(seen, shown)
     return leapt
 
 
 def tail_changes(transaction: Transaction, revision: int) -> tuple[Sequence[Change] | None, int]:
-    """See `Fetch`."""
+    """Return the changes above `revision`, and the newest revision; see `Fetch`."""
     newest = transaction.changes.newest()
     if newest < revision:
         return (), newest
