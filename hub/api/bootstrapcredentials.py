@@ -224,7 +224,7 @@ def token_of(credential: CredentialId, secret: str) -> str:
 
 
 def token_id(token: str) -> CredentialId | None:
-    """Return the credential id in a bootstrap token; None if it is no bootstrap token."""
+    """Return the credential id in a bootstrap token; None if it is not a bootstrap token."""
     found = _TOKEN.fullmatch(token)
     return None if found is None else CredentialId(found[1])
 

@@ -96,7 +96,7 @@ class Credentials(Protocol):
         """Revoke a credential. If it is already revoked, its time, user and reason stay."""
 
     def hide(self, credential: CredentialId) -> None:
-        """Mark a revoked credential as deleted, in place of the reason of its revocation."""
+        """Mark a revoked credential as deleted. The mark replaces the reason of its revocation."""
 
     def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
         """Credentials whose revocation was written at `moment` or later."""

@@ -18,7 +18,7 @@ MAX_TRANSITIONS = 1_000
 
 
 class TransitionStorage(ComputedStorage):
-    """Transitions, newest first. A list has one page only, because new transitions would shift further ones."""
+    """Transitions, newest first. A list has one page only, because new transitions would shift the next pages."""
 
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         return self.chosen(resource, key, *await self._store.read(_computed, ClusterName(key.namespace), MAX_TRANSITIONS))

@@ -125,7 +125,7 @@ class CertificateView(Protocol):
 
     @property
     def public_key(self) -> bytes:
-        """DER SubjectPublicKeyInfo."""
+        """The public key (DER SubjectPublicKeyInfo)."""
 
     @property
     def not_before(self) -> datetime: ...

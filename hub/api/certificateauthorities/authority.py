@@ -113,7 +113,7 @@ class HeldCertificate:
 
 
 def signer_of(signed_by: str, authorities: Iterable[AuthorityRecord]) -> AuthorityRecord | None:
-    """Return the CA of a record; None if it is no CA of the hub."""
+    """Return the CA of a record; None if it is not a CA of the hub."""
     return next((each for each in authorities if each.signer == signed_by), None)
 
 

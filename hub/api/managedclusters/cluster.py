@@ -173,7 +173,7 @@ def attested_condition(proven: Attested) -> Condition:
 
 
 class Acceptance(Enum):
-    """Acceptance of a cluster. DENIED: by an operator, before or after it was accepted."""
+    """Acceptance of a cluster. DENIED: an operator has denied the cluster, before or after its acceptance."""
 
     ABSENT = auto()
     WAITING = auto()

@@ -41,7 +41,7 @@ class BeatRate:
 
 @lru_cache(maxsize=64)
 def _interval(interval: timedelta, lease_duration: timedelta, needed: float) -> timedelta:
-    """Return the interval: at least `needed` seconds, if the lease allows this. Cached, because each acknowledgement calls it."""
+    """Return the interval: at least `needed` seconds, if the lease allows this. Cached, because it is called often."""
     shortest, steps = min(interval, lease_duration), ceil(needed / INTERVAL_STEP.total_seconds())
     if needed <= shortest.total_seconds():
         return shortest

@@ -133,7 +133,7 @@ class Archive:
         self._file = file
 
     def __enter__(self) -> Self:
-        """Open the file. Raises UnavailableError, or InvalidError if it is no backup or this release cannot read it."""
+        """Open the file. Raises UnavailableError, or InvalidError if it is not a backup that this release can read."""
         with _accessing(f"the backup {self._file} cannot be read"):
             try:
                 self._zip = zipfile.ZipFile(self._file)
