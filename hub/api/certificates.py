@@ -81,7 +81,7 @@ class CertificateHolder:
     agent: AgentId | None = None
     addon: AddOnName | None = None
     credential: CredentialId | None = None
-    """As in `CertificateRecord`."""
+    """The bootstrap credential, as in `CertificateRecord`."""
     request_uid: str | None = None
 
 
@@ -121,7 +121,7 @@ class CertificateRecord:
     revoked_at: datetime | None = None
     revoked_reason: str | None = None
     signed_by: str = ""
-    """Issuer and CA."""
+    """Names of the issuer and of its CA, as in `IssuedCertificate`."""
 
     @property
     def is_readopted(self) -> bool:

@@ -1,4 +1,4 @@
-"""Retention of history beyond the watch window."""
+"""How long the hub keeps the history of objects, audit records and Events, and how much space they need."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

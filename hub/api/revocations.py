@@ -189,7 +189,7 @@ def describe(document: Document) -> str:
 
 
 def subject_of(document: Document) -> str:
-    """Description of the target."""
+    """Description of the revocation's target, for messages."""
     spec = doc.mapping(document, "spec")
     if spec.get("agent"):
         return f'agent "{spec["agent"]}" of cluster "{spec.get("cluster")}"'

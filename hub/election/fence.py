@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class FencedStore(Store):
-    """The store for one term."""
+    """A store for the controllers of one leader term. Its writes fail after the end of the term."""
 
     def __init__(self, store: Store, leadership: Leadership, term: int) -> None:
         self._store = store

@@ -30,7 +30,7 @@ NEVER = "Never"
 
 
 class SummaryStorage(ComputedStorage):
-    """Accepts the release of the brake as an update."""
+    """Storage of the summary. An update of the summary can release the brake."""
 
     async def update(
         self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False

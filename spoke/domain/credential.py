@@ -57,7 +57,7 @@ class Flaw(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CredentialFinding:
-    """A flaw with its description for the log."""
+    """A flaw of a stored credential, with its description for the log."""
 
     flaw: Flaw
     message: str

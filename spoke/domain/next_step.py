@@ -58,9 +58,9 @@ class Action(Enum):
     GIVE = auto()
     """Make the hub the owner, with its credential."""
     RAISE_EPOCH = auto()
-    """Write another epoch for the same owner."""
+    """Write another epoch; the owner stays the same."""
     KEEP = auto()
-    """The owner's secret needs no change."""
+    """Keep the owner's secret as it is."""
     CONNECT = auto()
     SERVE = auto()
 

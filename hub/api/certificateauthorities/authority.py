@@ -64,7 +64,7 @@ class AuthorityRecord:
     phase: Phase
     created_at: datetime
     since: datetime
-    """Start of the phase."""
+    """Time at which the CA's current phase began."""
     cross_signed: bytes | None = None
     """Certificate (PEM) for the same subject and key, signed by the previous CA, for agents that trust only that CA."""
     ends_at: datetime | None = None

@@ -54,7 +54,7 @@ def count_decisions(tx: Transaction, decisions: Iterable[tuple[RuleDecision, dat
 
 
 def describe(tx: Transaction, name: str, actor: str) -> None:
-    """Set the condition Active."""
+    """Set the rule's condition Active: the rule decides, is paused, or only records its decisions (dry run)."""
     stored = tx.objects.get(APPROVAL_RULES, Key("", name))
     if stored is None:
         return
