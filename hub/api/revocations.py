@@ -34,7 +34,7 @@ class Reason(StrEnum):
 
 CLUSTER_DELETED, CLUSTER_LEFT = "ClusterDeleted", "ClusterLeft"
 CLUSTER_REBUILT, CREDENTIAL_REVOKED = "ClusterRebuilt", "CredentialRevoked"
-"""Reasons of the hub itself."""
+"""Reasons of revocations that the hub itself decides."""
 
 _LISTED = {
     CLUSTER_DELETED: "cessationOfOperation",

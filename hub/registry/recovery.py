@@ -186,9 +186,9 @@ class RestoreOutcome:
     """State of the restored hub."""
 
     agents: int
-    """Agents with a valid certificate."""
+    """Number of agents with a valid certificate."""
     credentials: int
-    """Valid bootstrap credentials."""
+    """Number of valid bootstrap credentials."""
     lists: tuple[AppliedList, ...]
     spent: tuple[ClusterName, ...]
     """Clusters whose certificates are all revoked by the lists."""

@@ -85,7 +85,7 @@ def _add_door(core: HubCore, address: Address, cordon: Cordon, https: HttpsServe
 
 
 class OcmGrpcDoor(Door):
-    """The door. `run` must run while the door serves."""
+    """The door for OCM's agents. `run` must run while the door serves."""
 
     name = "ocm-grpc"
 

@@ -57,7 +57,7 @@ log = structlog.get_logger(__name__)
 
 
 class EventService:
-    """Publish and Subscribe."""
+    """The methods of the service: Publish and Subscribe."""
 
     def __init__(self, server: ApiServer, relays: Relays, cordon: Cordon, gate: Gate, clock: Clock) -> None:
         self._server = server
@@ -183,7 +183,7 @@ def _metadata(context: Context) -> Mapping[str, str]:
 
 @contextmanager
 def _held(followers: Iterable[Subscription]) -> Iterator[None]:
-    """Send no events before the answer to the call."""
+    """A block around a call: these subscriptions send no events before its answer."""
     for each in followers:
         each.hold()
     try:

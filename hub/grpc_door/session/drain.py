@@ -107,7 +107,7 @@ class Age:
 
     @property
     def options(self) -> tuple[tuple[str, int], ...]:
-        """Options of the gRPC server."""
+        """Options with which the gRPC server enforces the maximum age."""
         if not self.limit:
             return ()
         connection, millisecond = self.limit * BACKSTOP + self.grace, timedelta(milliseconds=1)
