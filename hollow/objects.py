@@ -100,7 +100,7 @@ def node(shape: ClusterShape, index: int, now: datetime) -> Document:
 
 
 def claims(shape: ClusterShape) -> Iterator[Document]:
-    """Yield the well-known claims, then numbered ones."""
+    """Yield the well-known claims, then claims with numbered names."""
     values = {"uid": shape.cluster_uid, "version": shape.version}
     for index in range(shape.claims):
         if index < len(_KNOWN_CLAIMS):

@@ -1,4 +1,4 @@
-"""Errors of hubctl. An error is one sentence with the remedy, and has an exit code. Also suggests words for mistyped ones."""
+"""Errors of hubctl: one sentence with the remedy, and an exit code. Also suggests words that are similar to a mistyped word."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -35,7 +35,7 @@ class ConnectionLostError(CommandError):
 
 
 class RejectedCredentialError(CommandError):
-    """The hub has rejected the credential; another one may work. `had_no_effect`: the request had no effect."""
+    """The hub has rejected the credential; another credential may work. `had_no_effect`: the request had no effect."""
 
     def __init__(self, sentence: str, *, reason: str = "", had_no_effect: bool = False) -> None:
         super().__init__(sentence, reason=reason)

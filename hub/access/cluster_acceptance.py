@@ -1,6 +1,6 @@
 """Cache of the acceptance and the current agent of each cluster, for the authorization of agents.
 
-An entry is dropped when the cluster or one of its certificate requests changes, and at the latest after `MAX_AGE`.
+An entry is dropped when the cluster or one of its certificate requests changes, and after `MAX_AGE` in any case.
 """
 
 from collections.abc import Callable

@@ -86,7 +86,7 @@ def _warning(reason: str, message: str) -> EventRecord:
 def warnings(keeping: RetentionPeriods, volume: Volume, *, early: bool) -> Iterator[EventRecord]:
     """Events for operators after old history was removed. `early`: some was removed before its time.
 
-    The messages contain no changing numbers, so that repeated ones are counted in one Event.
+    The messages contain no changing numbers, so that repeated messages are counted in one Event.
     """
     if early:
         yield _warning(SHORTENED, "old history was removed early to free space: see --history-size and --disk-reserve")

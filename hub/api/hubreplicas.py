@@ -146,7 +146,7 @@ def decode_log_level(text: str | None) -> LogLevelOrder | None:
 UNREPORTED_TERMS = "untold-terms"
 """Name of the fact with the leader terms that have no Event yet: written with the lock, reported by the next leader."""
 MOST_TERMS = 100
-"""Number of terms that are reported individually; earlier ones are only counted."""
+"""Number of terms that are reported individually; earlier terms are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class TermStart:
 
 @dataclass(frozen=True, slots=True)
 class UnreportedTerms:
-    """Terms in order; `left_out`: number of earlier ones that were dropped."""
+    """Terms in order. `left_out`: number of earlier terms that were dropped."""
 
     terms: tuple[TermStart, ...] = ()
     left_out: int = 0

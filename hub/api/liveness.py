@@ -114,7 +114,7 @@ def covered_since(marks: Iterable[Checkpoint], now: datetime) -> datetime | None
 def next_mark(replica: str, marks: Iterable[Checkpoint], now: datetime, *, began: bool) -> Checkpoint:
     """The next mark of `replica`, which can store beats now. `began`: it has just started, so its old mark does not count.
 
-    A replica without a fresh mark continues the coverage of the others; without others, coverage begins now.
+    A replica without a fresh mark continues the coverage of the other replicas; without other replicas, coverage begins now.
     """
     known = tuple(marks)
     own = next((mark for mark in known if mark.replica == replica), None)

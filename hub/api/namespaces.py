@@ -1,4 +1,4 @@
-"""Namespaces: predefined ones, clusters' namespaces, and their termination.
+"""Namespaces: predefined namespaces, clusters' namespaces, and their termination.
 
 Sources: Kubernetes (`spec.finalizers` keeps a namespace until its content is deleted; some cannot be deleted), OCM's
 registration controller (the namespace of an accepted cluster has the cluster's name, also as a label, and outlives the

@@ -41,7 +41,7 @@ LISTED_FIRST = (NAMESPACES, APPROVAL_RULES, CLUSTER_SETS, ADDONS)
 
 
 class Observer(Protocol):
-    """Receives every object of the followed kinds, including deleted ones, before the event handlers."""
+    """Receives every object of the followed kinds, including deleted objects, before the event handlers."""
 
     def relisting(self) -> None:
         """Called before all objects are listed. An object that is not listed afterwards no longer exists."""

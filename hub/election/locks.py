@@ -1,8 +1,8 @@
 """Locks of the leader election: a row of the database, the row of a hub with one replica, or a Lease together with the row.
 
-The holder of a Lease also takes the term in the database, for the fence. If a suspended process takes its term late, the holder
-of the Lease takes another one, so the process that renews the Lease has the newest term in the end. Two writers never have the
-same term.
+The holder of a Lease also takes the term in the database, for the fence. A suspended process may take its term late. Then the
+holder of the Lease takes another term. So the process that renews the Lease finally has the newest term. Two writers never have
+the same term.
 """
 
 from dataclasses import replace

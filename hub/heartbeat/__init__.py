@@ -1,4 +1,4 @@
-"""Buffers heartbeats, flushes them to the database together, and acknowledges durable ones."""
+"""Buffers heartbeats, stores them together in the database, and then acknowledges them."""
 
 from hub.heartbeat.buffer import BeatBuffer, BeatSink, PendingBeat
 from hub.heartbeat.coverage import HeartbeatCoverage

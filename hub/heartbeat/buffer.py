@@ -6,9 +6,9 @@ flush, because many agents send their beats at the same time. No beat is acknowl
 unavailable, the newest beat of each cluster is kept.
 
 A beat that ends a silence does not wait: it wakes the loop and commits in its own transaction, with the change of availability.
-If that fails, the beat is stored with the others, and the cluster's next beat tries again, because one cluster must not block
-the beats of others. If a whole fleet returns, the loop ends some silences, then stores all other beats, then ends the next
-silences.
+If this transaction fails, the beat is stored with the others, and the cluster's next beat tries again. So one cluster does not
+block the beats of others. If a whole fleet returns, the loop ends some silences, then stores all other beats, then ends the
+next silences.
 """
 
 import asyncio

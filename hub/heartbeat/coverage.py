@@ -1,8 +1,8 @@
 """Writes this replica's mark. A fresh mark proves that beats can be stored: then only agents can cause silence.
 
-A replica writes marks while its process runs and its beats can be stored. Two things do not count towards a grace period: time
-without a fresh mark of any replica (none was running, all were suspended, the database was unavailable), and a jump of the
-database's clock, which a comparison with this process's monotonic clock finds. After each of these, all clusters have a full
+A replica writes marks while its process runs and its beats can be stored. Two things do not count towards a grace period.
+First, time without a fresh mark of any replica: none was running, all were suspended, or the database was unavailable. Second,
+a jump of the database's clock, which the replica finds by its monotonic clock. After each of these, all clusters have a full
 grace period again. A change of leader has no such effect.
 """
 

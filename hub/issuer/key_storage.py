@@ -1,6 +1,6 @@
 """Storage of the CA keys: files, the database, or a Secret of the hub's own Kubernetes cluster.
 
-Files have mode 0600: `ca.crt` and `ca.key` of the first CA, `ca-ID.crt` and `ca-ID.key` of later ones. The hub writes no keys
+Files have mode 0600: `ca.crt` and `ca.key` of the first CA, `ca-ID.crt` and `ca-ID.key` of later CAs. The hub writes no keys
 into a folder of `--keys-dir`, or into one that other replicas cannot see: an operator copies the two files of the next CA into
 the folder of every replica. All replicas share the database and the Secret.
 """

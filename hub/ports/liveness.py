@@ -118,7 +118,7 @@ class AgentSessions(Protocol):
         """Sessions of the cluster's agents, ordered by agent name."""
 
     def close(self, cluster: ClusterName, agent: AgentId, session: str) -> None:
-        """Delete the session, unless another one has replaced it."""
+        """Delete the session, unless another session has replaced it."""
 
     def opened_since(self, moment: datetime, *, but: str) -> Sequence[AgentSession]:
         """Sessions that were opened at `moment` or later on replicas other than `but`."""

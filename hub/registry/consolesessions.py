@@ -14,7 +14,7 @@ from machinery.product import GROUP_SUFFIX
 
 
 def begin(tx: Transaction, session: ConsoleSession) -> None:
-    """Store a new session, and end the user's oldest ones above MAX_PER_USER.
+    """Store a new session, and end the user's oldest sessions above MAX_PER_USER.
 
     Raises UnauthorizedError if the authenticator has changed since it verified the token.
     """

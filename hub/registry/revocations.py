@@ -82,9 +82,9 @@ def remove_cluster(tx: Transaction, old: StoredObject, actor: str) -> Written:
     """Like `clusters.remove`, for an operator: also revoke the bootstrap credentials for exactly this name.
 
     The request that starts the deletion revokes them, here or in `put_cluster` if finalizers hold the cluster. So the
-    operator's audit record shows the revocations, the agent cannot register while its content is removed, and a credential
-    that is created during the deletion for the next cluster of this name stays valid. The agent keeps its certificate until
-    the content is removed. If a cluster leaves, or if the hub removes it because it is stale, its credentials stay valid.
+    operator's audit record shows the revocations, and the agent cannot register while its content is removed. A credential that
+    is created during the deletion, for the next cluster of this name, stays valid. The agent keeps its certificate until the
+    content is removed. If a cluster leaves, or if the hub removes it because it is stale, its credentials stay valid.
     """
     if not doc.is_deleting(old.document):
         _end_credentials(tx, old, actor)

@@ -72,7 +72,7 @@ revision = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),
     *columns(Counter, "value", "compacted", "floor", "measured", "bytes", nullable=False),
 )
-"""One row. `value`: the newest revision; the others: see `hub.api.history.Ledger`."""
+"""One row. `value`: the newest revision; the other columns: see `hub.api.history.Ledger`."""
 
 changes = Table(
     "changes",

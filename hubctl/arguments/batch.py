@@ -68,9 +68,9 @@ def run_each(
 ) -> None:
     """Call `act` for each item, even after failures. Call `show` with the results in order; default: print the text.
 
-    Raises CommandError at the end if items failed. Its exit code is that of the failures if they have the same one. Raises it
-    early if the hub stays unreachable. `named`: returns the name of an item for messages, such as `cluster "edge1"`. `counts`:
-    print the number of items if all succeeded. `act` runs in several threads.
+    Raises CommandError at the end if items failed. Its exit code is that of the failures, if all failures have the same exit
+    code. Raises it early if the hub stays unreachable. `named`: returns the name of an item for messages, such as `cluster
+    "edge1"`. `counts`: print the number of items if all succeeded. `act` runs in several threads.
     """
     is_many = len(items) > CONFIRM_ABOVE and sys.stderr.isatty()
     failed: list[CommandError] = []

@@ -104,7 +104,7 @@ class KubeconfigFiles:
         return {str(entry["name"]): entry.get("context") or {} for entry in self.merged["contexts"]}
 
     def holding(self, section: str, name: str | None = None) -> Path:
-        """Return the file to change: the first one with this section, or with this entry in it. Raises CommandError."""
+        """Return the file to change: the first file that has this section, or this entry in it. Raises CommandError."""
         for path in (path for path in self.paths if path.exists()):
             found = self.documents[path].get(section)
             if found and (name is None or any(each.get("name") == name for each in found)):

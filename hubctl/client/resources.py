@@ -171,7 +171,7 @@ class Catalogue:
 
     @cached_property
     def served(self) -> tuple[ServedKind, ...]:
-        """All kinds in the hub's order. For an ambiguous word, the first one counts."""
+        """All kinds in the hub's order. For an ambiguous word, the first kind counts."""
         pages = (self._client.get(path, accept=AGGREGATED) for path in ("/api", "/apis"))
         return tuple(served for page in pages for served in _read(page.get("items") or ()))
 

@@ -1,8 +1,8 @@
 """Competes for the leader lock as long as the process runs.
 
-Like client-go's leaderelection, with three differences. A loss of the lock does not end the process. The flag for leadership is
-set in the same step that takes the lock, together with its term, so that a late callback cannot set it after a loss. The lock
-is released only after the leader's work has ended.
+Like client-go's leaderelection, with three differences. A loss of the lock does not end the process. The leadership flag is set
+in the step that takes the lock, together with the term. So a late callback cannot set the flag after a loss. The lock is
+released only after the leader's work has ended.
 """
 
 import asyncio

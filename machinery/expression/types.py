@@ -33,7 +33,7 @@ _DECIMAL = {
 class KubernetesVersion:
     """A Kubernetes version. Omitted parts are zero. Pre-releases (alpha, beta, rc and similar) precede the release.
 
-    The suffix of a distributor (`-gke.100`, `-eks-1a2b`, `+k3s1`) is ignored, so such a version equals the release.
+    The suffix of a distributor (`-gke.100`, `-eks-1a2b`, `+k3s1`) is ignored, so a version with a suffix equals the release.
     """
 
     major: int

@@ -83,7 +83,7 @@ class Door(Protocol):
         """Answer new work with "try again", except health checks. Called only with `send_retry_after`."""
 
     async def stop_listening(self) -> None:
-        """Stop accepting connections, and close idle ones. Work in flight continues; no new work begins."""
+        """Stop accepting connections, and close idle connections. Work in flight continues; no new work begins."""
 
     async def drain(self, grace: timedelta) -> None:
         """Wait until the work in flight is done. Request the end of streams, and end them within `grace` at a bounded rate."""

@@ -33,7 +33,7 @@ FILE = YamlBounds(size=32 * MIB, nodes=2_000_000, scalar=16 * MIB, aliases=True)
 """Bounds for a file that the user of the process has chosen."""
 
 _TAG_DIRECTIVES = 16
-"""Largest number of %TAG directives. libyaml compares each directive with all earlier ones."""
+"""Largest number of %TAG directives. libyaml compares each directive with all earlier directives."""
 _LONGEST_NUMBER = 64
 _WORDS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),

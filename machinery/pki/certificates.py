@@ -66,7 +66,7 @@ class Plan:
 
 
 def parse_certificate(encoded: bytes) -> CertificateFacts:
-    """Parse a certificate in DER, or the first one in PEM. Raises InvalidError."""
+    """Parse a certificate in DER, or the first certificate in PEM. Raises InvalidError."""
     return facts_of(load_certificate(encoded))
 
 
@@ -96,7 +96,7 @@ def is_issued_by(certificate: bytes, authority: bytes) -> bool:
 
 
 def load_certificate(encoded: bytes) -> x509.Certificate:
-    """Load a certificate in DER, or the first one in PEM, for this package. Raises InvalidError."""
+    """Load a certificate in DER, or the first certificate in PEM, for this package. Raises InvalidError."""
     try:
         if encoded.startswith(DER_SEQUENCE):
             return x509.load_der_x509_certificate(encoded)

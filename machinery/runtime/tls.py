@@ -59,7 +59,7 @@ class Serving:
     def trust_clients(self, source: str, authorities: bytes) -> None:
         """Also accept client certificates of these CAs (PEM). They replace the earlier CAs of `source`; b"" removes those.
 
-        This decides nothing about the rights of such certificates. Raises InvalidError, and then changes nothing.
+        The rights of these certificates are decided elsewhere. Raises InvalidError, and then changes nothing.
         """
         clients = {name: bundle for name, bundle in self._clients.items() if name != source}
         clients |= {source: authorities} if authorities else {}

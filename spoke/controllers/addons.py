@@ -129,7 +129,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
 
     @property
     def names(self) -> tuple[AddOnName, ...]:
-        """The add-ons of the hub, and removed ones whose secrets are not deleted yet."""
+        """The add-ons of the hub, and removed add-ons whose secrets are not deleted yet."""
         return tuple(dict.fromkeys((*self._addons, *(addon for addon, _ in self.credentials))))
 
     async def reconcile(self, key: AddOnName) -> timedelta | None:

@@ -1,8 +1,8 @@
 """Sends beats at the hub's interval while the hub accepts this cluster.
 
 All agents of a hub send beats at the same instants (`spoke.domain.schedule`), so that a hub acknowledges many beats together.
-Each beat waits for its own acknowledgement. If a beat is not acknowledged in time, the hub counts as silent and the session as
-lost, even if the TCP connection works and keepalive pings are answered.
+Each beat waits for its own acknowledgement. If a beat is not acknowledged in time, the hub counts as silent, and the session as
+lost. This also applies if the TCP connection works and keepalive pings are answered.
 """
 
 import asyncio

@@ -7,7 +7,7 @@ Rules of the choice:
    default).
 2. Otherwise the choice is the first good hub of the list.
 3. If no hub is good: the first hub that has not accepted the cluster (policy SKIP). The session waits there for acceptance.
-   With the policy WAIT, such a hub counts as good.
+   With the policy WAIT, a hub that has not accepted the cluster counts as good.
 4. Otherwise: of the hubs with a credential, the hub whose rest ends first; if two end together, the owner. Hubs that standby
    registration has found unreachable come last, because standby registration retries them and reports when they answer.
 5. Otherwise: the first hub where the agent can obtain a credential. Without standby registration, such a hub is also chosen

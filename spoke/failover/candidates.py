@@ -39,7 +39,7 @@ SHORTEST_TRY = 0.01
 
 
 class ReconnectTimeout:
-    """Time for which the agent retries a lost hub before it changes to another one.
+    """Time for which the agent retries a lost hub before it changes to another hub.
 
     A random time is drawn at the first loss, and again at a loss after a session that lasted long enough (`Hubs.steady`).
     `is_lost` returns whether another hub was lost before. Then the time is 0, so that the agent waits only for the first lost

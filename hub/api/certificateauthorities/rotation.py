@@ -1,6 +1,6 @@
 """When the next step of a CA rotation is due, and what it waits for: pure decisions from one snapshot.
 
-    no CA is distributing, the issuing one shall be replaced    make another CA
+    no CA is distributing, the issuing CA must be replaced      make another CA
     distributing: every replica has its key, every agent that   it issues; the previous CA is outgoing
       reports its trusted CAs trusts it
     outgoing: every agent holds a certificate of another CA,    retire it: `Recover` only
@@ -75,7 +75,7 @@ class RotationSnapshot:
     """Number of unexpired certificates per CA and purpose."""
     followers: tuple[Follower, ...] = ()
     living: frozenset[str] = frozenset()
-    """Serving replicas; all replicas while the hub cannot know which ones serve."""
+    """Serving replicas; all replicas while the hub cannot know which replicas serve."""
     left_behind: Mapping[AuthorityId, tuple[ClusterName, ...]] = field(default_factory=dict)
     """Per compromised CA: clusters whose agent had only certificates of this CA and has no other certificate yet."""
 
@@ -93,7 +93,7 @@ class RotationSnapshot:
         return tuple(sorted(self.living - current))
 
     def without_trust(self, authority: AuthorityRecord) -> tuple[RotationAgent, ...]:
-        """Agents that report their trusted CAs, and do not trust this one."""
+        """Agents that report their trusted CAs, and do not trust this CA."""
         fingerprint = self.fingerprints[authority.id]
         return tuple(each for each in self.members if each.trusted is not None and fingerprint not in each.trusted)
 

@@ -36,7 +36,7 @@ STANDBY = replace(
     message="The registration agent reports to another hub; this one is a standby hub.",
 )
 PARTED = frozenset((MOVED.reason, STANDBY.reason))
-"""Reasons for Unknown after the agent announced its departure; such a cluster is not silent."""
+"""Reasons for Unknown after the agent announced its departure. A cluster with this reason is not silent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ def is_rebuilt(new: Document, old: Document | None) -> bool:
 
 
 def given_to(cluster: Document) -> AgentId | None:
-    """The agent that gets the cluster's session by this write; None if the write has no such order."""
+    """The agent that gets the cluster's session by this write; None if the write contains no such order."""
     chosen = doc.annotations(cluster).get(GIVEN_TO)
     return AgentId(chosen) if chosen is not None else None
 

@@ -50,7 +50,7 @@ def has_credential_retention(cluster: Document) -> bool:
 
 
 def is_emptied(cluster: Document) -> bool:
-    """Whether a deleted cluster waits only for finalizers of others."""
+    """Whether a deleted cluster waits only for finalizers that the hub has not set."""
     return FINALIZER not in doc.finalizers(cluster)
 
 

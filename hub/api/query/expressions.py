@@ -3,8 +3,8 @@
 All fields come from an object's name, labels, selectable fields, creation time, and tables about its agent. So a database
 evaluates a condition without reading documents, and a watch can evaluate it for the state before a change.
 
-Objects without a value come last in both directions; objects with equal values are ordered by key. A page begins after the
-values of the last object of the previous page, so that the cost of a page does not depend on its position.
+Objects without a value come last in both directions; objects with equal values are ordered by key. A page begins after the sort
+values of the last object of the previous page. So the cost of a page does not depend on its position.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -136,7 +136,7 @@ REMOVAL_NAME = "removal"
 CLUSTER_CHECKS = timedelta(seconds=1)
 """Shortest interval between checks while finalizers block the content: the feed does not contain every kind."""
 WORKERS = 4
-"""Clusters or namespaces that are handled concurrently, so that one with much content does not block the others."""
+"""Clusters or namespaces that are handled concurrently, so that a cluster with much content does not block the others."""
 
 
 class Removal(Reconciler[str]):

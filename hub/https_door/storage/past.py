@@ -81,7 +81,7 @@ def _get(tx: Transaction, kind: Kind, resource: GroupResource, key: Key, at: int
 
 MAX_LIMIT, DEFAULT_LIMIT = 500, 100
 MAX_FIELDS = 200
-"""Fields that one change lists; more are only counted."""
+"""Fields that one change lists; further fields are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class HistoryQuery:
         return cls(min(limit, MAX_LIMIT), _number(query, "before"), _number(query, "after") or 0, **moments)
 
     def ends_at(self, change: Change) -> bool:
-        """Whether this change and all older ones are out of range."""
+        """Whether this change and all older changes are out of range."""
         return change.revision <= self.after or (self.since is not None and change.at < self.since)
 
 

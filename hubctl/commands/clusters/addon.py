@@ -1,4 +1,4 @@
-"""hubctl addon enable and disable: add-ons on several clusters at once, as in clusteradm."""
+"""hubctl addon enable and disable: add-ons on several clusters, as in clusteradm."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

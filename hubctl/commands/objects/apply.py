@@ -61,7 +61,7 @@ def apply_manifests(
 ) -> None:
     """Apply all manifests in order, even after a failure. Print each result. Raises CommandError.
 
-    `namespace`: the namespace of objects that specify none. `manager`: the field manager. `force`: take over fields of others.
+    `namespace`: for objects that specify none. `manager`: the field manager. `force`: take over fields of other managers.
     """
     catalogue = Catalogue(client)
     query = {"fieldManager": manager, "force": "true" if force else "false", "fieldValidation": "Strict"}

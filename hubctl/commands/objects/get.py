@@ -230,7 +230,7 @@ class GetCommand:
         printers[0].first({**LIST, "items": [item for answer in found for item in items_of(answer)]})
 
     def _show(self, target: Target, printer: Printer) -> None:
-        """Print the objects of one target. If some of the named objects do not exist, print the others."""
+        """Print the objects of one target. If some of the named objects do not exist, print the existing objects."""
         if not target.names:
             printer.pages(self._pages(target, printer.accept))
             return

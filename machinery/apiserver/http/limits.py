@@ -264,7 +264,7 @@ class Openings:
 
 
 class Rates:
-    """Token bucket per identity: `burst` requests at once, then `rate` per second. Rate 0: unlimited."""
+    """Token bucket per identity: `burst` requests without a pause, then `rate` per second. Rate 0: unlimited."""
 
     def __init__(self, rate: float, burst: int, clock: Clock) -> None:
         self._rate = rate

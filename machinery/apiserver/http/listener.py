@@ -124,7 +124,7 @@ class Listening:
         return self._port
 
     async def stop_listening(self) -> None:
-        """Stop accepting connections; open ones continue."""
+        """Stop accepting connections. Open connections continue."""
         self._server.close()
 
     async def close(self, grace: timedelta | None = None) -> None:

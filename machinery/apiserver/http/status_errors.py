@@ -82,7 +82,7 @@ def conflict_error(resource: Resource, name: str, why: str = MODIFIED) -> Confli
 
 
 def invalid_error(resource: Resource, name: str, causes: Sequence[Cause], *, kind: str = "") -> InvalidError:
-    """Return the error of an object that violates rules. `kind`: the kind that the object names, if it is another one."""
+    """Return the error of an object that violates rules. `kind`: the kind that the object names, if it is another kind."""
     shown = kind or resource.kind
     qualified = f"{shown}.{resource.group}" if resource.group else shown
     return InvalidError(

@@ -112,7 +112,7 @@ DEFAULT_SECONDS = 3600
 MIN_SECONDS = 600
 MAX_SECONDS = 2**32
 MAX_LIFETIME = timedelta(days=366)
-"""Longest lifetime of a token. A request for a longer lifetime gets this one, as in Kubernetes."""
+"""Longest lifetime of a token. A request for a longer lifetime gets this lifetime, as in Kubernetes."""
 
 
 def token_review(tokens: TokenAuthenticator, audiences: Sequence[str]) -> Resource:

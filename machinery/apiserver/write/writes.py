@@ -232,7 +232,7 @@ def check_types(resource: Resource, causes: Sequence[Cause]) -> bool:
 
 
 def check_envelope(write: Write, document: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-    """Return the document with `apiVersion`, `kind` and namespace. Raises BadRequestError if it has different ones."""
+    """Return the document with `apiVersion`, `kind` and namespace. Raises BadRequestError if the document has other values."""
     resource, expected = write.resource, write.resource.api_version(write.version_name)
     kind, version = document.get("kind"), document.get("apiVersion")
     metadata = document.get("metadata") or {}

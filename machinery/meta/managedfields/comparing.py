@@ -183,7 +183,7 @@ def _rest(structure: Structure, value: Any, gone: Fields | None) -> Any:
 def without_emptied(structure: Structure, left: Any, before: Any) -> Any:
     """Return `left`, a result of `without` for the document `before`, without declared maps and lists that became null.
 
-    Kubernetes drops these when it decodes the object or prunes nulls of a custom resource. Undeclared ones stay null.
+    Kubernetes drops these when it decodes the object or prunes nulls of a custom resource. Undeclared maps and lists stay null.
     """
     if isinstance(left, dict) and isinstance(before, dict):
         kept = {}

@@ -209,7 +209,7 @@ def released(
 
 
 def _capped(holdings: dict[FieldWriter, FieldHolding]) -> dict[FieldWriter, FieldHolding]:
-    """If there are more than MOST_UPDATERS updaters, merge the oldest ones of each version into one."""
+    """If there are more than MOST_UPDATERS updaters, merge the oldest updaters of each version into one."""
     updaters = [writer for writer in holdings if writer.operation is Operation.UPDATE]
     surplus, first = len(updaters) - MOST_UPDATERS, dict[str, FieldWriter]()
     for writer in sorted(updaters, key=lambda writer: (holdings[writer].time or "", writer)) if surplus > 0 else ():
