@@ -34,6 +34,7 @@ from machinery.apiserver.authn.chain import BearerTokens, Chain, TokenUnion
 from machinery.apiserver.http.filters import Filters, Incoming
 from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.kinds.core import CONFIG_MAP
+from machinery.apiserver.kinds.rbac import CLUSTER_ROLE
 from machinery.apiserver.kinds.reviews import GROUP as AUTHORIZATION, access_reviews
 from machinery.apiserver.kinds.tokens import GROUP as AUTHENTICATION
 from machinery.apiserver.resource import ApiGroup
@@ -202,6 +203,7 @@ class HollowCluster:
     async def _populate(self) -> None:
         now = self._clock.now()
         documents: list[tuple[GroupResource, Any]] = [
+            (CLUSTER_ROLE.key, objects.cluster_admin()),
             *((kinds.NAMESPACE.key, document) for document in objects.namespaces()),
             *((kinds.NODE.key, objects.node(self.shape, index, now)) for index in range(self.shape.nodes)),
             *((kinds.CLUSTER_CLAIM.key, document) for document in objects.claims(self.shape)),

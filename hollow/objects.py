@@ -55,6 +55,13 @@ def namespaces() -> Iterator[Document]:
         }
 
 
+def cluster_admin() -> Document:
+    """Return the ClusterRole that every cluster has for administrators."""
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]
+    metadata = {"name": "cluster-admin"}
+    return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules}
+
+
 def service_account(namespace: str) -> Document:
     """Return the ServiceAccount that Kubernetes creates in every namespace."""
     metadata = {"name": "default", "namespace": namespace}

@@ -46,7 +46,7 @@ class Replica:
     version: str
     grpc: str
     https: str
-    """Listen addresses of the two doors: `grpc` and `https`."""
+    """Listen addresses."""
     started: datetime
     seen: datetime
     sessions: int = 0

@@ -40,7 +40,7 @@ class Token:
 
     @property
     def shown(self) -> str:
-        """The token as error messages show it."""
+        """Form in error messages."""
         return "the end" if self.sort is Sort.END else f'"{self.text[:40]}"'
 
 

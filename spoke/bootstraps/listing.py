@@ -48,7 +48,7 @@ class BootstrapSource(Protocol):
 
     @property
     def source(self) -> str:
-        """Description of the file or secret, for messages."""
+        """The origin, for messages."""
 
     def signature(self) -> Hashable:
         """A value that changes with the content, computed without network I/O; falsy while there is no content."""
@@ -64,7 +64,7 @@ class BootstrapSource(Protocol):
 
 
 class BootstrapFile(BootstrapSource):
-    """A bootstrap kubeconfig in a file. Each call reads the file."""
+    """A file, read at each call."""
 
     def __init__(self, path: Path, reach: Reach = ANY_REACH) -> None:
         self.path = path

@@ -116,9 +116,9 @@ class Permission:
     resource: str
     verbs: tuple[str, ...]
     namespace: str = ""
-    """Namespace of the objects; empty: the resource is cluster-scoped."""
+    """Empty: the resource is cluster-scoped."""
     name: str = ""
-    """Name of the object; empty: all objects."""
+    """Empty: all objects."""
 
     def __str__(self) -> str:
         kind = f"{self.resource}.{self.group}" if self.group else self.resource

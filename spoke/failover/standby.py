@@ -35,7 +35,7 @@ RecordEvent = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class StandbyContext:
-    """What standby registration needs: the hubs, the owner and the agent's names."""
+    """The input of standby registration."""
 
     listing: BootstrapListing
     agent: AgentIdentity

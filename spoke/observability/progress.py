@@ -186,7 +186,7 @@ class AgentProgress:
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
-        """A block with work that must end within `STUCK`; otherwise the liveness probe fails."""
+        """Wraps work that must end within `STUCK`."""
         self._numbers += 1
         number = self._numbers
         self._under_way[number] = (what, self._clock.monotonic())

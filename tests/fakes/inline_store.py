@@ -278,17 +278,17 @@ def _image() -> bytes:
 
 
 class Bell(InlineStore):
-    """`announced`: whether anybody may count on it."""
+    """`told`: whether anybody may count on it."""
 
-    def __init__(self, *, announced: bool = True) -> None:
+    def __init__(self, *, told: bool = True) -> None:
         super().__init__()
-        self.announced = announced
+        self.told = told
         self.wakes: list[Wake] = []
 
     @contextmanager
     def subscribe_to_revocations(self, wake: Wake) -> Iterator[Callable[[], bool]]:
         self.wakes.append(wake)
-        yield lambda: self.announced
+        yield lambda: self.told
 
     def ring(self) -> None:
         for wake in self.wakes:

@@ -43,7 +43,7 @@ class LeaderLease:
     """The current record of the leader lock."""
 
     holder: str
-    """The holder's name; "" if the lock has no holder."""
+    """"" if nobody holds it."""
     renewed_at: datetime
     lease: timedelta
 

@@ -102,7 +102,7 @@ class Relays:
 
 
 class Relay(asyncio.Protocol):
-    """The TLS connection of an agent, which passes its bytes on to the gRPC server."""
+    """An agent's connection after its TLS handshake."""
 
     _transport: asyncio.Transport
 
@@ -110,7 +110,7 @@ class Relay(asyncio.Protocol):
         """`shown`: a transport with the agent's address and certificate."""
         self.shown = shown
         self.permitted = False
-        """Whether a call of this connection was permitted."""
+        """Whether one of its calls was permitted."""
         self.subscriptions: set[Subscription] = set()
         self._relays = relays
         self._place = place

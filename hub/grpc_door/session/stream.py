@@ -71,7 +71,7 @@ class Session(BeatSink, TrustBundleReceiver):
         self._unsent: list[bytes] = []
         self._writer: asyncio.Task[None] | None = None
         self._is_over = False
-        """Whether the session has ended, so that nothing more is written."""
+        """Nothing is written any more."""
         self._stale = self._is_refreshing = False
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time
@@ -313,5 +313,5 @@ class Session(BeatSink, TrustBundleReceiver):
 
 
 async def _fail(error: Exception) -> NoReturn:
-    """Raises the error, which ends the group of tasks in which this coroutine runs."""
+    """Ends the group of tasks in which it runs."""
     raise error

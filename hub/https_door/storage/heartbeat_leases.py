@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class LeaseFacts:
-    """The part of a heartbeat Lease that comes from the cluster, not from its beats."""
+    """The cluster's part of a view."""
 
     uid: str
     created: str
@@ -106,7 +106,7 @@ def micros(moment: datetime) -> int:
 
 
 def moment(instant: int) -> datetime:
-    """Convert microseconds since 1970 to an instant, as the inverse of `micros`."""
+    """The inverse of `micros`."""
     return EPOCH + timedelta(microseconds=instant)
 
 

@@ -1,1 +1,1 @@
-"""Objects of a transaction: their documents, and the rows in which they are stored."""
+"""Documents and their rows."""

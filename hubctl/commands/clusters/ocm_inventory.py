@@ -6,7 +6,8 @@ from typing import Any
 
 from hubctl.arguments.targets import Manifest
 from hubctl.client.http import ApiClient
-from hubctl.client.resources import ADDONS, BINDINGS, CLUSTER_LABEL, CLUSTERS, NAMESPACES, SETS, Catalogue, ResourceKind, items
+from hubctl.client.pages import items
+from hubctl.client.resources import ADDONS, BINDINGS, CLUSTER_LABEL, CLUSTERS, NAMESPACES, SETS, Catalogue, ResourceKind
 from hubctl.errors import CommandError, UsageError
 from machinery.product import GROUP_SUFFIX
 

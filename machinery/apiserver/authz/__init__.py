@@ -1,1 +1,1 @@
-"""Authorization by Kubernetes' RBAC, and its escalation checks."""
+"""Kubernetes RBAC."""

@@ -59,10 +59,10 @@ def most_connections() -> int:
 
 
 class Connection(Protocol):
-    """The interface of an open connection, for `Connections`."""
+    """An open connection."""
 
     def leave(self) -> None:
-        """Close the connection as soon as it is idle."""
+        """Close it as soon as it is idle."""
 
     def abort(self) -> None: ...
 

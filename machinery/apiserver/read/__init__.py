@@ -1,1 +1,1 @@
-"""Requests that read: get, list and watch."""
+"""Get and list."""

@@ -1,1 +1,1 @@
-"""Requests that write: create, update, patch and delete."""
+"""Create, update, patch and delete."""

@@ -24,7 +24,7 @@ _OK = 200
 _UNAUTHORIZED = 401
 _FAILURES = 500
 DATE_STEP = timedelta(seconds=1)
-"""A Date header has a resolution of one second."""
+"""Resolution of a Date header."""
 
 
 class ApiDoor:

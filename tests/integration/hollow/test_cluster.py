@@ -42,6 +42,7 @@ ACCOUNTS = RestResource("", "v1", "serviceaccounts")
 SECRETS = RestResource("", "v1", "secrets")
 ROLES = RestResource("rbac.authorization.k8s.io", "v1", "roles")
 BINDINGS = RestResource("rbac.authorization.k8s.io", "v1", "rolebindings")
+CLUSTER_BINDINGS = RestResource("rbac.authorization.k8s.io", "v1", "clusterrolebindings")
 USER = "system:serviceaccount:default:reader"
 
 
@@ -49,7 +50,7 @@ USER = "system:serviceaccount:default:reader"
 class Stage:
     cluster: HollowCluster
     admin: KubeClient
-    recorded: list[tuple[str, str, str, bool]] = field(default_factory=list)
+    told: list[tuple[str, str, str, bool]] = field(default_factory=list)
 
     async def token(self) -> str:
         spec = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
@@ -61,25 +62,27 @@ class Stage:
 
     async def grant(self, *rules: dict[str, Any]) -> None:
         await self.admin.create(ROLES.path(namespace="default"), {"metadata": {"name": "reader"}, "rules": list(rules)})
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}
+        await self.bind(BINDINGS.path(namespace="default"), "Role", "reader")
+
+    async def bind(self, path: str, kind: str, name: str) -> None:
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
         subjects = [{"kind": "ServiceAccount", "name": "reader", "namespace": "default"}]
-        binding = {"metadata": {"name": "reader"}, "roleRef": role, "subjects": subjects}
-        await self.admin.create(BINDINGS.path(namespace="default"), binding)
+        await self.admin.create(path, {"metadata": {"name": "reader"}, "roleRef": role, "subjects": subjects})
 
 
 @pytest.fixture
 async def account_stage() -> AsyncIterator[Stage]:
-    recorded: list[tuple[str, str, str, bool]] = []
+    told: list[tuple[str, str, str, bool]] = []
 
     def tell(actor: Actor, asked: Attributes, decision: Decision) -> None:
-        recorded.append((actor.user, asked.verb, asked.resource, decision.allowed))
+        told.append((actor.user, asked.verb, asked.resource, decision.allowed))
 
     async with (
         HollowCluster(ClusterShape("roles"), on_decision=tell) as cluster,
         await KubeClient.from_document(cluster.kubeconfig()) as admin,
     ):
         await admin.create(ACCOUNTS.path(namespace="default"), {"metadata": {"name": "reader"}})
-        yield Stage(cluster, admin, recorded)
+        yield Stage(cluster, admin, told)
 
 
 def as_user(hollow_cluster: HollowCluster, user: dict[str, Any]) -> dict[str, Any]:
@@ -97,8 +100,11 @@ async def test_an_account_may_do_what_its_role_says_until_it_is_deleted(account_
         await check_refusal_of(ForbiddenError, account.list(SECRETS.path(namespace="kube-system")))
         await check_refusal_of(ForbiddenError, account.get(SECRETS.path("one", namespace="default")))
         assert (await account.raw("GET", "/livez")).status == 200
-    mine = [entry[1:] for entry in account_stage.recorded if entry[0] == USER and entry[2]]
-    assert [(verb, allowed) for verb, _, allowed in mine] == [("list", False), ("list", True), ("list", False), ("get", False)]
+        await account_stage.bind(CLUSTER_BINDINGS.path(), "ClusterRole", "cluster-admin")  # exists, as in every cluster
+        assert await account.list(SECRETS.path(namespace="kube-system")) == ()
+    mine = [told[1:] for told in account_stage.told if told[0] == USER and told[2]]
+    expected = [("list", False), ("list", True), ("list", False), ("get", False), ("list", True)]
+    assert [(verb, allowed) for verb, _, allowed in mine] == expected
 
     async with await account_stage.account() as account:
         assert (await account.raw("GET", "/apis")).status == 200
@@ -262,12 +268,12 @@ async def test_advertised_address_is_usable_or_refused(subtests: pytest.Subtests
             async with await KubeClient.from_document(cluster.kubeconfig()) as client:
                 assert len(await client.list(NODES)) == 3, (host, advertise)
 
-    for host, text in (
+    for host, said in (
         ("0.0.0.0", "--advertise"),  # noqa: S104 - refused
         ("::", "--advertise"),
         ("no host", "neither an address nor a host name"),
     ):
-        with subtests.test(host=host, text=text), pytest.raises(InvalidError, match=text):
+        with subtests.test(host=host, said=said), pytest.raises(InvalidError, match=said):
             HollowCluster(ClusterShape("test"), host=host)
 
     port = int(hollow_cluster.url.rpartition(":")[2])
@@ -331,12 +337,12 @@ async def change(client: KubeClient, name: str, value: int, random: Random) -> N
 @repeated(3, 40)
 async def test_mirror_ends_with_what_the_cluster_holds(hollow_cluster: HollowCluster, client: KubeClient, trial: int) -> None:
     random = Random(trial)
-    objects: dict[ObjectKey, Any] = {}
+    told: dict[ObjectKey, Any] = {}
     settled = asyncio.Event()
 
     def take(key: ObjectKey, value: str | None) -> None:
-        assert objects.get(key) != value
-        objects[key] = value
+        assert told.get(key) != value
+        told[key] = value
         if key.name == "last":
             settled.set()
 
@@ -361,7 +367,7 @@ async def test_mirror_ends_with_what_the_cluster_holds(hollow_cluster: HollowClu
         await wait(settled)
     present = {item["metadata"]["name"]: value_of(item) for item in await client.list(MAPS.path(namespace="default"))}
     assert {key.name: value for key, value in reflector.items.items()} == present
-    assert {key.name: value for key, value in objects.items() if value is not None} == present
+    assert {key.name: value for key, value in told.items() if value is not None} == present
 
 
 AGENTS = 30
