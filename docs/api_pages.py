@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from hub.extensions.token_login.exchange import token_credential_request
-from hub.registry.generic.declaration import HUB_KINDS
+from hub.registry.generic import HUB_KINDS
 from hub.registry.kinds import DEFINITIONS
 from machinery.apiserver.kinds.declaration import crd_path
 from machinery.apiserver.resource import AGE, Column, Question, Resource, Schema, Subresource

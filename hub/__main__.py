@@ -101,7 +101,7 @@ def serve(config: Path | None, **flags: Any) -> None:
         settings = load(flags, config)
     gc.disable()  # a collection of imported objects would cost a twentieth of the start; `main` enables it again
     with first_migration(settings):
-        from hub import serve as composition_root  # noqa: PLC0415 - help and settings errors come at once
+        from hub import serve as composition_root  # noqa: PLC0415 - help and settings errors stay fast
 
     sys.exit(composition_root.main(settings))
 
@@ -143,7 +143,7 @@ def doctor(config: Path | None, **flags: Any) -> None:
     """
     with _errors_exit_with(2):
         settings = load(flags, config)
-    from hub.commands.doctor.command import run  # noqa: PLC0415 - help comes at once
+    from hub.commands.doctor.command import run  # noqa: PLC0415 - help stays fast
 
     sys.exit(run(settings))
 
@@ -172,7 +172,7 @@ def backup(file: Path, *, config: Path | None, data_dir: Path | None, record: st
       hub backup /backups/hub-2026-11-22.zip --passphrase-file /etc/muster/passphrase
       hub backup /backups/hub-2026-11-22.zip --without-keys
     """
-    from hub.commands import backup as command  # noqa: PLC0415 - help comes at once
+    from hub.commands import backup as command  # noqa: PLC0415 - help stays fast
 
     with _errors_exit_with(1):
         settings = load({"data_dir": data_dir}, config)
@@ -224,7 +224,7 @@ def restore(config: Path | None, data_dir: Path | None, readopts: str, **chosen:
       hub restore /backups/hub-2026-11-22.zip --crl hub.crl --replace
     """
     from hub.api.restorations import Readopts  # noqa: PLC0415 - the same
-    from hub.commands.restore import RestoreOptions, run  # noqa: PLC0415 - help comes at once
+    from hub.commands.restore import RestoreOptions, run  # noqa: PLC0415 - help stays fast
 
     with _errors_exit_with(1):
         run(RestoreOptions(readopts=Readopts(readopts), **chosen), load({"data_dir": data_dir}, config))
@@ -243,7 +243,7 @@ def keys() -> None:
 
 def _lifetimes_and_time(config: Path | None) -> tuple[Any, Any]:
     """The validity periods of the settings, and the time. Raises InvalidError."""
-    from hub.replica.installation import lifetimes_of  # noqa: PLC0415 - help comes at once
+    from hub.replica.installation import lifetimes_of  # noqa: PLC0415 - help stays fast
     from machinery.runtime.clock import SystemClock  # noqa: PLC0415 - the same
 
     return lifetimes_of(load({}, config)), SystemClock().now()
@@ -258,7 +258,7 @@ def create(folder: Path, config: Path | None) -> None:
     Existing files are not replaced. Keep a copy: a hub cannot be recovered without its keys. In Kubernetes, create a Secret
     from the folder: kubectl create secret generic hub-keys --from-file=FOLDER
     """
-    from hub.replica.keys import create_keys  # noqa: PLC0415 - help comes at once
+    from hub.replica.keys import create_keys  # noqa: PLC0415 - help stays fast
 
     with _errors_exit_with(1):
         create_keys(folder, *_lifetimes_and_time(config))
@@ -275,7 +275,7 @@ def next_command(folder: Path, config: Path | None) -> None:
     hub that can store the key itself creates its next CA automatically: with --ca-key-place database or secret, or with one
     replica.
     """
-    from hub.replica.keys import create_next_authority  # noqa: PLC0415 - help comes at once
+    from hub.replica.keys import create_next_authority  # noqa: PLC0415 - help stays fast
 
     with _errors_exit_with(1):
         certificate, key = create_next_authority(folder, *_lifetimes_and_time(config))
@@ -294,7 +294,7 @@ def ca(data_dir: Path | None, arguments: tuple[str, ...]) -> None:
       hub ca rotate --wait
       hub ca rotate --compromised
     """
-    from machinery.runtime.directory import default_data_dir  # noqa: PLC0415 - help comes at once
+    from machinery.runtime.directory import default_data_dir  # noqa: PLC0415 - help stays fast
 
     place = data_dir or Path(os.environ.get(f"{ENVIRONMENT_PREFIX}DATA_DIR") or default_data_dir())
     program = [sys.executable, "-m", "hubctl", "--kubeconfig", str(place / "admin.kubeconfig"), "ca"]
@@ -314,7 +314,7 @@ def migrate(config: Path | None, data_dir: Path | None, check: bool) -> None:  #
     Exit codes: 0 the schema is up to date; 1 (with --check) migrations are pending; 2 the check or migration failed, or the
     schema is too new for this release.
     """
-    from hub.commands.migrate import run  # noqa: PLC0415 - help comes at once
+    from hub.commands.migrate import run  # noqa: PLC0415 - help stays fast
 
     with _errors_exit_with(2):
         sys.exit(run(load({"data_dir": data_dir}, config), check=check))

@@ -1,4 +1,4 @@
-"""Adapter: the managed cluster over its Kubernetes API. It reads; the rules are in `spoke.domain`.
+"""Adapter: the managed cluster over its Kubernetes API. The rules are in `spoke.domain`.
 
 Source of the health rule: OCM's registration agent. In hosted mode another program renews the credential in the kubeconfig of
 the managed cluster. So the agent reloads a kubeconfig file that changes, provided that the file still names the same cluster.
@@ -145,7 +145,7 @@ class KubeCluster(Cluster):
 
 
 def _claims_failed(error: MusterError) -> None:
-    """Log the error. Only at debug level if the cluster does not have the ClusterClaim resource, because that is common."""
+    """Log the error; at debug level if the cluster does not have the ClusterClaim resource, because this is common."""
     level = log.debug if isinstance(error, NotFoundError) else log.warning
     level("cluster claims are not watched", reason=error.reason, error=error.message)
 

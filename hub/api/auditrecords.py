@@ -134,7 +134,7 @@ _MAY_BE_STRANGE = re.compile(rb"\\[bfu]|\x7f")
 
 
 def _encoded(record: AuditRecord) -> tuple[AuditRecord, bytes]:
-    """Return the sanitized record and its JSON. Cleaning takes forty times as long as encoding, and few records need it."""
+    """Return the sanitized record and its JSON. Only a record with suspicious characters is sanitized, because this is slow."""
     with suppress(UnicodeEncodeError):  # a lone surrogate
         if _MAY_BE_STRANGE.search(document := encode_record(record)) is None:
             return record, document
@@ -195,7 +195,7 @@ class AuditPosition:
 
 @dataclass(frozen=True, slots=True)
 class AuditQuery:
-    """`equal`, `unequal`: values by field (`user`, `verb`, ...); `since`, `until`: inclusive."""
+    """A query for records. `equal`, `unequal`: values by field (`user`, `verb`, ...); `since`, `until`: inclusive."""
 
     equal: tuple[tuple[str, str], ...] = ()
     unequal: tuple[tuple[str, str], ...] = ()

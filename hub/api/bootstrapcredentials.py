@@ -224,13 +224,13 @@ def token_of(credential: CredentialId, secret: str) -> str:
 
 
 def token_id(token: str) -> CredentialId | None:
-    """Return the credential id in a bootstrap token; None if it is no bootstrap token."""
+    """Return the credential id in a bootstrap token; None if it is not a bootstrap token."""
     found = _TOKEN.fullmatch(token)
     return None if found is None else CredentialId(found[1])
 
 
 def token_hash(token: str) -> str:
-    """Hex SHA-256."""
+    """Return the hex SHA-256 of a bootstrap token, which the hub stores."""
     return sha256(token.encode()).hexdigest()
 
 
@@ -262,7 +262,7 @@ def check_name(record: CredentialRecord, cluster: ClusterName) -> None:
 
 
 def no_use_error(record: CredentialRecord, tally: UseCount) -> ForbiddenError:
-    """The error if no use is left for another agent."""
+    """The error for an agent if all uses of the credential are taken."""
     if record.uses is not None and tally.issued >= record.uses:
         spent = "its only use was" if record.uses == 1 else f"its {record.uses} uses were"
         return ForbiddenError(

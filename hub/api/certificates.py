@@ -66,7 +66,7 @@ class Profile:
     purpose: Purpose
     subject: CertificateSubject
     public_key: bytes
-    """DER SubjectPublicKeyInfo."""
+    """The public key (DER SubjectPublicKeyInfo)."""
     not_before: datetime
     not_after: datetime
     dns_names: tuple[str, ...] = ()
@@ -75,13 +75,13 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class CertificateHolder:
-    """The holder of a certificate; stored in its record besides the profile."""
+    """The holder of a certificate. The certificate's record contains profile and holder."""
 
     cluster: ClusterName | None = None
     agent: AgentId | None = None
     addon: AddOnName | None = None
     credential: CredentialId | None = None
-    """As in `CertificateRecord`."""
+    """The bootstrap credential, as in `CertificateRecord`."""
     request_uid: str | None = None
 
 
@@ -121,7 +121,7 @@ class CertificateRecord:
     revoked_at: datetime | None = None
     revoked_reason: str | None = None
     signed_by: str = ""
-    """Issuer and CA."""
+    """Names of the issuer and of its CA, as in `IssuedCertificate`."""
 
     @property
     def is_readopted(self) -> bool:
@@ -149,7 +149,7 @@ class Lifetimes:
 
 
 def own_agent(records: Sequence[CertificateRecord]) -> AgentId | None:
-    """The agent that registered last, among those with an unrevoked certificate. A renewal is no registration.
+    """The agent that registered last, among those with an unrevoked certificate. A renewal does not count as a registration.
 
     The recovery certificate of a readopted agent counts too, because the agent has no other certificate.
     """

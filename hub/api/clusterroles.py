@@ -23,7 +23,7 @@ BOOTSTRAP_ACCOUNT = {"kind": "ServiceAccount", "namespace": "open-cluster-manage
 
 @dataclass(frozen=True, slots=True)
 class ApiGroups:
-    """The API groups with the hub's suffix."""
+    """Names of the hub's API groups, which end in the hub's suffix."""
 
     suffix: str = GROUP_SUFFIX
 

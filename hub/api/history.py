@@ -1,4 +1,4 @@
-"""Retention of history beyond the watch window."""
+"""How long the hub keeps the history of objects, audit records and Events, and how much space they need."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ AUDIT_SHORTENED, AUDIT_FILLS_UP = "AuditLogShortened", "AuditLogFillsUp"
 """Reasons of Events in the hub's namespace."""
 ABOUT = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HUB}}
 BYTES_OF_A_ROW = 200
-"""Size of a change-log row besides document, labels and fields: other columns and index entries."""
+"""Bytes of a change-log row without document, labels and fields: other columns and index entries."""
 
 
 def has_history(kind: Kind) -> bool:

@@ -46,7 +46,7 @@ class Replica:
     version: str
     grpc: str
     https: str
-    """Listen addresses."""
+    """Listen addresses of the two doors: `grpc` and `https`."""
     started: datetime
     seen: datetime
     sessions: int = 0

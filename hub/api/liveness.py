@@ -151,7 +151,7 @@ class Brake(msgspec.Struct, frozen=True):
     """Number of silent clusters, of `fleet` living ones, when the brake began to hold."""
     fleet: int = 0
     released: datetime | None = None
-    """Time of an operator's last release."""
+    """Time at which an operator last released the brake."""
 
     @property
     def holds(self) -> bool:

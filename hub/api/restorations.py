@@ -48,7 +48,7 @@ class Restoration:
 
 
 def read(facts: Iterable[Mapping[str, Any]]) -> tuple[Restoration, ...]:
-    """Parse what `as_fact` wrote."""
+    """Parse restores that `as_fact` has encoded."""
     return tuple(
         Restoration(parse_time(str(each["made"])), parse_time(str(each["at"])), Readopts(each["readopts"])) for each in facts
     )

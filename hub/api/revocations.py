@@ -34,7 +34,7 @@ class Reason(StrEnum):
 
 CLUSTER_DELETED, CLUSTER_LEFT = "ClusterDeleted", "ClusterLeft"
 CLUSTER_REBUILT, CREDENTIAL_REVOKED = "ClusterRebuilt", "CredentialRevoked"
-"""Reasons of the hub itself."""
+"""Reasons of revocations that the hub itself decides."""
 
 _LISTED = {
     CLUSTER_DELETED: "cessationOfOperation",
@@ -189,7 +189,7 @@ def describe(document: Document) -> str:
 
 
 def subject_of(document: Document) -> str:
-    """Description of the target."""
+    """Description of the revocation's target, for messages."""
     spec = doc.mapping(document, "spec")
     if spec.get("agent"):
         return f'agent "{spec["agent"]}" of cluster "{spec.get("cluster")}"'

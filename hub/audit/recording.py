@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class RequestRecording(Recording):
-    """`make` returns the record for the changes of the request's transaction, or None if no record is required."""
+    """Records one request. `make` returns the record for the changes of its transaction; None: no record is required."""
 
     def __init__(self, auditor: Auditor, make: Callable[[Sequence[Change]], AuditRecord | None]) -> None:
         self._numbering = auditor.numbering

@@ -37,7 +37,7 @@ class AuditSink(Protocol):
     numbering: Numbering
 
     async def open(self) -> None:
-        """Raises MusterError if records cannot be stored there."""
+        """Prepares the sink. Raises MusterError if it cannot store records."""
 
     async def write(self, entries: Sequence[AuditEntry]) -> None:
         """Stores the entries durably before it returns. After a failure the caller may write the same entries again.

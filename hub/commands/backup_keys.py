@@ -105,7 +105,7 @@ def proof(seal: Seal, digest: bytes) -> bytes:
 
 
 def check_proof(found: bytes | None, seal: Seal | None, digest: bytes, folder: DataDirectory) -> None:
-    """Raises InvalidError unless a holder of the hub's key for Secrets made this backup and nobody changed it."""
+    """Raises InvalidError unless a holder of the hub's key for Secrets made this backup and it is unchanged."""
     unverified = "--unverified restores it anyway, if you are sure that it is unchanged"
     if found is None:
         raise InvalidError(f"the backup has no proof of its origin: {unverified}")

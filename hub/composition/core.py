@@ -29,7 +29,7 @@ from machinery.runtime.health import LIVENESS, READINESS
 
 @dataclass(frozen=True, slots=True)
 class CertificateSection:
-    """`cluster`: the hub's entry in kubeconfigs."""
+    """The doors' certificate, and what depends on it. `cluster`: the hub's entry in kubeconfigs."""
 
     issuer: RotatingIssuer
     doors: DoorsCertificate
@@ -71,7 +71,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class LoopbackAccess:
-    """`identity`: accepted only by the HTTPS door of this process. `client` uses it."""
+    """Access of the hub to its own API. Only this process's HTTPS door accepts `identity`, which `client` uses."""
 
     identity: Loopback
     client: LoopbackClient
@@ -107,7 +107,7 @@ Extension = Callable[[HubCore], Awaitable[None]]
 
 
 async def open_core(context: BuildContext) -> HubCore:
-    """Raises StartError, MusterError."""
+    """Open the sections below the doors. Raises StartError, MusterError."""
     resources = await open_resources(context)
     certificates = await _open_certificates(context, resources)
     access = await _open_access(context, resources)

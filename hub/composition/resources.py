@@ -44,7 +44,7 @@ DATABASE_EVERY = timedelta(milliseconds=900)
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """`me`: this process as other replicas see it. `token_keys`: for ServiceAccount tokens."""
+    """What all sections use. `me`: this process as other replicas see it. `token_keys`: for ServiceAccount tokens."""
 
     directory: DataDirectory
     replica: str

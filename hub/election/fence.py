@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class FencedStore(Store):
-    """The store for one term."""
+    """A store for the controllers of one leader term. Its writes fail after the end of the term."""
 
     def __init__(self, store: Store, leadership: Leadership, term: int) -> None:
         self._store = store
@@ -32,7 +32,7 @@ class FencedStore(Store):
         return self._leadership.term == self._term
 
     async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Also raises NotLeaderError if this replica does not lead in this term. Then nothing was written."""
+        """Like `Store.run`. Also raises NotLeaderError if this replica does not lead in this term; then nothing was written."""
         self._leadership.require(self._term)
         try:
             return await self._store.run(self._fenced, use_case, args, kwargs)

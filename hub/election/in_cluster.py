@@ -22,7 +22,7 @@ from machinery.errors import InvalidError, MusterError
 from machinery.runtime.clock import Clock
 
 POD_NAMESPACE = "POD_NAMESPACE"
-"""Set from the downward API."""
+"""Environment variable with the pod's namespace, which the chart sets from the downward API."""
 FOUND_WITHIN, TRY_AGAIN = timedelta(seconds=30), timedelta(seconds=1)
 NAME_IT = "name the Lease with --leader-elect-resource-name, the same on all replicas"
 

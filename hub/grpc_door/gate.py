@@ -91,7 +91,7 @@ class CallCounts:
     """Counts since the start. Methods and reasons (`machinery.errors`) are few, so the number of series is bounded."""
 
     handled: Tally = field(default_factory=Tally)
-    """By method and outcome: the reason of the error, OK, or Cancelled."""
+    """Number of calls by method and outcome: the reason of the error, OK, or Cancelled."""
     seconds: dict[str, Distribution] = field(default_factory=dict)
     """Duration of successful unary calls, by method."""
 

@@ -61,9 +61,9 @@ class SessionClusterView:
 
     accepted: bool
     denied: bool
-    """An operator has denied it."""
+    """An operator has denied the cluster."""
     denial: str | None
-    """The reason of the denial."""
+    """The operator's reason for the denial; None: no reason is recorded."""
     silent: bool
     """Availability is Unknown, or no beat was ever stored. In both cases the next beat changes the availability."""
     lease_duration: timedelta

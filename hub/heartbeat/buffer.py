@@ -73,7 +73,7 @@ class PendingBeat:
 
 @dataclass(slots=True)
 class BeatCounts:
-    """Counts since the start."""
+    """Counts of beats and flushes since the start of the process."""
 
     stored: int = 0
     """Stored beats. Only the last beat of a cluster in a window is stored and counted."""
@@ -104,7 +104,7 @@ class BeatBuffer:
         self._failure = LogOnce(log)
         self._in_flight = 0
         self._logged: set[ClusterName] = set()
-        """Clusters with a permanent error that is logged."""
+        """Clusters with a permanent error that was already logged."""
         self.counts = BeatCounts()
 
     @property

@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class HeartbeatCoverage:
-    """`replica`: the name under which the mark is stored. `storing`: whether received beats can be stored. `run` must run."""
+    """Writes this replica's mark while `run` runs. `replica`: the mark's name. `storing`: whether beats can be stored."""
 
     def __init__(self, store: Store, clock: Clock, replica: str, storing: Callable[[], bool]) -> None:
         self._store = store

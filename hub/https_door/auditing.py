@@ -59,7 +59,7 @@ _named = msgspec.json.Decoder(_Named).decode
 
 
 class Auditing:
-    """The filter for the slot `audit`."""
+    """The filter for the slot `audit` of the API server: records requests."""
 
     def __init__(self, auditor: Auditor) -> None:
         self._auditor = auditor

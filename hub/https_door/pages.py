@@ -35,7 +35,7 @@ ROOT = "/crl"
 REFRESH_PERIOD = 1.0
 """Seconds for which an answer is served without a read."""
 READ_TIMEOUT = 5.0
-"""Seconds that the database may take."""
+"""Seconds to wait for the database."""
 MAX_AGE = 60.0
 """Seconds for which an answer is served while the database does not answer."""
 _MEDIA = {"crl": "application/pkix-crl", "pem": "application/x-pem-file"}

@@ -233,7 +233,7 @@ class HttpsDoor(Door):
         self._listening: Listening | None = None
 
     async def start(self) -> None:
-        """Raises StartError if the server cannot listen on the address."""
+        """Listen and serve. Raises StartError if the server cannot listen on the address."""
         try:
             app = self.served.server.application(self.name)
             self._listening = await serve(app, self.host, self.port, self.context, bounds=self.bounds)

@@ -77,7 +77,7 @@ class LocalIssuer(Issuer, ListSigner):
         return self._authority.certificate
 
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
-        """Raises InvalidError for an unusable key or an expired CA, RuntimeError for an invalid profile.
+        """Sign a certificate. Raises InvalidError for an unusable key or an expired CA, RuntimeError for an invalid profile.
 
         A certificate expires no later than the CA.
         """
@@ -100,7 +100,7 @@ class LocalIssuer(Issuer, ListSigner):
 
     @property
     def name(self) -> str:
-        """`hub/<beginning of the hex SHA-256 of the CA's public key>`."""
+        """Name of the CA: `hub/<beginning of the hex SHA-256 of the CA's public key>`."""
         return f"{OWN}/{self._authority.facts.key_hash[:SHORT]}"
 
     @property

@@ -74,7 +74,7 @@ class RotatingIssuer(Issuer, ListSigner):
         """Duration of a signature, including the lookups before and after it."""
 
     def take(self, snapshot: AuthoritySnapshot) -> bool:
-        """Set the state. Returns whether it changed."""
+        """Set the state of the CAs. Returns whether the state has changed."""
         before, self.snapshot = self.snapshot, snapshot
         changed = before.authorities != snapshot.authorities or before.keys.keys() != snapshot.keys.keys()
         if changed:

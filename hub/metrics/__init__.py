@@ -1,4 +1,4 @@
-"""Prometheus metrics of the hub. Each metric is declared beside the function that binds it to its source."""
+"""Prometheus metrics of the hub. Each metric is declared next to the function that binds it to its source."""
 
 from hub.metrics import doors, fleet, replica
 from machinery.lifecycle import usage

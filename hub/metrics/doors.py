@@ -113,7 +113,7 @@ def add_requests(registry: Registry, operators: HttpsServer, draining: Draining)
 
 
 def add_logins(registry: Registry, outcomes: Mapping[str, int]) -> None:
-    """`outcomes`: counts by kind of authenticator and result, separated by a space."""
+    """Add the metric of logins. `outcomes`: counts by kind of authenticator and result, separated by a space."""
     registry.bind(LOGINS, lambda: {tuple(key.split(" ", 1)): count for key, count in outcomes.items()})
 
 

@@ -26,7 +26,7 @@ from machinery.runtime.clock import Clock
 
 EVERY = timedelta(seconds=5)
 READ_TIMEOUT = timedelta(seconds=5)
-"""Less than the default timeout of a scrape."""
+"""Time limit of the count. It is less than the default timeout of a scrape."""
 AVAILABLE = CONDITIONS + conditions.AVAILABLE
 STATES = {conditions.TRUE: "available", conditions.FALSE: "unavailable", conditions.UNKNOWN: "unknown", "": "never_heard_of"}
 LEFT = ((timedelta(), "ended"), (timedelta(days=1), "1d"), (timedelta(days=7), "7d"), (timedelta(days=30), "30d"))
@@ -156,7 +156,7 @@ def minor(version: str) -> str:
 
 
 def add_fleet(registry: Registry, store: Store, clock: Clock, *, reserve: int) -> None:
-    """`reserve`: free space to keep on the disk of an embedded database, in bytes."""
+    """Add the metrics of the fleet. `reserve`: bytes to keep free on the disk of an SQLite database."""
     fleet = FleetSnapshots(store, clock, detailed=registry.detailed)
     registry.add_refresh(fleet.refresh)
     registry.bind(RESERVE, lambda: reserve)

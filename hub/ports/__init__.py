@@ -229,7 +229,7 @@ class Store(Protocol):
         """
 
     async def run_first(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Like `run`, ahead of the writes that wait."""
+        """Like `run`, but before all writes that wait."""
         return await self.run(use_case, *args, **kwargs)
 
     @property

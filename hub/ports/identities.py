@@ -96,7 +96,7 @@ class Credentials(Protocol):
         """Revoke a credential. If it is already revoked, its time, user and reason stay."""
 
     def hide(self, credential: CredentialId) -> None:
-        """Mark a revoked credential as deleted, in place of the reason of its revocation."""
+        """Mark a revoked credential as deleted. The mark replaces the reason of its revocation."""
 
     def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
         """Credentials whose revocation was written at `moment` or later."""
@@ -116,7 +116,7 @@ class Bindings(Protocol):
     def of(self, cluster: ClusterName) -> Binding | None: ...
 
     def bind(self, binding: Binding) -> None:
-        """Bind a name that has no binding."""
+        """Store the binding of a name that has none yet."""
 
     def release(self, cluster: ClusterName) -> None: ...
 
@@ -148,10 +148,10 @@ class LoginIssuer(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in errors and metrics."""
+        """Name of the issuer in errors and metrics."""
 
     def issue_login(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
-        """Raises UnavailableError (no CA is loaded now) or InvalidError (it does not sign such a profile)."""
+        """Sign a login. Raises UnavailableError (no CA is loaded now) or InvalidError (it does not sign such a profile)."""
 
 
 class AuthorityRecords(Protocol):
@@ -222,7 +222,7 @@ class KeyPlace(Protocol):
     """Key storage that is either shared by all replicas or local to one. All methods raise MusterError."""
 
     async def find(self, authority: AuthorityId) -> KeyPair | None:
-        """The stored pair, or None."""
+        """The stored certificate and key of this CA; None: they are not stored."""
 
     async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:
         """The newest stored CA that is not in `known`.

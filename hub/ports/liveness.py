@@ -150,7 +150,7 @@ class Leaders(Protocol):
         """
 
     def renew(self, held: LockRecord) -> LockRecord:
-        """Raises ConflictError unless the lock equals `held`. Does not wait for transactions that have called `require`."""
+        """Renew the lock. Raises ConflictError unless it equals `held`. Transactions that called `require` do not block it."""
 
     def release(self, held: LockRecord) -> bool:
         """Release the lock if it equals `held`; return whether it did. The term stays, and the next term is higher."""

@@ -10,7 +10,7 @@ import msgspec
 from hub.api.auditrecords import DRY_RUN, AuditEntry, AuditPosition, AuditQuery, AuditSize, named
 from hub.api.meta import document as doc
 from hub.ports import Transaction
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.virtual import VirtualStorage, not_found, time_bounds
 from machinery.apiserver.resource import TableRow

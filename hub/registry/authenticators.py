@@ -13,8 +13,7 @@ from hub.api.meta.change import CREDENTIAL_ISSUERS, JWT_AUTHENTICATORS, WEBHOOK_
 from hub.ports import Transaction
 from hub.ports.identities import Issuer
 from hub.registry import certificates
-from hub.registry.generic import objects
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared, objects
 from hub.registry.generic.definition import ResourceDefinition
 from machinery import pki
 from machinery.apiserver.resource import TableRow

@@ -12,7 +12,7 @@ from hub.api.clusterdiagnoses import ClusterFacts, CredentialState, Diagnosis, D
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS
 from hub.ports import Transaction
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared
 from hub.registry.generic.definition import computed
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.liveness import brake
@@ -60,7 +60,7 @@ def _requests(tx: Transaction, name: ClusterName) -> Sequence[Document]:
 
 class DiagnosisStorage(ComputedStorage):
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
-        """Raises NotFoundError if the name cannot be a cluster's."""
+        """Diagnose the cluster with this name. Raises NotFoundError if no cluster can have the name."""
         try:
             name = cluster_name(key.name)
         except ValueError as error:

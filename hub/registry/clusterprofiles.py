@@ -15,8 +15,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.registry import namespaces
-from hub.registry.generic import objects
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared, objects
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.managedclustersets import all_sets
 from machinery.identity import CLUSTER_LABEL
@@ -107,7 +106,7 @@ def _namespaces(tx: Transaction, cluster: Document) -> frozenset[str]:
 
 
 def _profiles(tx: Transaction, cluster: str, wanted: Iterable[str]) -> Mapping[str, StoredObject]:
-    """By namespace: profiles with the label of this cluster, and any profile with its name in a wanted namespace."""
+    """Return by namespace: profiles with this cluster's label, and any profile with its name in a wanted namespace."""
     labelled = tx.objects.find(CLUSTER_PROFILES, Query(labels=(Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,)),)))
     present = (tx.objects.get(CLUSTER_PROFILES, Key(namespace, cluster)) for namespace in wanted)
     found = (*labelled.items, *(each for each in present if each is not None))

@@ -8,7 +8,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selection import CONDITIONS, HUB_ACCEPTS, VERSION
 from hub.ports import BACKUP_MADE, Transaction
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared
 from hub.registry.generic.definition import computed
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.liveness import brake
@@ -30,7 +30,7 @@ NEVER = "Never"
 
 
 class SummaryStorage(ComputedStorage):
-    """Accepts the release of the brake as an update."""
+    """Storage of the summary. An update of the summary can release the brake."""
 
     async def update(
         self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False

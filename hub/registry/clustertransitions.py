@@ -5,7 +5,7 @@ from datetime import datetime
 
 from hub.api.managedclusters.availability import Transition
 from hub.ports import Transaction
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared
 from hub.registry.generic.definition import computed
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage, time_bounds
 from machinery.apiserver.storage import GroupResource
@@ -18,7 +18,7 @@ MAX_TRANSITIONS = 1_000
 
 
 class TransitionStorage(ComputedStorage):
-    """Transitions, newest first. A list has one page only, because new transitions would shift further ones."""
+    """Transitions, newest first. A list has one page only, because new transitions would shift the next pages."""
 
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         return self.chosen(resource, key, *await self._store.read(_computed, ClusterName(key.namespace), MAX_TRANSITIONS))

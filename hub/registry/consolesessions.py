@@ -6,8 +6,7 @@ from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta.change import CONSOLE_SESSIONS
 from hub.ports import Transaction
 from hub.registry import authenticators
-from hub.registry.generic import objects
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared, objects
 from hub.registry.generic.definition import ResourceDefinition
 from machinery.errors import UnauthorizedError
 from machinery.meta.objects import Key, Query, StoredObject

@@ -14,8 +14,7 @@ from hub.api.managedclustersets import ClusterSet
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Kind
 from hub.ports import Transaction
-from hub.registry.generic import objects
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared, objects
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.managedclusters import service as membership
 from machinery.errors import Cause, invalid_value

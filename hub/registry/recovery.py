@@ -163,7 +163,7 @@ REVOKED_BY_LIST = "The hub was restored from a backup, and a newer revocation li
 
 @dataclass(frozen=True, slots=True)
 class RestoreOrder:
-    """`made`: time of the backup; `lists`: revocation lists (DER or PEM) of the hub before the restore."""
+    """What to restore. `made`: time of the backup; `lists`: revocation lists (DER or PEM) from before the restore."""
 
     made: datetime
     readopts: Readopts = Readopts.AUTOMATIC
@@ -186,9 +186,9 @@ class RestoreOutcome:
     """State of the restored hub."""
 
     agents: int
-    """Agents with a valid certificate."""
+    """Number of agents with a valid certificate."""
     credentials: int
-    """Valid bootstrap credentials."""
+    """Number of valid bootstrap credentials."""
     lists: tuple[AppliedList, ...]
     spent: tuple[ClusterName, ...]
     """Clusters whose certificates are all revoked by the lists."""

@@ -82,7 +82,7 @@ class Election(SettingsGroup):
 
     @property
     def election_timings(self) -> Timings:
-        """Raises InvalidError if the timings contradict each other."""
+        """Return the timings of the leader election. Raises InvalidError if they contradict each other."""
         return Timings(
             self.leader_elect_lease_duration,
             self.leader_elect_renew_deadline,

@@ -211,7 +211,7 @@ def _scripts() -> Sequence[Any]:
 
 
 def copy_before_migration(database: Path, version: str, now: datetime) -> Path:
-    """Copy the committed state beside the database and remove all but the newest `KEPT` copies.
+    """Copy the committed state to a file next to the database, and remove all but the newest `KEPT` copies.
 
     Raises UnavailableError and then leaves no file behind.
     """

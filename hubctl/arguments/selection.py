@@ -8,8 +8,7 @@ from typing import Any
 from hubctl.arguments.completion import where_option
 from hubctl.arguments.targets import ObjectReference, Target, TargetScope, located, read_manifests, read_sources, read_targets
 from hubctl.client.http import JSON, PARTIAL, ApiClient
-from hubctl.client.pages import items
-from hubctl.client.resources import Catalogue, ResourceKind
+from hubctl.client.resources import Catalogue, ResourceKind, items
 from hubctl.errors import CommandError, UsageError
 from hubctl.options import EVERYTHING, FIELDS, FILES, SELECTOR
 

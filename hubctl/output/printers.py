@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from hubctl.client.http import JSON, TABLE, ApiClient
-from hubctl.client.pages import PAGING, join_pages, pages
-from hubctl.client.resources import ResourceKind
+from hubctl.client.resources import PAGING, ResourceKind, join_pages, pages
 from hubctl.files import as_yaml
 from hubctl.output.formats import COLUMNS, TEMPLATES, OutputFormat, argument_of
 from hubctl.output.tables import Layout, cell_text, print_lines, printable, terminal_width

@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from hubctl.client.http import TABLE, ApiClient
-from hubctl.client.pages import join_pages, pages
-from hubctl.client.resources import SESSIONS
+from hubctl.client.resources import SESSIONS, join_pages, pages
 from hubctl.errors import CommandError, ConnectionLostError
 from hubctl.output.printers import Printer
 from machinery.runtime.backoff import Backoff

@@ -42,7 +42,7 @@ class HubEndpoint:
     grpc_server: str
     hub_id: HubId
     certificate_authority: bytes | None = None
-    """PEM; None: the CA of the HTTPS door."""
+    """CA of the gRPC endpoint (PEM); None: it is the CA of the HTTPS door."""
     cluster_name: str | None = None
     """The cluster name to which the bootstrap credential is bound. It is the agent's default name."""
     group_suffix: str = GROUP_SUFFIX

@@ -40,7 +40,7 @@ class Token:
 
     @property
     def shown(self) -> str:
-        """Form in error messages."""
+        """The token as error messages show it."""
         return "the end" if self.sort is Sort.END else f'"{self.text[:40]}"'
 
 

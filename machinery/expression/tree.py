@@ -132,7 +132,7 @@ def patterns(node: Condition) -> Iterator[PatternMatch]:
 
 
 def replaced(node: Condition, found: Mapping[PatternMatch, OneOf]) -> Condition:
-    """Return the condition with other nodes in place of its regular expressions."""
+    """Return the condition with its regular expressions replaced by other nodes."""
     match node:
         case PatternMatch():
             return found[node]

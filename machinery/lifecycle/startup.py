@@ -48,7 +48,7 @@ class StartupRetry:
     """Time limit of each step, for all its attempts together."""
     then: str
     stop: asyncio.Event
-    """If this is set, the start ends."""
+    """Set when a stop is requested: the start then ends."""
 
     async def __call__(self, what: str, step: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `step`. After the limit or a stop, raise StartError with `what` and the last failure."""

@@ -22,7 +22,7 @@ from machinery.pki.lint import lint_certificate, lint_plan
 
 class CertificateAuthority:
     def __init__(self, certificate: bytes, key: bytes) -> None:
-        """Raises InvalidError if key or certificate is unreadable, if they do not match, or if the certificate is no CA."""
+        """Raises InvalidError if key or certificate is unreadable, if they do not match, or if the certificate is not a CA."""
         self._certificate = certificates.load_certificate(certificate)
         self.facts = certificates.facts_of(self._certificate)
         self._key = keys.load_signing_key(key)

@@ -30,7 +30,7 @@ class CertificateFacts:
     not_before: datetime
     not_after: datetime
     public_key: bytes
-    """DER SubjectPublicKeyInfo."""
+    """The public key (DER SubjectPublicKeyInfo)."""
     key_hash: str
     fingerprint: str
     """Hex SHA-256 of the DER certificate."""
@@ -56,7 +56,7 @@ class Plan:
 
     subject: CertificateSubject
     public_key: bytes
-    """DER SubjectPublicKeyInfo."""
+    """The public key (DER SubjectPublicKeyInfo)."""
     serial: SerialNumber
     not_before: datetime
     not_after: datetime

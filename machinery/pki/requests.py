@@ -27,7 +27,7 @@ class CSRFacts:
 
     subject: CertificateSubject
     public_key: bytes
-    """DER SubjectPublicKeyInfo."""
+    """The public key (DER SubjectPublicKeyInfo)."""
     key_refusal: str | None
     """Why peers could not use a certificate with this key; None if the key is usable."""
     signature_valid: bool

@@ -211,7 +211,7 @@ class TokenKeys:
         return f"{signed}.{_text(first.to_bytes(_HALF, 'big') + second.to_bytes(_HALF, 'big'))}"
 
     def verified(self, token: str) -> dict[str, Any] | None:
-        """Return the claims; None if it is no token, or was not signed by the key that it names."""
+        """Return the claims; None if it is not a token, or was not signed by the key that it names."""
         header = read_header(token)
         return None if header is None or header.key_id is None else self._public.verified(token)
 

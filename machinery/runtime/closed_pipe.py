@@ -17,7 +17,7 @@ class _Output(io.RawIOBase):
         self.has_left = False
         """Whether a write failed with a broken pipe."""
         self.ends = False
-        """Whether such a write raises BrokenPipeError."""
+        """Whether writes raise BrokenPipeError after the reader has closed the pipe."""
 
     def write(self, content: "ReadableBuffer", /) -> int | None:
         try:

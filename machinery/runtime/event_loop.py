@@ -95,7 +95,7 @@ class PausingSelector(selectors.DefaultSelector):
         return self._last + PAUSE - now if self._busy and now >= self._skip_until else 0.0
 
     def skip_pauses(self) -> None:
-        """Suspend pauses for PAUSES_SKIPPED seconds."""
+        """Poll without pauses for the next PAUSES_SKIPPED seconds."""
         self._skip_until = self._monotonic() + PAUSES_SKIPPED
 
     def _set_polled(self, paced: int, *, polled: bool) -> None:

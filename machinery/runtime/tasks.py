@@ -27,7 +27,7 @@ class TaskEndedError(Exception):
 
 
 def first_error(error: BaseException) -> BaseException:
-    """Return the first error of an exception group; if it is no group, the error itself."""
+    """Return the first error of an exception group. Return any other error itself."""
     return first_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 

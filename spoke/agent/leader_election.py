@@ -162,12 +162,12 @@ class HeldSecrets(Secrets):
         return await self._inner.read(name)
 
     async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
-        """Also raises NotLeaderError, before anything is sent."""
+        """Write like `inner`. Raises NotLeaderError, before anything is sent, unless the Lease is held."""
         self._fence.require_writing()
         return await self._inner.write(name, contents, version)
 
     async def delete(self, name: str) -> None:
-        """Also raises NotLeaderError, before anything is sent."""
+        """Delete like `inner`. Raises NotLeaderError, before anything is sent, unless the Lease is held."""
         self._fence.require_writing()
         await self._inner.delete(name)
 

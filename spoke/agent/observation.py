@@ -43,7 +43,7 @@ class Observer:
         self.record = OwnerRecord(agent.ports.secrets, agent.hub_clock, agent.ports.clock)
         self.judges: defaultdict[HubId, CredentialJudge] = defaultdict(CredentialJudge)
         self.timed_by: HubId | None = None
-        """The hub to whose time the hub clock is set."""
+        """The hub whose time the agent's hub clock shows."""
         self._agent = agent
         self._registration = registration
         self._naming = Naming(agent.options, agent.ports.directory)

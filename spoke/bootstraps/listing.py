@@ -48,7 +48,7 @@ class BootstrapSource(Protocol):
 
     @property
     def source(self) -> str:
-        """The origin, for messages."""
+        """Description of the file or secret, for messages."""
 
     def signature(self) -> Hashable:
         """A value that changes with the content, computed without network I/O; falsy while there is no content."""
@@ -64,7 +64,7 @@ class BootstrapSource(Protocol):
 
 
 class BootstrapFile(BootstrapSource):
-    """A file, read at each call."""
+    """A bootstrap kubeconfig in a file. Each call reads the file."""
 
     def __init__(self, path: Path, reach: Reach = ANY_REACH) -> None:
         self.path = path

@@ -116,9 +116,9 @@ class Permission:
     resource: str
     verbs: tuple[str, ...]
     namespace: str = ""
-    """Empty: the resource is cluster-scoped."""
+    """Namespace of the objects; empty: the resource is cluster-scoped."""
     name: str = ""
-    """Empty: all objects."""
+    """Name of the object; empty: all objects."""
 
     def __str__(self) -> str:
         kind = f"{self.resource}.{self.group}" if self.group else self.resource

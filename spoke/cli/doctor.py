@@ -1,7 +1,7 @@
 """`spoke doctor`: checks the path from this cluster to its hubs step by step and prints advice for failures.
 
-The command can run beside the agent, because it only reads: it opens no session, requests no certificate and writes nothing.
-The last check reads the agent's own state.
+The command can run while the agent runs, because it only reads: it opens no session, requests no certificate and writes
+nothing. The last check reads the agent's own state.
 """
 
 import asyncio

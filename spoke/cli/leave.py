@@ -51,7 +51,7 @@ class _Hub:
     credential: Contents = field(repr=False)
     connection: HubConnection
     owed: bool = True
-    """Whether another call may notify the hub."""
+    """Whether the hub was not notified yet, so that another call of `spoke leave` may notify it."""
 
 
 @dataclass(slots=True)

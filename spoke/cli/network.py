@@ -45,7 +45,7 @@ class SystemNetwork(Network):
             await writer.wait_closed()
 
     async def ask(self, address: str, path: str) -> tuple[int, str]:
-        """Raises ValueError when the answer is not HTTP."""
+        """Send a GET over plain HTTP. Raises ValueError if the answer is not HTTP."""
         host, _, port = address.rpartition(":")
         async with asyncio.timeout(TIMEOUT.total_seconds()):
             reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))

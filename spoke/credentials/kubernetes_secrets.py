@@ -107,7 +107,7 @@ class OwnedSecrets(KubeSecrets):
         self._adopts = adopts
 
     async def delete(self, name: str) -> None:
-        """Raises RefusedSecretError for a secret without the agent's label."""
+        """Delete a secret. Raises RefusedSecretError for a secret without the agent's label."""
         await self.read(name)
         await super().delete(name)
 

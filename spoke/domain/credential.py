@@ -57,7 +57,7 @@ class Flaw(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CredentialFinding:
-    """A flaw with its description for the log."""
+    """A flaw of a stored credential, with its description for the log."""
 
     flaw: Flaw
     message: str
@@ -125,7 +125,7 @@ class CertificateView(Protocol):
 
     @property
     def public_key(self) -> bytes:
-        """DER SubjectPublicKeyInfo."""
+        """The public key (DER SubjectPublicKeyInfo)."""
 
     @property
     def not_before(self) -> datetime: ...

@@ -168,7 +168,7 @@ def is_good(candidate: HubCandidate, now: datetime, policy: HubSelectionPolicy) 
 
 
 def is_better(candidates: Iterable[HubCandidate], owner: HubId | None, now: datetime, policy: HubSelectionPolicy) -> bool:
-    """Whether there is a good hub besides the owner."""
+    """Whether a hub other than the owner is good."""
     return any(each.hub.hub_id != owner and is_good(each, now, policy) for each in candidates)
 
 

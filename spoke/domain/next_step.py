@@ -58,9 +58,9 @@ class Action(Enum):
     GIVE = auto()
     """Make the hub the owner, with its credential."""
     RAISE_EPOCH = auto()
-    """Write another epoch for the same owner."""
+    """Write another epoch; the owner stays the same."""
     KEEP = auto()
-    """The owner's secret needs no change."""
+    """Keep the owner's secret as it is."""
     CONNECT = auto()
     SERVE = auto()
 
@@ -88,7 +88,7 @@ class AgentState:
     """The agent has a credential with which it can request a certificate from the hub."""
     is_new: bool = False
     owner: HubId | None = None
-    """According to the owner's secret; None: none yet."""
+    """The owner in the owner's secret; None: the agent has no owner yet."""
     needs_epoch: bool = False
     """The owner needs another epoch, because it has none or hubs refuse its epoch."""
 

@@ -244,7 +244,7 @@ def _sum(parts: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ClusterClaimRules:
-    """`--max-custom-cluster-claims` and `--reserved-cluster-claim-suffixes`."""
+    """The options `--max-custom-cluster-claims` and `--reserved-cluster-claim-suffixes`."""
 
     max_custom: int = 20
     reserved_suffixes: tuple[str, ...] = ()

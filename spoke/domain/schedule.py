@@ -30,7 +30,7 @@ UNANSWERED = timedelta(seconds=20)
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """Timings for the detection of a lost hub."""
+    """Times that determine when the agent treats a hub as lost."""
 
     keepalive: timedelta = timedelta(seconds=10)
     keepalive_timeout: timedelta = timedelta(seconds=5)

@@ -208,7 +208,7 @@ class HubList:
         return choose(candidates, self._owner.hub_id, now, self.options.policy, lost_since=lost_since)
 
     def is_better(self) -> bool:
-        """Whether there is a good hub besides the owner."""
+        """Whether a hub other than the owner is good."""
         return is_better(self.candidates(), self._owner.hub_id, self.clock.now(), self.options.policy)
 
     def refuse_move(self, target: HubId) -> str:

@@ -35,7 +35,7 @@ RecordEvent = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class StandbyContext:
-    """The input of standby registration."""
+    """What standby registration needs: the hubs, the owner and the agent's names."""
 
     listing: BootstrapListing
     agent: AgentIdentity

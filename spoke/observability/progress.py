@@ -186,7 +186,7 @@ class AgentProgress:
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
-        """Wraps work that must end within `STUCK`."""
+        """A block with work that must end within `STUCK`; otherwise the liveness probe fails."""
         self._numbers += 1
         number = self._numbers
         self._under_way[number] = (what, self._clock.monotonic())

@@ -72,7 +72,7 @@ class Secrets(Protocol):
         """Replace the contents if the version is still `version` (None: create). Raises ConflictError, AlreadyExistsError."""
 
     async def delete(self, name: str) -> None:
-        """Delete the secret. A missing secret is no error."""
+        """Delete the secret. If it does not exist, do nothing."""
 
     async def named(self, prefix: str) -> Sequence[str]:
         """Return the names, with this prefix, of secrets that agents have created here; empty if listing is not supported."""
@@ -102,10 +102,10 @@ class Remains(Protocol):
         """Secrets that this cluster's agent has created for add-ons: credentials and pending requests."""
 
     async def remove(self, place: SecretPlace) -> None:
-        """Delete the secret at this place. A missing secret is no error."""
+        """Delete the secret at this place. If it does not exist, do nothing."""
 
     async def forget_lease(self) -> None:
-        """Delete the agent's Lease. A missing Lease is no error."""
+        """Delete the agent's Lease. If it does not exist, do nothing."""
 
 
 class Attest(Protocol):

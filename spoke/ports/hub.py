@@ -131,7 +131,7 @@ class Desired:
     addons_known: bool = True
     """False: the hub's add-ons cannot be read now, so `addons` is empty although the cluster may have add-ons."""
     renewal: RequestedRenewal | None = None
-    """Certificates to renew early."""
+    """The hub's request to renew certificates early."""
     namespaces: tuple[ManagedNamespace, ...] = ()
     """Namespaces that the hub's cluster sets want on this cluster."""
     second_agent: str = ""

@@ -45,7 +45,7 @@ class AddOnContext:
     agent: AgentIdentity
     kubeconfig: bytes
     secrets: Callable[[AddOn], Secrets]
-    """Returns the access to an add-on's secrets."""
+    """Returns the `Secrets` with an add-on's secrets."""
     pending: Callable[[str], Slot]
     """Returns the slot of the pending request for a secret."""
     duration: timedelta | None = None
@@ -109,7 +109,7 @@ def credential_for(addon: AddOn, entry: AddOnRegistration, secret: str, shared: 
 
 
 class CertificateCredential(AddOnCredential):
-    """A certificate, renewed like the agent's own."""
+    """A certificate of an add-on, renewed like the certificate of the agent."""
 
     def __init__(
         self, addon: AddOn, entry: AddOnRegistration, target: Slot, extra: Mapping[str, bytes], shared: AddOnContext

@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """How to open the successor."""
+    """A request to replace the session by a successor, and how to open it."""
 
     begin: Callable[[], Awaitable[ActiveSession]]
     once: bool = False

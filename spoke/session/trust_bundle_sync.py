@@ -68,7 +68,7 @@ class TrustBundleSync:
                 return None
 
     async def _adopt(self, bundle: bytes) -> None:
-        """Raises InvalidError when the bundle is refused; another MusterError when it cannot be stored now."""
+        """Check and store a bundle. Raises InvalidError if it is refused, another MusterError if it cannot be stored now."""
         active, ports, hub = self.active, self.agent.ports, self.active.connection.hub_id
         authorities = checked(bundle, self.agent.hub_clock.now())
         before = fingerprints(active.connection.address.ca)

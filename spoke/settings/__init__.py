@@ -199,7 +199,7 @@ class SpokeSettings(BaseModel):
 
     @property
     def election_timings(self) -> Timings:
-        """Raises InvalidError if the timings contradict each other."""
+        """Return the timings of the leader election. Raises InvalidError if they contradict each other."""
         retry = self.leader_elect_retry_period
         return Timings(self.leader_elect_lease_duration, self.leader_elect_renew_deadline, retry, poll=retry)
 

@@ -79,9 +79,11 @@ class Heard:
             span = ways.pop()
             if best is None or span.first < best:
                 best = span.first
-            told = self._telling(span.first)
+            reporting = self._telling(span.first)
             earlier = [
-                other for other in told if other.replica != span.replica and other.first < span.first and other not in reached
+                other
+                for other in reporting
+                if other.replica != span.replica and other.first < span.first and other not in reached
             ]
             reached += earlier
             ways += earlier
@@ -336,13 +338,13 @@ async def test_a_fleet_is_at_every_step_what_the_model_says(clock: ManualClock, 
     drive = Drive(fleet, model, trial)
     while fleet.step < STEPS:
         await drive.step()
-        said = f"seed {trial}, step {fleet.step}, at {fleet.now}"
+        trace = f"seed {trial}, step {fleet.step}, at {fleet.now}"
         if fleet.away:
             continue
-        assert (await fleet.store.read(brake.now)).holds is (model.held is not None), f"the brake: {said}"
+        assert (await fleet.store.read(brake.now)).holds is (model.held is not None), f"the brake: {trace}"
         shown = {agent.name: (fleet.status(agent.name), fleet.taints(agent.name)) for agent in fleet.agents}
         expected = {name: (each.status, (each.taint,) if each.taint else ()) for name, each in model.clusters.items()}
         wrong = {name: (shown[name], each, model.clusters[name]) for name, each in expected.items() if shown[name] != each}  # type: ignore[index]
-        assert not wrong, f"{said}: {wrong}"
+        assert not wrong, f"{trace}: {wrong}"
         if fleet.step % 50 == 0:
             await fleet.forget()

@@ -221,7 +221,7 @@ async def test_a_new_session_supersedes_the_old_and_one_of_another_cluster_or_a_
 
 
 @over_sessions
-async def test_the_end_of_a_session_is_told_with_its_reason(rig: Rig) -> None:
+async def test_the_end_of_a_session_is_reported_with_its_reason(rig: Rig) -> None:
     async with joined(rig) as client:
         for loss in (
             SessionLoss.UNREACHABLE,
@@ -263,19 +263,19 @@ async def test_a_beat_in_flight_ends_with_the_session(kind: str, tmp_path: Path)
 @over_sessions
 async def test_drain_notice_may_name_another_hub_of_the_list_and_leaves_the_session_working(rig: Rig) -> None:
     listed = tuple(ListedHub(HubId(f"hub-{state.value}"), state.value, "https://there", state) for state in HubState)
-    told = [(each.hub_id, each.name, each.state.name) for each in listed]
-    one_word = [(hub_id, name, "LOST" if state == "REVOKED" else state) for hub_id, name, state in told]
+    entries = [(each.hub_id, each.name, each.state.name) for each in listed]
+    one_word = [(hub_id, name, "LOST" if state == "REVOKED" else state) for hub_id, name, state in entries]
     target = next(each.hub_id for each in listed if each.state is HubState.READY)
     async with joined(rig) as client:
         async with client.session(SessionHello(UID, 7, listed)) as session:
             await session.report(ClusterReport(conditions=(), complete=False))
-            assert await rig.hubs() in (told, one_word), "the wire has one word for LOST and REVOKED"
+            assert await rig.hubs() in (entries, one_word), "the wire has one word for LOST and REVOKED"
             await rig.drain(target)
             assert (await session.drained()).target == target
             await session.beat(available=True)
             await session.report_hub_list(listed[:1])
             async with asyncio.timeout(10):
-                while await rig.hubs() != told[:1]:
+                while await rig.hubs() != entries[:1]:
                     await session.report(ClusterReport(conditions=(), complete=False))
         await until(lambda: not rig.sessions())
         async with client.session(SessionHello(UID, 8)) as session:

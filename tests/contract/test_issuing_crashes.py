@@ -156,10 +156,10 @@ async def test_whenever_a_hub_dies_a_request_has_one_certificate(database: SqlDa
         cluster = cluster_name(f"edge-{fatal}")
         newcomer = Newcomer(InlineStore(clock), cluster=cluster, key=pki.generate_key())
         of_hub, requester = (newcomer, newcomer.request(), fatal // STEP % 2), await _credential(database, clock, newcomer)
-        told: RequestState | None = None
+        answered: RequestState | None = None
         async with born(database, clock, Life(fatal), *of_hub) as hub:
             try:
-                _, told = await hub.joined(requester)
+                _, answered = await hub.joined(requester)
             except KilledError:
                 tried += 1
         async with born(database, clock, Life(), *of_hub) as hub:
@@ -169,7 +169,7 @@ async def test_whenever_a_hub_dies_a_request_has_one_certificate(database: SqlDa
             records = await hub.store.read(lambda tx, uid=stored.uid: tx.certificates.of_request(uid))  # type: ignore[misc]
             every = await hub.store.read(lambda tx, cluster=cluster: tx.certificates.of_cluster(cluster))  # type: ignore[misc]
         assert (name, state) == (again, same), fatal
-        assert told in (None, state), fatal
+        assert answered in (None, state), fatal
         assert state.phase is RequestPhase.ISSUED, fatal
         assert sorted(record.purpose for record in records) == [Purpose.AGENT, Purpose.RECOVERY], fatal
         assert [record for record in every if record.request_uid not in (None, stored.uid)] == [], fatal

@@ -30,16 +30,16 @@ def printed(folder: Path, template: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30, env=environment)
 
 
-def told(template: str, text: str) -> str:
+def formatted(template: str, text: str) -> str:
     return " ".join(sorted(text.split())) if template in IN_NO_ORDER else text
 
 
 def test_kubectl_prints_the_same(tmp_path: Path) -> None:
-    said = printed(tmp_path, f'{{"{APART}"}}'.replace("\n", "\\n").join(SAME))
-    assert said.returncode == 0, said.stderr
-    printed_by_kubectl = dict(zip(SAME, said.stdout.split(APART), strict=True))
-    assert {template: told(template, text) for template, text in printed_by_kubectl.items()} == {
-        template: told(template, text) for template, text in SAME.items()
+    message = printed(tmp_path, f'{{"{APART}"}}'.replace("\n", "\\n").join(SAME))
+    assert message.returncode == 0, message.stderr
+    printed_by_kubectl = dict(zip(SAME, message.stdout.split(APART), strict=True))
+    assert {template: formatted(template, text) for template, text in printed_by_kubectl.items()} == {
+        template: formatted(template, text) for template, text in SAME.items()
     }
 
 

@@ -281,19 +281,19 @@ async def test_follower_sees_every_change_once_and_in_order(store: Store) -> Non
     for number in range(3):
         await store.run(put, cluster(f"early{number}"))
     seen: list[int] = []
-    told_all = asyncio.Event()
+    read_all = asyncio.Event()
 
     async def follow() -> None:
         async for changes in store.follow(1):
             if not changes:
-                told_all.set()
+                read_all.set()
             seen.extend(change.revision for change in changes)
             if seen and seen[-1] == 63:
                 return
 
     following = asyncio.create_task(follow())
     async with asyncio.timeout(30):
-        await told_all.wait()
+        await read_all.wait()
         assert seen == [2, 3]
         await asyncio.gather(*(store.run(put, cluster(f"c{number}")) for number in range(60)))
         await following

@@ -185,20 +185,20 @@ async def test_who_shares_a_transaction_with_a_nul_is_stored_at_once(store: Stor
         await accepted(store, cluster)
     busy, runs = Event(), Counter[ClusterName]()
 
-    def report(tx: Transaction, cluster: ClusterName, said: StatusReport) -> None:
+    def report(tx: Transaction, cluster: ClusterName, status: StatusReport) -> None:
         runs[cluster] += 1
-        clusters.report_status(tx, cluster, said, "agent")
+        clusters.report_status(tx, cluster, status, "agent")
 
     good = StatusReport(kubernetes_version="v1.31.2")
     asked = [(cluster, good) for cluster in others]
     asked.insert(2, (EDGE, ODD[0]))
     working = asyncio.create_task(store.run(lambda _: busy.wait()))  # what comes meanwhile shares the next transaction
     await asyncio.sleep(0)
-    reports = [asyncio.create_task(store.run(report, cluster, said)) for cluster, said in asked]
+    reports = [asyncio.create_task(store.run(report, cluster, status)) for cluster, status in asked]
     await asyncio.sleep(0)
     busy.set()
-    told = await asyncio.gather(working, *reports, return_exceptions=True)
-    assert [isinstance(each, InvalidError) for each in told if isinstance(each, Exception)] == [True] * takes_no_nul(database)
+    ended = await asyncio.gather(working, *reports, return_exceptions=True)
+    assert [isinstance(each, InvalidError) for each in ended if isinstance(each, Exception)] == [True] * takes_no_nul(database)
     for cluster in others:
         assert mapping((await store.read(clusters.find, cluster)).document, "status", "version") == {"kubernetes": "v1.31.2"}
     assert runs == dict.fromkeys((EDGE, *others), 1)

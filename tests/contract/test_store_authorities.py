@@ -195,6 +195,6 @@ async def test_trust_is_noted_when_it_changes_and_never_for_a_cluster_that_is_go
 
 def test_fingerprints_are_read_and_none_is_not_an_empty_trust() -> None:
     wrong = (["short"], ["G" * 64], ["A" * 64], [f"{n:064x}" for n in range(33)])
-    check_refusals(BadRequestError, rules.checked_fingerprints, [(said, "trusted_authorities") for said in wrong])
+    check_refusals(BadRequestError, rules.checked_fingerprints, [(text, "trusted_authorities") for text in wrong])
     assert rules.checked_fingerprints([]) is None
     assert not replace(FIRST, trusted=None).trusts(FORMER)

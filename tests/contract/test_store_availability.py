@@ -48,7 +48,7 @@ async def test_transitions_are_listed_newest_first_and_old_ones_forgotten_in_por
     assert [await store.read(lambda tx, of: len(tx.transitions.of(of, limit=5)), each) for each in (C1, C2)] == [0, 1]
 
 
-async def test_falls_are_told_from_an_instant_on_and_a_move_is_none(store: Store, clock: ManualClock) -> None:
+async def test_falls_are_reported_from_an_instant_on_and_a_move_is_none(store: Store, clock: ManualClock) -> None:
     start = clock.now()
     await add(store, clock, C1, "", "True", "Unknown", "True", "False", "Unknown", "True")
     await add(store, clock, C2, "", "Unknown", "")
@@ -114,7 +114,7 @@ async def test_epoch_only_rises_and_a_beat_of_the_newest_one_ends_a_departure(st
         return last.epoch, last.owner
 
     for epoch in (OLDER, NEWER, OLDER, 0):
-        await store.run(lambda tx, told: tx.heartbeats.claim(EDGE, told), epoch)
+        await store.run(lambda tx, claimed: tx.heartbeats.claim(EDGE, claimed), epoch)
     assert await owned() == (NEWER, None)
     await store.run(lambda tx: tx.heartbeats.depart(EDGE, "other", OLDER))
     assert await owned() == (NEWER, "other")
@@ -132,7 +132,9 @@ async def test_epoch_only_rises_and_a_beat_of_the_newest_one_ends_a_departure(st
     assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) is None
 
 
-async def test_beats_of_an_outdated_epoch_are_told_apart_and_those_without_one_stored(store: Store, clock: ManualClock) -> None:
+async def test_beats_of_an_outdated_epoch_are_distinguished_and_those_without_one_stored(
+    store: Store, clock: ManualClock
+) -> None:
     await stored(store, beat(EDGE, OLDER), beat(FAR, OLDER))
     before = clock.now()
     clock.advance(timedelta(seconds=5))

@@ -198,7 +198,7 @@ def untouched(file: Path) -> Iterator[None]:
     assert file.read_bytes() == before
 
 
-async def test_restore_replaces_a_database_only_when_told_and_as_its_last_step(
+async def test_restore_replaces_a_database_only_on_demand_and_as_its_last_step(
     databases: dict[str, SqlDatabase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, file, backup = databases["sqlite"].url, tmp_path / "hub.db", tmp_path / "hub.zip"
@@ -300,7 +300,9 @@ async def test_on_postgresql_a_restore_is_all_or_nothing_and_never_under_a_repli
         assert await store.read(looked)
 
 
-async def test_a_damaged_backup_is_told_before_anything_is_touched(databases: dict[str, SqlDatabase], tmp_path: Path) -> None:
+async def test_a_damaged_backup_is_reported_before_anything_is_touched(
+    databases: dict[str, SqlDatabase], tmp_path: Path
+) -> None:
     whole, wrong = tmp_path / "hub.zip", tmp_path / "wrong.zip"
     async with lived(databases["sqlite"]):
         backed_up(databases["sqlite"].url, whole)
@@ -308,12 +310,12 @@ async def test_a_damaged_backup_is_told_before_anything_is_touched(databases: di
     check_refusal(
         InvalidError, restore, wrong, f"sqlite:///{tmp_path / 'other.db'}", match="not a backup of a hub, or is incomplete"
     )
-    for entry, old, by, said in (
+    for entry, old, by, text in (
         ("tables/objects.jsonl", b"edge", b"evil", "its table objects differs from its digest"),
         (MANIFEST, f'"schema": "{HEAD}"'.encode(), b'"schema": "9999"', "restore it with that release"),
     ):
         rewritten(whole, wrong, entry, old, by)
-        check_refusal(InvalidError, restore, wrong, f"sqlite:///{tmp_path / 'other.db'}", match=said)
+        check_refusal(InvalidError, restore, wrong, f"sqlite:///{tmp_path / 'other.db'}", match=text)
     assert not (tmp_path / "other.db").exists()
 
 

@@ -165,8 +165,8 @@ async def _check(store: Store, was: Mapping[int, Mapping[tuple[Kind, str], int]]
     newest = max(was)
     for at in range(ledger.floor, newest + 1):
         assert await store.read(sizes, at) == {name: size for (kind, name), size in was[at].items() if kind == MANAGED_CLUSTERS}
-    told = await store.read(lambda tx: tx.changes.since(ledger.compacted))
-    assert [change.revision for change in told] == list(range(ledger.compacted + 1, newest + 1))
+    changes = await store.read(lambda tx: tx.changes.since(ledger.compacted))
+    assert [change.revision for change in changes] == list(range(ledger.compacted + 1, newest + 1))
     keys = [(kind, Key("", name)) for kind in KINDS for name in "abcdef"]
     kept = await store.read(lambda tx: [change for key in keys for change in tx.changes.past(*key, limit=999)])
     measured = [change for change in kept if change.revision <= ledger.measured]

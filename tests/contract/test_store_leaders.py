@@ -149,46 +149,54 @@ async def tell(store: Store, clock: ManualClock, held: LockRecord) -> None:
     await FencedStore(store, flag, held.term).run(succession.record_leader_terms, held.term, ours, "tester")
 
 
-def told(tx: Transaction) -> list[tuple[str, int]]:
+def recorded(tx: Transaction) -> list[tuple[str, int]]:
     """Every message, and how often it was told, in the order of the telling."""
     events = sorted(tx.objects.find(EVENTS, Query()).items, key=lambda stored: stored.revision)
     return [(str(event.document["message"]), event.document["count"]) for event in events]
 
 
-async def test_a_term_is_told_once_however_often_its_leader_begins(store: Store, row_lock: RowLock, clock: ManualClock) -> None:
+async def test_a_term_is_reported_once_however_often_its_leader_begins(
+    store: Store, row_lock: RowLock, clock: ManualClock
+) -> None:
     held = await row_lock.take(None, ONE, LEASE)
     for _ in range(2):
         held = await row_lock.renew(held)
         await tell(store, clock, held)
-    assert await store.read(told) == [("one leads in term 1", 1)]
+    assert await store.read(recorded) == [("one leads in term 1", 1)]
 
 
-async def test_ended_terms_not_told_are_told_by_the_next_leader(store: Store, row_lock: RowLock, clock: ManualClock) -> None:
+async def test_ended_terms_not_reported_are_reported_by_the_next_leader(
+    store: Store, row_lock: RowLock, clock: ManualClock
+) -> None:
     one, began = await row_lock.take(None, ONE, LEASE), format_time(clock.now())
     assert await row_lock.release(one)
     two = await row_lock.take(await row_lock.read(), TWO, LEASE)
     await check_refusal_of(NotLeaderError, tell(store, clock, one))
-    assert await store.read(told) == [], "who leads no more tells nothing, and takes nothing from the next"
+    assert await store.read(recorded) == [], "who leads no more tells nothing, and takes nothing from the next"
     clock.advance(timedelta(seconds=1))
     await tell(store, clock, await row_lock.take(two, ONE, LEASE))
-    assert await store.read(told) == [
+    assert await store.read(recorded) == [
         (f"one became leader in term 1, at {began}; the term ended before its cause was recorded", 1),
         (f"two became leader in term 2, at {began}; the term ended before its cause was recorded", 1),
         ("one leads in term 3", 1),
     ]
 
 
-async def test_of_many_terms_the_newest_are_told_others_counted(store: Store, row_lock: RowLock, clock: ManualClock) -> None:
+async def test_of_many_terms_the_newest_are_reported_others_counted(
+    store: Store, row_lock: RowLock, clock: ManualClock
+) -> None:
     held = None
     for _ in range(MOST_TERMS + 7):
         held = await row_lock.take(held, ONE, LEASE)
     await tell(store, clock, present(held))
-    events = await store.read(told)
+    events = await store.read(recorded)
     assert (len(events), events[0]) == (1 + MOST_TERMS, ("7 changes of leader before term 8 are not listed", 1))
     assert events[1][0].startswith("one became leader in term 8, ")
     assert events[-1] == (f"one leads in term {MOST_TERMS + 7}", 1)
     await tell(store, clock, await row_lock.take(held, TWO, LEASE))
-    assert (await store.read(told))[1 + MOST_TERMS :] == [(f"two leads in term {MOST_TERMS + 8}", 1)], "they are left out once"
+    assert (await store.read(recorded))[1 + MOST_TERMS :] == [(f"two leads in term {MOST_TERMS + 8}", 1)], (
+        "they are left out once"
+    )
 
 
 async def test_what_cannot_be_read_keeps_nobody_from_leading(store: Store, row_lock: RowLock, clock: ManualClock) -> None:
@@ -199,4 +207,4 @@ async def test_what_cannot_be_read_keeps_nobody_from_leading(store: Store, row_l
         await tell(store, clock, held)
         await row_lock.release(held)
         expected.append((f"one leads in term {term}", 1))
-        assert await store.read(told) == expected
+        assert await store.read(recorded) == expected

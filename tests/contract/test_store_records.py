@@ -132,7 +132,7 @@ def _add(tx: Transaction, record: CertificateRecord) -> None:
     tx.certificates.add(record)
 
 
-async def test_revoked_certificates_are_told_with_their_reasons_and_listed_until_they_would_have_ended(
+async def test_revoked_certificates_are_reported_with_their_reasons_and_listed_until_they_would_have_ended(
     store: Store, record: CertificateRecord, clock: ManualClock
 ) -> None:
     began, other = clock.now(), replace(record, serial=SerialNumber(3), request_uid=None, not_after=clock.now())
@@ -140,8 +140,8 @@ async def test_revoked_certificates_are_told_with_their_reasons_and_listed_until
         await store.run(_add, each)
     clock.advance(timedelta(minutes=1))
     await store.run(lambda tx: tx.certificates.revoke([record.serial, other.serial], tx.now, "keyCompromise"))
-    told = await store.read(lambda tx: dict(tx.certificates.revoked_since(clock.now())))
-    assert told == {record.serial: "keyCompromise", other.serial: "keyCompromise"}
+    revoked = await store.read(lambda tx: dict(tx.certificates.revoked_since(clock.now())))
+    assert revoked == {record.serial: "keyCompromise", other.serial: "keyCompromise"}
     assert await store.read(lambda tx: dict(tx.certificates.revoked_since(clock.now() + timedelta(seconds=1)))) == {}
     listed = await store.read(lambda tx: [each.serial for each in tx.certificates.revoked(began - timedelta(seconds=1))])
     assert sorted(listed) == [other.serial, record.serial]
@@ -190,7 +190,7 @@ async def test_credential_remembers_its_token_whom_it_admitted_and_when_it_was_r
     assert record == replace(expected, token_hash=token_hash(token))
 
 
-async def test_whoever_waits_for_revocations_is_told_of_each_and_finds_it(
+async def test_whoever_waits_for_revocations_is_notified_of_each_and_finds_it(
     store: Store, record: CertificateRecord, credential: CredentialRecord, clock: ManualClock
 ) -> None:
     await store.run(_add, record)

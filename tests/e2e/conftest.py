@@ -23,7 +23,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
     return report
 
 
-def told_when_failed(request: pytest.FixtureRequest, programs: Iterable[Program]) -> None:
+def print_when_failed(request: pytest.FixtureRequest, programs: Iterable[Program]) -> None:
     """What these programs logged last is shown when the test has failed."""
     report = request.node.stash.get(REPORT, None)
     if report is not None and report.failed:
@@ -39,7 +39,7 @@ async def bench(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         yield bench
     finally:
         await bench.close()
-        told_when_failed(request, bench.programs)
+        print_when_failed(request, bench.programs)
     assert "PRIVATE KEY" not in bench.logs, "a private key is in a log"
 
 

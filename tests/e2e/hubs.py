@@ -188,11 +188,11 @@ class Hubs:
         for number, hub in enumerate(self.all[:count]):
             await hub.shows(cluster, *([HERE] if number == owner else ELSEWHERE))
 
-        def heard(one: Mapping[str, Any]) -> bool:
+        def received(one: Mapping[str, Any]) -> bool:
             ready = [hub for hub in hubs_of(one) if hub.get("state") == AgentHubState.READY]
             return len(ready) >= count
 
-        await self.all[owner].cluster_when(cluster, heard, what=f"has {count} hubs that are ready")
+        await self.all[owner].cluster_when(cluster, received, what=f"has {count} hubs that are ready")
 
     async def raise_epoch_above(self) -> None:
         """Ends all agents; every hub runs, and is reached."""

@@ -18,7 +18,7 @@ from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.core import LEASE
 from machinery.apiserver.kinds.events import EVENTS_V1
 from machinery.client.rest import KubeClient, RestResource
-from tests.e2e.conftest import told_when_failed
+from tests.e2e.conftest import print_when_failed
 from tests.e2e.hubs import HERE, Hubs, hub_id_of, hubs_in, now
 from tests.e2e.processes import (
     AVAILABLE,
@@ -104,8 +104,8 @@ async def test_an_agent_acts_differently_on_each_and_never_restarts(bench: Bench
     process, first = spoke.pid, bench.certificate("c1").serial
     old_bootstrap = (bench.folder / "c1.bootstrap").read_bytes()
 
-    said = await bench.hubctl("revoke", "cluster", "c1", "--reason", "KeyCompromise")
-    assert "revoked: 3 certificates, 1 bootstrap credential" in said
+    answer = await bench.hubctl("revoke", "cluster", "c1", "--reason", "KeyCompromise")
+    assert "revoked: 3 certificates, 1 bootstrap credential" in answer
     await in_state(port, "revoked")
     assert bench.certificate("c1").serial == first, "it is kept, and not shown"
     assert "the hub has revoked the stored credential" in spoke.output
@@ -179,14 +179,14 @@ async def test_claims_nodes_namespaces_and_a_token_for_an_add_on_reach_the_other
 
         held = (await until(lambda: cluster.get(SECRET), what="the add-on has its secret"))["data"]
         async with await KubeClient.from_file(unpacked(held, tmp_path)) as add_on:
-            told = await add_on.create(WHO_AM_I, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
-        assert told["status"]["userInfo"]["username"] == "system:serviceaccount:c1:logs-agent"
+            answer = await add_on.create(WHO_AM_I, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+        assert answer["status"]["userInfo"]["username"] == "system:serviceaccount:c1:logs-agent"
 
-        async def told_of() -> bool:
+        async def reported() -> bool:
             conditions = (await hub.get(f"{ADDONS}/logs"))["status"]["conditions"]
             return {"TokenInfrastructureReady", "TokenRefreshed"} <= {each["type"] for each in conditions}
 
-        await until(told_of, what="both sides tell of the token")  # the agent once it has stored it
+        await until(reported, what="both sides tell of the token")  # the agent once it has stored it
 
 
 def applied(document: Any) -> bool:
@@ -297,10 +297,10 @@ async def test_it_joins_waits_reports_renews_and_is_denied_and_deleted_like_any_
 
         await until(beaten, what="the lease is renewed")
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return [event["reason"] for event in await hub.found(EVENTS_V1, "c1")] == ["Available"]
 
-        await until(told, what="one Event tells of it")
+        await until(reported, what="one Event tells of it")
 
         await hub.fall_silent("c1")
         await ocm_available(hub)
@@ -326,8 +326,8 @@ async def test_it_joins_waits_reports_renews_and_is_denied_and_deleted_like_any_
 
 async def _last_word(spoke: Program, event: str) -> bool:
     """What the agent last said of its acceptance; a renewed certificate may have begun another session meanwhile."""
-    told = [word for word in re.findall(r'"event": "(hub\.[a-z_]+)"', spoke.output) if "accepted" in word]
-    return bool(told) and told[-1] == event
+    words = [word for word in re.findall(r'"event": "(hub\.[a-z_]+)"', spoke.output) if "accepted" in word]
+    return bool(words) and words[-1] == event
 
 
 async def _add_on_secret(bench: Bench) -> bool:
@@ -337,7 +337,7 @@ async def _add_on_secret(bench: Bench) -> bool:
 
 
 @pytest.fixture(scope="module")
-async def standing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hubs]:
+async def shared_hubs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hubs]:
     """Two hubs that nobody has used; who wants a third starts it."""
     async with hubs_in(tmp_path_factory.mktemp("hubs")) as hubs:
         await hubs.start(2)
@@ -345,12 +345,12 @@ async def standing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hu
 
 
 @pytest.fixture
-async def hubs(standing: Hubs, request: pytest.FixtureRequest) -> AsyncIterator[Hubs]:
+async def hubs(shared_hubs: Hubs, request: pytest.FixtureRequest) -> AsyncIterator[Hubs]:
     """All hubs run and are reached, and no agent does; each test has clusters of its own names."""
-    yield standing
-    told_when_failed(request, [*standing.programs, *(hub.serving for hub in standing.all)])
-    await standing.raise_epoch_above()
-    assert "PRIVATE KEY" not in standing.logs
+    yield shared_hubs
+    print_when_failed(request, [*shared_hubs.programs, *(hub.serving for hub in shared_hubs.all)])
+    await shared_hubs.raise_epoch_above()
+    assert "PRIVATE KEY" not in shared_hubs.logs
 
 
 async def test_with_all_bootstrap_credentials_revoked_a_killed_owner_is_left_for_the_next_hub(hubs: Hubs) -> None:

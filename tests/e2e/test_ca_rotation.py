@@ -87,8 +87,8 @@ async def test_every_certificate_is_replaced_under_open_sessions_without_a_lost_
         async with crowd.running():
             await crowd.all_heard()
             first, before = [held(crowd, number) for number in everybody], await asyncio.to_thread(shown_by, hub)
-            told = await hub.hubctl("rotate", "cluster", "--all", "--within", f"{max(1, SESSIONS // 5)}s")
-            assert f"{SESSIONS} clusters are asked to renew" in told
+            output = await hub.hubctl("rotate", "cluster", "--all", "--within", f"{max(1, SESSIONS // 5)}s")
+            assert f"{SESSIONS} clusters are asked to renew" in output
 
             def renewed(one: Mapping[str, bytes]) -> bool:
                 return one["tls.key"] not in keys
@@ -174,7 +174,7 @@ async def test_agents_that_were_off_for_a_whole_change_of_ca_come_back_and_its_l
 
 
 @pytest.mark.postgres
-async def test_replicas_that_only_read_their_keys_are_told_how_to_get_the_next_ca(bench: Bench, postgres_url: str) -> None:
+async def test_replicas_that_only_read_their_keys_are_shown_how_to_get_the_next_ca(bench: Bench, postgres_url: str) -> None:
     async with replicas_of(bench, postgres_url, "--auto-approve=*", "--ca-rotation-patience=1s", *FAST) as replicas:
         (one,) = await replicas.start(1)
         rotate = ("hub", "ca", f"--data-dir={one.data}", "rotate")
@@ -201,8 +201,8 @@ async def test_connected_agents_move_and_all_else_of_a_compromised_ca_is_worth_n
     copied.write_bytes(bench.admin.read_bytes())
 
     async def alone() -> bool:
-        told = await bench.hubctl("ca", "rotate", "--compromised", code=130)  # nobody says yes
-        return "1 agents are connected" in told and "1 agents will need a new bootstrap credential:\n  off" in told
+        output = await bench.hubctl("ca", "rotate", "--compromised", code=130)  # nobody says yes
+        return "1 agents are connected" in output and "1 agents will need a new bootstrap credential:\n  off" in output
 
     await until(alone, what="the command says whom it strands")
     await bench.hubctl("ca", "rotate", "--compromised", "--yes")

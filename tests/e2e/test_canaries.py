@@ -210,7 +210,7 @@ async def shown(bench: Bench, debug: Path) -> dict[str, bytes]:
     return places
 
 
-async def test_no_secret_is_told_anywhere(bench: Bench) -> None:
+async def test_no_secret_is_shown_anywhere(bench: Bench) -> None:
     bench.fresh = True
     policy, trail, debug = bench.folder / "policy.yaml", bench.folder / "audit.log", bench.folder / "debug.socket"
     policy.write_text(json.dumps(POLICY))

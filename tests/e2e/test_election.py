@@ -30,7 +30,7 @@ async def election(bench: Bench, postgres_url: str) -> AsyncIterator[Election]:
         yield Election(replicas)
 
 
-def told(replica: Replica, event: str) -> list[str]:
+def reasons_of(replica: Replica, event: str) -> list[str]:
     """Why, for each time that this replica logged an event of the election."""
     return [str(line["because"]) for line in replica.process.lines if line["event"] == event]
 
@@ -38,7 +38,7 @@ def told(replica: Replica, event: str) -> list[str]:
 async def gained(replica: Replica, because: str) -> None:
     """Returns when the replica says that it leads, and why: the database has known it for a moment by then."""
     await until(
-        lambda: any(why.startswith(because) for why in told(replica, "leadership gained")[-1:]),
+        lambda: any(why.startswith(because) for why in reasons_of(replica, "leadership gained")[-1:]),
         what=f"{replica.name} says that it leads because {because}",
     )
 
@@ -59,7 +59,7 @@ async def test_one_replica_writes_for_all_and_another_follows_however_it_ends(el
     first.process.send(signal.SIGTERM)
     second = await election.followed(term)
     assert await first.process.ended() == 0
-    assert told(first, "leadership lost")[-1] == "the process stops"
+    assert reasons_of(first, "leadership lost")[-1] == "the process stops"
     await gained(second, "it was released")
 
     # killed: followed when its lease is over
@@ -78,7 +78,8 @@ async def test_one_replica_writes_for_all_and_another_follows_however_it_ends(el
     await election.answered("while-frozen", at=fourth)
     third.process.send(signal.SIGCONT)
     await until(
-        lambda: len(told(third, "leadership lost")) == len(told(third, "leadership gained")), what="the frozen leader knows"
+        lambda: len(reasons_of(third, "leadership lost")) == len(reasons_of(third, "leadership gained")),
+        what="the frozen leader knows",
     )
     await election.accept("afterwards", third)
     await election.answered("afterwards", at=third)
@@ -116,7 +117,7 @@ async def test_leader_cut_off_from_the_database_leads_no_more_and_is_not_restart
         await follower.process.stop()
         assert await election.followed(term + 1) is cut
         assert cut.process.pid == pid
-        assert "the lock could not be renewed in time" in told(cut, "leadership lost")
+        assert "the lock could not be renewed in time" in reasons_of(cut, "leadership lost")
         await gained(cut, "it was released")
         await election.check()
 
@@ -125,8 +126,8 @@ async def _is_shown(replica: Replica, term: int) -> bool:
     """Whether operators see in an Event that it came to lead."""
     async with await replica.client() as client:
         events = await client.list("/api/v1/events")
-    told = [str(each["message"]) for each in events if each["reason"] == "LeaderElection"]
-    return any(message.startswith(f"{replica.name} became leader in term {term}: ") for message in told)
+    messages = [str(each["message"]) for each in events if each["reason"] == "LeaderElection"]
+    return any(message.startswith(f"{replica.name} became leader in term {term}: ") for message in messages)
 
 
 async def test_hubs_that_compete_for_a_lease_of_kubernetes_follow_each_other_with_their_terms_in_the_database(
@@ -187,23 +188,23 @@ async def test_terms_never_interleave_under_random_signals(election: Election) -
         usable[:] = election.replicas.all
     await election.answered(*accepted, at=await election.leader())
     await election.check()
-    await every_term_is_told(election)
+    await every_term_is_recorded(election)
 
 
-async def every_term_is_told(election: Election) -> None:
+async def every_term_is_recorded(election: Election) -> None:
     """By one Event, also where its leader was killed before it could."""
 
-    async def told_once() -> bool:
+    async def recorded_once() -> bool:
         terms = sorted(row.term for row in await election.ask("SELECT term FROM noted_terms"))
         async with await (await election.leader()).client() as client:
             events = await client.list("/api/v1/events")
-        said = [
+        text = [
             re.search(r"became leader in term (\d+)", each["message"]) for each in events if each["reason"] == "LeaderElection"
         ]
-        found = sorted(int(each[1]) for each in said if each)
+        found = sorted(int(each[1]) for each in text if each)
         return [term for term in found if term >= terms[0]] == terms
 
-    await until(told_once, what="each term is told by one Event")
+    await until(recorded_once, what="each term is told by one Event")
 
 
 def named(election: Election, name: str) -> Replica:

@@ -112,7 +112,7 @@ async def test_a_full_disk_refuses_what_is_new_keeps_what_is_there_and_ends_with
     size = max((bench.data / name).stat().st_size for name in ("hub.db",))
     full = bench.hub_program("--auto-approve=*", name="full", file_limit=size + 4096)
     await full.start()
-    said = asyncio.create_task(full.piped())
+    answer = asyncio.create_task(full.piped())
     try:
         await bench.ready(full)
         error = await refusal(bench)
@@ -121,7 +121,7 @@ async def test_a_full_disk_refuses_what_is_new_keeps_what_is_there_and_ends_with
         assert (await bench.cluster("c1"))["spec"]["hubAcceptsClient"] is True
     finally:
         await (full.stop() if SOAKING else full.kill())  # a stop waits until its audit records have found room, or for 15 s
-    assert [line for line in (await said).splitlines() if "Traceback" in line] == []
+    assert [line for line in (await answer).splitlines() if "Traceback" in line] == []
     again = bench.hub_program("--auto-approve=*", name="again")
     await again.start()
     await bench.ready(again)
@@ -281,9 +281,9 @@ async def test_a_restored_hub_orphans_no_agent_misleads_no_watcher_and_trusts_no
     backup, sealed = bench.folder / "hub.zip", f"--passphrase-file={bench.folder / 'passphrase'}"
     async with edge.running(), watched(bench) as held:
         await edge.all_heard()
-        told = await hub_program("backup", backup, f"--data-dir={bench.data}", sealed)
+        output = await hub_program("backup", backup, f"--data-dir={bench.data}", sealed)
         hub_id = read_kubeconfig(bench.admin).require_endpoint().hub_id
-        assert hub_id in told
+        assert hub_id in output
         renewed = await renew_some(bench, edge)
         late = await crowd(bench, LATE, "late")
         async with late.running():
@@ -292,15 +292,15 @@ async def test_a_restored_hub_orphans_no_agent_misleads_no_watcher_and_trusts_no
             newest = await lists(bench)
             served = int((await bench.get(CLUSTERS))["metadata"]["resourceVersion"])
             await hub.kill()
-            told = await hub_program(
+            output = await hub_program(
                 *("restore", backup, f"--data-dir={bench.data}", sealed, "--replace"), *(f"--crl={file}" for file in newest)
             )
-            assert REVOKED in told
+            assert REVOKED in output
             before = asyncio.get_running_loop().time()
             await bench.hub(*FAST, name="restored")
             assert read_kubeconfig(bench.admin).require_endpoint().hub_id == hub_id
-            standing = [number for number in range(AGENTS) if f"edge-{number}" != REVOKED]
-            await edge.all_heard_of(standing)
+            current = [number for number in range(AGENTS) if f"edge-{number}" != REVOKED]
+            await edge.all_heard_of(current)
             await wait_for_acceptance(bench)
             await bench.hubctl("accept", *(f"late-{number}" for number in range(LATE)))
             await late.all_heard(before)

@@ -46,11 +46,11 @@ def authority_of(kubeconfig: Path) -> bytes:
 
 
 async def signs_with(bench: Bench, expected: str) -> Mapping[str, Any]:
-    async def told() -> Mapping[str, Any] | None:
+    async def reported() -> Mapping[str, Any] | None:
         [found] = (await bench.get(ISSUER))["status"]["strategies"]
         return found if found["status"] == "Success" and found.get("signer") == expected else None
 
-    found: Mapping[str, Any] = await until(told, what=f"{expected} is told")
+    found: Mapping[str, Any] = await until(reported, what=f"{expected} is told")
     return found
 
 
@@ -111,10 +111,10 @@ async def test_a_login_opens_the_hub_and_its_cluster_and_another_ca_is_followed(
     file = await bench.hollow("mgmt")
     first = signer(authority_of(file))
     hub = await bench.hub(*FLAGS, f"--management-cluster={file}")
-    told = await signs_with(bench, first)
-    assert told["reason"] == "FetchedKey"
+    answer = await signs_with(bench, first)
+    assert answer["reason"] == "FetchedKey"
     server = yaml.safe_load(file.read_text())["clusters"][0]["cluster"]["server"]
-    assert told["frontend"]["tokenCredentialRequestInfo"]["server"] == server
+    assert answer["frontend"]["tokenCredentialRequestInfo"]["server"] == server
 
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(await KubeClient.from_file(file))

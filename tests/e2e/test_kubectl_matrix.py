@@ -19,12 +19,12 @@ async def failure(kubectl: Kubectl, bench: Bench, step: dict[str, Any]) -> str:
     """What is wrong with the outcome of a step; empty: nothing."""
     command, lacks = step["command"], step.get("lacks", "")
     request = (await bench.requests())[0]["metadata"]["name"] if "{csr}" in command else ""
-    said = await kubectl(*command.replace("{csr}", request).split(" "), given=step.get("given", ""))
-    wanting = [pattern for pattern in step.get("says", ()) if not re.search(pattern, said.output, re.MULTILINE)]
-    unwanted = bool(lacks and re.search(lacks, said.output, re.MULTILINE))
-    if said.exit == step.get("exit", 0) and not wanting and not unwanted:
+    answer = await kubectl(*command.replace("{csr}", request).split(" "), given=step.get("given", ""))
+    wanting = [pattern for pattern in step.get("says", ()) if not re.search(pattern, answer.output, re.MULTILINE)]
+    unwanted = bool(lacks and re.search(lacks, answer.output, re.MULTILINE))
+    if answer.exit == step.get("exit", 0) and not wanting and not unwanted:
         return ""
-    return f"kubectl {command}\nexit {said.exit}, wanting {wanting}, lacks {lacks!r}\n{said.output[-2000:]}"
+    return f"kubectl {command}\nexit {answer.exit}, wanting {wanting}, lacks {lacks!r}\n{answer.output[-2000:]}"
 
 
 async def test_kubectl_does_what_operators_need(bench: Bench) -> None:

@@ -155,14 +155,14 @@ async def in_flight(debug: Path, *, calls: int = 0, requests: int = 1) -> None:
     """Returns when so much is in flight at the two doors of the hub behind the debug socket, whose database is held."""
 
     async def begun() -> bool:
-        told = await asked_for_debug(debug)
-        return f"calls in flight: {calls}\n" in told and f"requests\nin flight: {requests}\n" in told
+        output = await asked_for_debug(debug)
+        return f"calls in flight: {calls}\n" in output and f"requests\nin flight: {requests}\n" in output
 
     await until(begun, what="everything is in flight")
 
 
 @soaked(CALLS)
-async def test_what_is_in_flight_ends_well_and_once_while_everything_new_is_told_to_try_again(bench: Bench) -> None:
+async def test_what_is_in_flight_ends_well_and_once_while_everything_new_is_asked_to_try_again(bench: Bench) -> None:
     debug = bench.folder / "debug"
     hub = await hooked(bench, "patient", HUB_DEBUG_SOCKET=str(debug)).start()
     await bench.ready(hub)
@@ -276,7 +276,7 @@ async def test_in_the_delay_readiness_is_down_and_every_request_is_answered(benc
     assert order.index("AfterShutdownDelayDuration") < order.index("hook called") < order.index("NotAcceptingNewRequest")
 
 
-async def test_a_hub_that_hangs_tells_what_it_does_and_systemd_is_told_once_that_it_is_ready(bench: Bench) -> None:
+async def test_a_hub_that_hangs_tells_what_it_does_and_systemd_is_notified_once_that_it_is_ready(bench: Bench) -> None:
     debug, address = bench.folder / "debug", bench.folder / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(address))
@@ -291,7 +291,7 @@ async def test_a_hub_that_hangs_tells_what_it_does_and_systemd_is_told_once_that
             return "blocked_in_this_function" in await asked_for_debug(debug)
 
         await until(stuck, what="the loop stands still and tells where")
-        told = await asked_for_debug(debug)
+        output = await asked_for_debug(debug)
         program.send(signal.SIGUSR1)
         await until(
             lambda: any("blocked_in_this_function" in line.get("report", "") for line in program.lines),
@@ -302,8 +302,8 @@ async def test_a_hub_that_hangs_tells_what_it_does_and_systemd_is_told_once_that
         assert await program.stop() == 0
         assert not debug.exists()
         for section in ("== sessions", "== requests", "== heartbeats", "== controller queues", "== thread MainThread"):
-            assert section in told
-        assert "PRIVATE KEY" not in told
+            assert section in output
+        assert "PRIVATE KEY" not in output
         check_refusal(BlockingIOError, systemd.recv, 100)
 
 
@@ -385,6 +385,6 @@ async def test_a_kubectl_watch_ends_in_order_with_the_hub(bench: Bench) -> None:
             assert (await client.ask("POST", CLUSTERS, new_cluster("edge3"))).code == 201
             assert await hub.stop() == 0
         assert await kubectl.wait() == 0
-    told = watching.read_text()
-    assert "edge3" in told, "what was written before the end was told"
-    assert "rror" not in told
+    printed = watching.read_text()
+    assert "edge3" in printed, "what was written before the end was told"
+    assert "rror" not in printed

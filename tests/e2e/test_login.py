@@ -141,14 +141,14 @@ async def test_kubectl_and_hubctl_work_with_the_token_of_an_issuer(stage: Stage)
     assert "ops" in ended.stdout
     (certificate,) = stage.kept()
     assert stat.S_IMODE(certificate.stat().st_mode) == 0o600
-    told = json.loads(certificate.read_text())
+    stored_certificate = json.loads(certificate.read_text())
     assert certificate.stat().st_mtime_ns == made, "one certificate served all of it"
 
     # near its end it is renewed, and the key with it
-    certificate.write_text(json.dumps({**told, "expires": "2020-01-01T00:00:00Z"}))
+    certificate.write_text(json.dumps({**stored_certificate, "expires": "2020-01-01T00:00:00Z"}))
     certificate.chmod(0o600)
     assert (await stage.kubectl(path, "get", "managedclusters")).returncode == 0
-    assert json.loads(certificate.read_text())["key"] != told["key"]
+    assert json.loads(certificate.read_text())["key"] != stored_certificate["key"]
 
     # a token that is good no more is said so, on standard error alone
     certificate.unlink()

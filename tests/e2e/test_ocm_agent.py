@@ -76,10 +76,10 @@ def recording() -> dict[int, Recorded]:
     found = {}
     for line in RECORDING.read_text().splitlines():
         entry = json.loads(line)
-        asked, told = entry["request"], entry["response"]
+        asked, response = entry["request"], entry["response"]
         query = f"?{asked['query']}" if asked.get("query") else ""
         found[entry["n"]] = Recorded(
-            asked["method"], asked["path"] + query, asked["headers"], asked["body"], told["status"], told.get("body")
+            asked["method"], asked["path"] + query, asked["headers"], asked["body"], response["status"], response.get("body")
         )
     return found
 
@@ -218,15 +218,15 @@ async def hub(bench: Bench) -> AsyncIterator[Hub]:
 
 async def registered(hub: Hub) -> tuple[bytes, bytes]:
     """The bootstrap phase as it was recorded: certificate and key."""
-    said, agent = hub.said, await hub.with_token()
-    clusters, requests = await agent.informer(said[1]), await agent.informer(said[2])
+    message, agent = hub.said, await hub.with_token()
+    clusters, requests = await agent.informer(message[1]), await agent.informer(message[2])
     await clusters.until_synced()
     await requests.until_synced()
-    assert {**await agent.ask(said[3]), "metadata": {}} == said[3].answer
-    assert (await agent.ask(said[4]))["spec"]["hubAcceptsClient"] is False
+    assert {**await agent.ask(message[3]), "metadata": {}} == message[3].answer
+    assert (await agent.ask(message[4]))["spec"]["hubAcceptsClient"] is False
     key = pki.generate_key()
     asked = await agent.ask(
-        said[5], said[5].with_request(pki.build_request(agent_subject(ClusterName(NAME), AgentId("edge2")), key))
+        message[5], message[5].with_request(pki.build_request(agent_subject(ClusterName(NAME), AgentId("edge2")), key))
     )
     assert asked["metadata"]["labels"] == {"open-cluster-management.io/cluster-name": NAME}
     name = asked["metadata"]["name"]
@@ -239,66 +239,66 @@ async def registered(hub: Hub) -> tuple[bytes, bytes]:
 
 async def test_its_recorded_requests_lead_to_available_and_to_a_renewed_certificate(hub: Hub) -> None:
     await reviews_its_rights(await hub.with_token())
-    said, agent = hub.said, await hub.with_certificate(*await registered(hub))
-    requests, clusters, addons = [await agent.informer(said[number]) for number in (6, 7, 8)]
+    message, agent = hub.said, await hub.with_certificate(*await registered(hub))
+    requests, clusters, addons = [await agent.informer(message[number]) for number in (6, 7, 8)]
     for each in (requests, clusters, addons):
         await each.until_synced()
     assert (clusters.events[0], addons.events[0]) == ("ADDED", "BOOKMARK")
 
-    lease = await agent.ask(said[9])
-    assert lease["spec"]["holderIdentity"] == said[9].answer["spec"]["holderIdentity"]
+    lease = await agent.ask(message[9])
+    assert lease["spec"]["holderIdentity"] == message[9].answer["spec"]["holderIdentity"]
     mine = clusters.known[NAME]["metadata"]
-    await agent.ask(said[10], said[10].with_version(mine["uid"], mine["resourceVersion"]))
+    await agent.ask(message[10], message[10].with_version(mine["uid"], mine["resourceVersion"]))
     document = await clusters.until(lambda known: known[NAME] if is_available(known[NAME]) else None)
     assert [claim["name"] for claim in document["status"]["clusterClaims"]] == ["id.k8s.io", "region.example.com"]
 
     for read, write in ((9, 11), (14, 15), (19, 20), (25, 26)):
-        lease = await agent.ask(said[read])
+        lease = await agent.ask(message[read])
         stamp = lease["metadata"]
-        renewed = await agent.ask(said[write], said[write].with_version(stamp["uid"], stamp["resourceVersion"]))
+        renewed = await agent.ask(message[write], message[write].with_version(stamp["uid"], stamp["resourceVersion"]))
         assert renewed["spec"]["renewTime"] > lease["spec"]["renewTime"], "a beat is timed on receipt"
 
-    event = await agent.ask(said[12])
+    event = await agent.ask(message[12])
     assert (event["reason"], event["regarding"]["name"]) == ("Available", NAME)
     assert "true" in (await hub.bench.hubctl("get", "clusters", NAME)).lower()
     assert json.loads(await hub.bench.hubctl("get", "rule", "ones", "-o", "json"))["spec"]["clusterNames"] == [NAME]
     events = await hub.bench.get(f"/api/v1/namespaces/{NAME}/events")
     assert event["metadata"]["name"] in [each["metadata"]["name"] for each in events["items"]]
 
-    async def told() -> bool:
+    async def reported() -> bool:
         found = await hub.bench.get(f"/api/v1/namespaces/{NAME}/events")
         return {"Accepted", "CertificateIssued"} <= {each["reason"] for each in found["items"]}
 
-    await until(told, what="the hub's own Events tell of the join")
+    await until(reported, what="the hub's own Events tell of the join")
 
     key = pki.generate_key()
     subject = agent_subject(ClusterName(NAME), AgentId("edge2"))
-    renewal = await agent.ask(said[5], said[5].with_request(pki.build_request(subject, key)))
+    renewal = await agent.ask(message[5], message[5].with_request(pki.build_request(subject, key)))
     name = renewal["metadata"]["name"]
     issued = await requests.until(lambda known: known.get(name, {}).get("status", {}).get("certificate"))
     renewed = await hub.with_certificate(b64decode(issued), key, "renewed")
-    await renewed.ask(said[9])
+    await renewed.ask(message[9])
     assert len(await hub.bench.requests()) == 2
 
 
 async def test_its_add_on_gets_a_certificate_and_reports(hub: Hub) -> None:
-    said, agent = hub.said, await hub.with_certificate(*await registered(hub))
-    addons, requests = await agent.informer(said[8]), await agent.informer(said[6])
+    message, agent = hub.said, await hub.with_certificate(*await registered(hub))
+    addons, requests = await agent.informer(message[8]), await agent.informer(message[6])
     await addons.until_synced()
     await _enable(hub, "demo-addon")
     stamp = (await addons.until(lambda known: known.get("demo-addon")))["metadata"]
-    await agent.ask(said[13], said[13].with_version(stamp["uid"], stamp["resourceVersion"]))
+    await agent.ask(message[13], message[13].with_version(stamp["uid"], stamp["resourceVersion"]))
     await addons.until(lambda known: status_of(known["demo-addon"], "Available") == "Unknown")
 
     await _enable(hub, "demo-addon2")
     stamp = (await addons.until(lambda known: known.get("demo-addon2")))["metadata"]
-    registered_addon = await agent.ask(said[21], said[21].with_version(stamp["uid"], stamp["resourceVersion"]))
-    assert registered_addon["status"]["registrations"] == said[21].body["status"]["registrations"]
+    registered_addon = await agent.ask(message[21], message[21].with_version(stamp["uid"], stamp["resourceVersion"]))
+    assert registered_addon["status"]["registrations"] == message[21].body["status"]["registrations"]
 
     key = pki.generate_key()
-    told = said[21].body["status"]["registrations"][0]["kubeClient"]["subject"]
-    subject = CertificateSubject(told["user"], frozenset(told["groups"]))
-    asked = await agent.ask(said[22], said[22].with_request(pki.build_request(subject, key)))
+    own_subject = message[21].body["status"]["registrations"][0]["kubeClient"]["subject"]
+    subject = CertificateSubject(own_subject["user"], frozenset(own_subject["groups"]))
+    asked = await agent.ask(message[22], message[22].with_request(pki.build_request(subject, key)))
     await hub.bench.hubctl("certificate", "approve", asked["metadata"]["name"])
     name = asked["metadata"]["name"]
     certificate = b64decode(await requests.until(lambda known: known.get(name, {}).get("status", {}).get("certificate")))
@@ -306,7 +306,7 @@ async def test_its_add_on_gets_a_certificate_and_reports(hub: Hub) -> None:
 
     stamp = registered_addon["metadata"]
     for number in (23, 24):
-        answer = await agent.ask(said[number], said[number].with_version(stamp["uid"], stamp["resourceVersion"]))
+        answer = await agent.ask(message[number], message[number].with_version(stamp["uid"], stamp["resourceVersion"]))
         stamp = answer["metadata"]
         await addons.until(lambda known: known["demo-addon2"]["metadata"]["resourceVersion"] == stamp["resourceVersion"])  # noqa: B023 - awaited
     assert status_of(addons.known["demo-addon2"], "ClusterCertificateRotated") == "True"

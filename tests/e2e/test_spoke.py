@@ -137,15 +137,15 @@ async def test_a_cluster_joins_by_what_is_applied_to_it_or_printed_for_kubectl(b
     await bench.hub("--auto-approve=*")
     there = await bench.hollow("edge3")
     await bench.programs[-1].kill()
-    said = await bench.hubctl("join", "edge3", "--apply", str(there), "--allow-loopback", code=5)
-    assert f"the cluster that {there} leads to" in said
+    answer = await bench.hubctl("join", "edge3", "--apply", str(there), "--allow-loopback", code=5)
+    assert f"the cluster that {there} leads to" in answer
     credentials = "/apis/hub.open-cluster-management.io/v1alpha1/bootstrapcredentials"
     assert (await bench.get(credentials))["items"] == [], "none is made for a cluster that does not answer"
 
     there = await bench.hollow("edge1")
-    said = await bench.hubctl("join", "edge1", "--apply", str(there), "--label", "region=eu", "--allow-loopback")
-    assert 'deployment "muster-spoke" created' in said
-    assert "PRIVATE KEY" not in said
+    answer = await bench.hubctl("join", "edge1", "--apply", str(there), "--label", "region=eu", "--allow-loopback")
+    assert 'deployment "muster-spoke" created' in answer
+    assert "PRIVATE KEY" not in answer
     await bench.spoke("edge1", await invitation_in(there, DEFAULT_NAMESPACE, bench.folder / "mounted"))
     assert (await bench.available("edge1"))["metadata"]["labels"]["region"] == "eu"
     again = await bench.hubctl("join", "edge1", "--apply", str(there), "--allow-loopback")
@@ -205,7 +205,7 @@ async def test_a_clock_a_day_ahead_joins_stays_available_and_joins_again_after_a
 
 
 @pytest.mark.faketime
-async def test_a_clock_far_behind_is_told_with_both_times_and_joins_once_it_is_right(bench: Bench) -> None:
+async def test_a_clock_far_behind_is_reported_with_both_times_and_joins_once_it_is_right(bench: Bench) -> None:
     await bench.hub("--auto-approve=*")
     spoke = await bench.prepared("c1")
     cluster = bench.folder / "c1.kubeconfig"  # its API server has been there for longer than the hub
@@ -232,7 +232,7 @@ async def test_wrong_settings_and_an_unusable_bootstrap_kubeconfig_end_the_start
     assert "Traceback" not in bench.logs
 
 
-async def test_an_expired_bootstrap_credential_is_told_and_replaced_and_a_namesake_is_not_merged(bench: Bench) -> None:
+async def test_an_expired_bootstrap_credential_is_reported_and_replaced_and_a_namesake_is_not_merged(bench: Bench) -> None:
     await bench.hub("--auto-approve=*")
     spoke = await bench.prepared("c1")
     await bench.bootstrap("c1", "--expires=1s")

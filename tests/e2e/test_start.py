@@ -21,8 +21,8 @@ from bench import wirefuzz
 from bench.fuzz import fuzzed
 from bench.stage import staged
 from hub.api.certificates import Lifetimes
+from hub.commands.doctor import DoctorFinding, DoctorState
 from hub.commands.doctor.command import examined
-from hub.commands.doctor.findings import DoctorFinding, DoctorState
 from hub.extensions.settings import load
 from hub.issuer.local import LocalIssuer, ServingNames
 from hub.settings import HubSettings
@@ -54,9 +54,9 @@ def taken(port: int) -> Iterator[None]:
 
 async def test_hub_makes_its_files_once_uses_them_again_and_stops_on_signals(bench: Bench) -> None:
     hub = await bench.hub()
-    told = hub.lines
-    assert (told[0]["event"], bool(told[0]["version"])) == ("hub starting", True)
-    assert any(line.get("admin_kubeconfig") == str(bench.admin) for line in told)
+    logged = hub.lines
+    assert (logged[0]["event"], bool(logged[0]["version"])) == ("hub starting", True)
+    assert any(line.get("admin_kubeconfig") == str(bench.admin) for line in logged)
     assert stat.S_IMODE(bench.data.stat().st_mode) == 0o700
     files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in bench.data.iterdir()}
     kept = ("ca.crt", "ca.key", "serving.crt", "serving.key", "admin.kubeconfig")
@@ -99,11 +99,11 @@ async def test_programs_on_a_terminal_show_where_things_are_and_what_to_type_nex
     await bench.hubctl("certificate", "approve", "c1")
     await bench.hubctl("accept", "c1")
     await spoke.says("state    connected")
-    said = (
+    text = (
         (hub, (*doors, f"export HUBCTL_KUBECONFIG={bench.admin}\n")),
         (spoke, ("waiting for acceptance", doors[0].split()[0])),
     )
-    assert [words for program, texts in said for words in texts if words not in program.output] == []
+    assert [words for program, texts in text for words in texts if words not in program.output] == []
     assert (hub.lines, spoke.lines) == ([], [])
 
 
@@ -181,10 +181,10 @@ async def test_full_disk_at_the_first_start_is_named(bench: Bench) -> None:
     for limit in (0, 512, 20_000, 60_000):
         data = f"--data-dir={bench.folder / str(limit)}"
         program = await bench.hub_program(data, name=f"hub-{limit}", file_limit=limit).start()
-        said = await program.piped()
+        answer = await program.piped()
         assert await program.ended() == 1
-        assert "Traceback" not in said
-        sentence = said.rstrip().splitlines()[-1]
+        assert "Traceback" not in answer
+        sentence = answer.rstrip().splitlines()[-1]
         assert any(words in sentence for words in ("cannot be written", "disk", "full", "cannot be made")), (limit, sentence)
 
 

@@ -80,8 +80,8 @@ async def flooded(server: str) -> AsyncIterator[dict[str, int]]:
     finally:
         with suppress(ProcessLookupError):
             process.terminate()
-        said, _ = await process.communicate()
-    found |= json.loads(said)
+        answer, _ = await process.communicate()
+    found |= json.loads(answer)
 
 
 @soak_only(CLIENTS)  # in `make test`: test_bodies.py and test_limits.py hold the bounds one by one

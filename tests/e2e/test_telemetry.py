@@ -54,10 +54,10 @@ def fired(text: str, half: str) -> list[str]:
     return [rule["alert"] for rule in rules(half) if world.firing(rule, MOMENTS[-1])]
 
 
-def missing(told: Samples, metrics: tuple[Metric, ...], *, detailed: bool) -> Iterator[str]:
+def missing(seen: Samples, metrics: tuple[Metric, ...], *, detailed: bool) -> Iterator[str]:
     for metric in metrics:
         if metric.name not in HAPPENED and (detailed or not metric.detailed):
-            yield from (name for name in metric.series if name not in told)
+            yield from (name for name in metric.series if name not in seen)
 
 
 async def test_a_hub_and_an_agent_tell_every_metric_there_is(bench: Bench) -> None:
@@ -69,22 +69,22 @@ async def test_a_hub_and_an_agent_tell_every_metric_there_is(bench: Bench) -> No
     await bench.hubctl("label", "cluster", "c1", "alert.open-cluster-management.io/critical=true")
 
     async def counted() -> Samples | None:
-        told = samples(await scraped(port))
-        is_there = told["muster_hub_heartbeats_total"]["stored",] and told["muster_hub_agent_certificates"]["30d",]
-        is_there = is_there and "muster_hub_critical_cluster_available" in told
-        return told if is_there and told["muster_hub_clusters"]["available",] else None
+        seen = samples(await scraped(port))
+        is_there = seen["muster_hub_heartbeats_total"]["stored",] and seen["muster_hub_agent_certificates"]["30d",]
+        is_there = is_there and "muster_hub_critical_cluster_available" in seen
+        return seen if is_there and seen["muster_hub_clusters"]["available",] else None
 
-    told: Samples = await until(counted, what="the available cluster and its beats are counted")
-    assert list(missing(told, of_hub.METRICS, detailed=True)) == []
-    assert told["muster_hub_clusters"] == {("available",): 1, ("unavailable",): 0, ("unknown",): 0, ("never_heard_of",): 0}
-    assert (told["muster_hub_cluster_available"], told["muster_hub_leader"][()]) == ({("c1",): 1}, 1)
-    assert told["muster_hub_csr_total"]["Issued",] == 1
-    assert told["muster_hub_certificates_signed_total"]["agent", "hub"] == 1
-    assert told["muster_hub_agent_certificates"]["30d",] == 1
-    assert sum(told["muster_hub_sessions"].values()) == 1
-    assert told["muster_hub_readiness_check"]["database",] == 1
-    assert told["muster_hub_grpc_handled_total"]["SubmitRequest", "OK"] == 1
-    assert told["muster_hub_heartbeat_lag_seconds_count"][()] == told["muster_hub_heartbeats_total"]["stored",]
+    seen: Samples = await until(counted, what="the available cluster and its beats are counted")
+    assert list(missing(seen, of_hub.METRICS, detailed=True)) == []
+    assert seen["muster_hub_clusters"] == {("available",): 1, ("unavailable",): 0, ("unknown",): 0, ("never_heard_of",): 0}
+    assert (seen["muster_hub_cluster_available"], seen["muster_hub_leader"][()]) == ({("c1",): 1}, 1)
+    assert seen["muster_hub_csr_total"]["Issued",] == 1
+    assert seen["muster_hub_certificates_signed_total"]["agent", "hub"] == 1
+    assert seen["muster_hub_agent_certificates"]["30d",] == 1
+    assert sum(seen["muster_hub_sessions"].values()) == 1
+    assert seen["muster_hub_readiness_check"]["database",] == 1
+    assert seen["muster_hub_grpc_handled_total"]["SubmitRequest", "OK"] == 1
+    assert seen["muster_hub_heartbeat_lag_seconds_count"][()] == seen["muster_hub_heartbeats_total"]["stored",]
     text = await scraped(port)
     named = {line.partition("{")[0] for line in text.splitlines() if '"c1"' in line}
     asked_for = {metric.name for metric in of_hub.METRICS if metric.detailed}

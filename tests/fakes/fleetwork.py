@@ -30,10 +30,10 @@ class Fleetwork:
     """One hub's worth of them. `told`: the Events that were asked for."""
 
     def __init__(self, store: Store, *, default_cluster_set: bool = False, with_profiles: bool = False) -> None:
-        self.told: list[EventRecord] = []
+        self.recorded: list[EventRecord] = []
         self.store = store
         self.builder = builder_of(store, default_cluster_set=default_cluster_set, cluster_profiles=with_profiles)
-        self.builder.record_event = self.told.append  # type: ignore[method-assign,assignment]
+        self.builder.record_event = self.recorded.append  # type: ignore[method-assign,assignment]
         for register in (cluster_sets.register, addons.register):
             register(self.builder)
         self._revision = 0
@@ -115,14 +115,14 @@ def binding(name: str, namespace: str) -> Document:
 def addon(name: str, cluster_name: str, available: str | None = None, **status: Any) -> Document:
     """A ManagedClusterAddOn whose agent says so of it."""
     reason = {"True": "ManagedClusterAddOnLeaseUpdated", "False": "ManagedClusterAddOnLeaseUpdateStopped"}
-    told = {
+    reported = {
         "type": "Available",
         "status": available,
         "reason": reason.get(available or "", "ManagedClusterAddOnLeaseNotFound"),
         "message": f"{name} add-on is {available}.",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    conditions = {"conditions": [told]} if available else {}
+    conditions = {"conditions": [reported]} if available else {}
     return {"metadata": {"name": name, "namespace": cluster_name}, "status": {**conditions, **status}}
 
 

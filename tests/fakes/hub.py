@@ -65,14 +65,14 @@ TOKEN_LIFETIME = timedelta(hours=1)
 
 def service_account_token(uid: str, begin: datetime, end: datetime, *, number: int = 0, **claims: Any) -> str:
     """What looks like a ServiceAccount's token; its signature is none."""
-    told = {
+    reported = {
         "iat": int(begin.timestamp()),
         "exp": int(end.timestamp()),
         "jti": str(number),
         "kubernetes.io": {"serviceaccount": {"uid": uid}},
         **claims,
     }
-    parts = [urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in ({"alg": "ES256"}, told)]
+    parts = [urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in ({"alg": "ES256"}, reported)]
     return ".".join((*parts, "c2lnbmF0dXJl"))
 
 
@@ -358,24 +358,24 @@ class MemoryHubClient(HubClient):
         return name
 
     async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
-        user, told = self._enter("follow_request"), ""
+        user, last_state = self._enter("follow_request"), ""
         while True:
             request = self._hub.requests.get(name)
             if request is None:
                 raise errors.NotFoundError(f'there is no request "{name}"')
             if request.requester != user:
                 raise errors.ForbiddenError("the request is somebody else's")
-            if request.state != told:
-                told = request.state
+            if request.state != last_state:
+                last_state = request.state
                 yield CSRState(
-                    state=told,
+                    state=last_state,
                     message=request.message,
                     certificate=request.certificate,
                     recovery_certificate=request.recovery,
                     hub_time=self._hub.clock.now(),
                 )
                 continue  # it may have changed while the reader was busy
-            if told in ("issued", "denied", "failed"):
+            if last_state in ("issued", "denied", "failed"):
                 return
             await self._hub.next_change()
             self._enter("follow_request")

@@ -252,8 +252,8 @@ class HubRig:
 
     async def hubs(self) -> Sequence[tuple[str, str, str]]:
         """The agent's list as the hub knows it: id, name and state."""
-        told = agent_annotations.hubs_of(await self.stage.cluster(CLUSTER))
-        return [(each["id"], each["name"], agent_annotations.AgentHubState(each["state"]).name) for each in told]
+        listed = agent_annotations.hubs_of(await self.stage.cluster(CLUSTER))
+        return [(each["id"], each["name"], agent_annotations.AgentHubState(each["state"]).name) for each in listed]
 
     async def owner(self) -> tuple[str, int]:
         """Which hub CLUSTER belongs to, and the epoch of that."""

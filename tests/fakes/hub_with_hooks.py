@@ -25,7 +25,7 @@ API = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
 log = structlog.get_logger("hooks")
 
 
-async def told(name: str) -> None:
+async def report_hook(name: str) -> None:
     """Returns once the test has made the file."""
     while not Path(os.environ["HOOKS_FOLDER"], name).exists():  # noqa: ASYNC110, ASYNC240 - a file is what a test can make
         await asyncio.sleep(0.01)
@@ -43,7 +43,7 @@ async def install(core: HubCore) -> None:
 
     async def calls_after_the_delay() -> None:
         await server.signals.after_shutdown_delay.wait()
-        await told("go")
+        await report_hook("go")
         for _ in range(CALLS):
             await asyncio.sleep(0.05)
             try:
@@ -52,7 +52,7 @@ async def install(core: HubCore) -> None:
                 log.error("hook was refused", error=error.message)  # noqa: TRY400 - the test reads the line
 
     async def sticks() -> None:
-        await told("stick")
+        await report_hook("stick")
         blocked_in_this_function()
 
     async def started_to_stick() -> None:

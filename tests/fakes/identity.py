@@ -48,17 +48,17 @@ class SigningKey:
 
     @property
     def jwk(self) -> dict[str, Any]:
-        public, told = self.key.public_key().public_numbers(), {"kid": self.key_id, "use": "sig", "alg": self.algorithm}
+        public, fields = self.key.public_key().public_numbers(), {"kid": self.key_id, "use": "sig", "alg": self.algorithm}
         if isinstance(self.key, rsa.RSAPrivateKey):
-            return {**told, "kty": "RSA", "n": _number(public.n), "e": _number(public.e)}
+            return {**fields, "kty": "RSA", "n": _number(public.n), "e": _number(public.e)}
         size = (self.key.curve.key_size + 7) // 8
         name = {256: "P-256", 384: "P-384", 521: "P-521"}[self.key.curve.key_size]
-        return {**told, "kty": "EC", "crv": name, "x": _number(public.x, size), "y": _number(public.y, size)}
+        return {**fields, "kty": "EC", "crv": name, "x": _number(public.x, size), "y": _number(public.y, size)}
 
     def sign(self, claims: Mapping[str, Any], **header: Any) -> str:
-        told = {"alg": self.algorithm, "kid": self.key_id, "typ": "JWT", **header}
-        signed = f"{encoded({name: value for name, value in told.items() if value is not None})}.{encoded(dict(claims))}"
-        return f"{signed}.{encoded(self.signature(signed.encode(), str(told['alg'])))}"
+        fields = {"alg": self.algorithm, "kid": self.key_id, "typ": "JWT", **header}
+        signed = f"{encoded({name: value for name, value in fields.items() if value is not None})}.{encoded(dict(claims))}"
+        return f"{signed}.{encoded(self.signature(signed.encode(), str(fields['alg'])))}"
 
     def signature(self, message: bytes, algorithm: str) -> bytes:
         digest = {"256": hashes.SHA256(), "384": hashes.SHA384(), "512": hashes.SHA512()}[algorithm[2:]]
@@ -72,8 +72,8 @@ class SigningKey:
 def claims_of(issuer: str, user: str = "ann", **more: Any) -> dict[str, Any]:
     """Good for an hour from now on; a claim of None is left out."""
     now = datetime.now(UTC)
-    told = {"iss": issuer, "aud": AUDIENCE, "sub": user, "exp": int((now + timedelta(hours=1)).timestamp()), **more}
-    return {name: value for name, value in told.items() if value is not None}
+    claims = {"iss": issuer, "aud": AUDIENCE, "sub": user, "exp": int((now + timedelta(hours=1)).timestamp()), **more}
+    return {name: value for name, value in claims.items() if value is not None}
 
 
 def serving_material(authority: pki.CertificateAuthority) -> Material:

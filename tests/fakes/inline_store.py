@@ -278,17 +278,17 @@ def _image() -> bytes:
 
 
 class Bell(InlineStore):
-    """`told`: whether anybody may count on it."""
+    """`announced`: whether anybody may count on it."""
 
-    def __init__(self, *, told: bool = True) -> None:
+    def __init__(self, *, announced: bool = True) -> None:
         super().__init__()
-        self.told = told
+        self.announced = announced
         self.wakes: list[Wake] = []
 
     @contextmanager
     def subscribe_to_revocations(self, wake: Wake) -> Iterator[Callable[[], bool]]:
         self.wakes.append(wake)
-        yield lambda: self.told
+        yield lambda: self.announced
 
     def ring(self) -> None:
         for wake in self.wakes:

@@ -186,13 +186,13 @@ class PostgresServer:
 
     def _run(self, program: str, *arguments: str) -> None:
         if self._run_for_code(program, *arguments):
-            log, said = self.folder / "log", (self.folder / f"{program}.log").read_text()
-            raise RuntimeError(f"{program}: {said[-2000:]} {log.read_text()[-3000:] if log.exists() else ''}")
+            log, text = self.folder / "log", (self.folder / f"{program}.log").read_text()
+            raise RuntimeError(f"{program}: {text[-2000:]} {log.read_text()[-3000:] if log.exists() else ''}")
 
     def _run_for_code(self, program: str, *arguments: str) -> int:
-        user, said, ours = USER if IS_ROOT else None, self.folder / f"{program}.log", PROGRAMS / program
+        user, text, ours = USER if IS_ROOT else None, self.folder / f"{program}.log", PROGRAMS / program
         command = [str(ours) if ours.exists() else program, *arguments]
-        with said.open("a") as file:  # not a pipe: the server would hold it open
+        with text.open("a") as file:  # not a pipe: the server would hold it open
             return subprocess.run(command, stdout=file, stderr=file, user=user, check=False, cwd="/", timeout=90).returncode
 
 

@@ -65,7 +65,7 @@ class Several:
     )
 
     def __post_init__(self) -> None:
-        self.told = Told()
+        self.recorded = Told()
         self.directory = MemoryDirectory()
         self.hubs: dict[str, MemoryHub] = {}
         for number, name in enumerate(LETTERS[: self.count]):
@@ -92,7 +92,7 @@ class Several:
             addon_secrets=lambda _: MemorySecrets(),
             directory=self.directory,
             random=random or self.random,
-            announcer=self.told,
+            announcer=self.recorded,
         )
         return SpokeAgent(self.options, world)
 
@@ -221,7 +221,7 @@ class ReserveStage:
 
     clock: Clock
     secrets: Secrets = field(default_factory=MemorySecrets)
-    told: list[tuple[str, str]] = field(default_factory=list)
+    recorded: list[tuple[str, str]] = field(default_factory=list)
     bootstrap_life: timedelta = timedelta(hours=1)
 
     def __post_init__(self) -> None:
@@ -242,7 +242,7 @@ class ReserveStage:
         world = world_of(
             self.clock, self.secrets, dial=self.dial, managed_cluster=MemoryCluster(uid=UID), scheduler=ManualScheduler()
         )
-        return Standby(AgentOptions(), world, lambda reason, message: self.told.append((reason, message)))
+        return Standby(AgentOptions(), world, lambda reason, message: self.recorded.append((reason, message)))
 
     def bootstrap(self, hub: HubId, *, life: timedelta | None = None) -> Bootstrap:
         text = self.hubs[hub].bootstrap_kubeconfig(lifetime=life or self.bootstrap_life)
@@ -252,7 +252,7 @@ class ReserveStage:
     async def running(self) -> AsyncIterator[Standby]:
         """One process of the agent, for the length of the block."""
         self.standby = self.make()
-        self.told.clear()
+        self.recorded.clear()
         task = asyncio.create_task(self.standby.run())
         self.standby.attend(self.post)
         try:
@@ -276,9 +276,9 @@ class ReserveStage:
         running = self.standby._running.get(hub)
         return running[0].record.trouble if running is not None else ""
 
-    def told_of(self, hub: HubId, reason: str) -> int:
+    def count_of(self, hub: HubId, reason: str) -> int:
         """How often this process has announced that about the hub."""
-        return sum(told == reason and f"hub-{hub[0]}" in message for told, message in self.told)
+        return sum(recorded_reason == reason and f"hub-{hub[0]}" in message for recorded_reason, message in self.recorded)
 
     async def contents(self, hub: HubId) -> dict[str, bytes]:
         return dict((await self.secrets.read(hub_slot(self.secrets, hub).name)).contents)

@@ -58,8 +58,8 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 @contextmanager
 def recorded(share: float = 1.0) -> Iterator[Recorded]:
     """A block whose spans are kept, by the sampler that programs have."""
-    kept, told = Recorded(), telemetry.TraceExporter("test", "http://nowhere", share)
-    tracer, close = telemetry.tracer_of(told, SimpleSpanProcessor(kept._exporter))
+    kept, trace_exporter = Recorded(), telemetry.TraceExporter("test", "http://nowhere", share)
+    tracer, close = telemetry.tracer_of(trace_exporter, SimpleSpanProcessor(kept._exporter))
     tracing.use(tracer)
     try:
         yield kept

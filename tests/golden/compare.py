@@ -248,6 +248,6 @@ def unexpected(case: str, found: list[str]) -> list[str]:
     listed = [difference for difference in DELIBERATE if difference["case"] == case]
     allowed = {aspect for difference in listed for aspect in difference["aspects"]}
     certain = {aspect for difference in listed if difference.get("certain", True) for aspect in difference["aspects"]}
-    told = {difference.partition(":")[0] for difference in found}
+    aspects = {difference.partition(":")[0] for difference in found}
     unwanted = [difference for difference in found if difference.partition(":")[0] not in allowed]
-    return [*unwanted, *(f"{aspect}: listed as different, but it is as recorded" for aspect in sorted(certain - told))]
+    return [*unwanted, *(f"{aspect}: listed as different, but it is as recorded" for aspect in sorted(certain - aspects))]

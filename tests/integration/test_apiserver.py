@@ -225,7 +225,7 @@ async def test_a_quiet_watch_tells_bookmarks_to_those_who_want_them() -> None:
                     break
 
 
-async def test_a_watcher_that_is_too_slow_is_told_that_its_place_expired() -> None:
+async def test_a_watcher_that_is_too_slow_learns_that_its_place_expired() -> None:
     async with running(MemoryStorage(queue=1)) as client, watching(client) as read:
         await client.thing("a")
         await read()
@@ -236,7 +236,7 @@ async def test_a_watcher_that_is_too_slow_is_told_that_its_place_expired() -> No
     assert ([event["type"] for event in events], events[1]["object"]["code"]) == (["ADDED", "ERROR"], 410)
 
 
-async def test_a_fault_in_a_watch_is_told_as_an_event() -> None:
+async def test_a_fault_in_a_watch_is_reported_as_an_event() -> None:
     def cell(row: TableRow) -> int:
         return int(row.document["spec"]["size"])
 
@@ -282,7 +282,7 @@ async def test_table_cells_can_come_from_beside_the_documents() -> None:
 
 async def test_admission_sees_every_write_and_refused_writes_change_nothing() -> None:
     asked: list[tuple[int | None, int]] = []
-    told: list[int] = []
+    reported: list[int] = []
 
     def admit(write: Admission) -> Document:
         size = write.new["spec"]["size"]
@@ -293,7 +293,7 @@ async def test_admission_sees_every_write_and_refused_writes_change_nothing() ->
 
     async def noted(resource: GroupResource, revision: int) -> None:
         assert resource == THING.key
-        told.append(revision)
+        reported.append(revision)
 
     groups = (ApiGroup("example.com", (replace(THING, admit=admit, written=noted, unconditional_update=True),)),)
     async with running(groups=groups) as client:
@@ -304,7 +304,7 @@ async def test_admission_sees_every_write_and_refused_writes_change_nothing() ->
 
         assert [await write("POST", 9, query) for query in ("", "?dryRun=All")] == [403, 403]
         assert (await client("GET", f"{THINGS}/a"))[0] == 404
-        assert (await write("POST", 1, "?dryRun=All"), told) == (201, [])
+        assert (await write("POST", 1, "?dryRun=All"), reported) == (201, [])
         asked.clear()
         written = [await write(method, size) for method, size in (("POST", 1), ("PUT", 9), ("PUT", 3), ("PUT", 3))]
         assert written == [201, 403, 200, 200]
@@ -312,7 +312,7 @@ async def test_admission_sees_every_write_and_refused_writes_change_nothing() ->
         assert (await client("DELETE", f"{THINGS}/a"))[0] == 200
 
     assert asked == [(None, 1), (2, 9), (2, 3)], "neither what changes nothing nor a deletion"
-    assert (told, len(set(told))) == (sorted(told), 3)
+    assert (reported, len(set(reported))) == (sorted(reported), 3)
 
 
 async def test_discovery_is_not_sent_twice_and_the_audit_id_of_the_caller_is_kept(client: Client) -> None:

@@ -16,9 +16,8 @@ from click.testing import CliRunner, Result
 from hub.__main__ import main
 from hub.api.certificates import Lifetimes
 from hub.api.hubreplicas import LOST_AFTER, Load, Replica
-from hub.commands.doctor import database
+from hub.commands.doctor import DoctorFinding, DoctorState, broken, database, findings_of
 from hub.commands.doctor.database import DatabaseState
-from hub.commands.doctor.findings import DoctorFinding, DoctorState, broken, findings_of
 from hub.extensions.settings import load
 from hub.ports import BACKUP_MADE, HUB_ID
 from hub.registry.certificateauthorities import service as authorities
@@ -244,7 +243,7 @@ def test_a_schema_that_is_behind_is_a_warning_and_an_empty_database_is_not_made(
 
 
 async def test_a_look_that_fails_is_a_finding() -> None:
-    for error, said in (
+    for error, text in (
         (UnavailableError("the database does not answer"), "the database does not answer"),
         (PermissionError(13, "Permission denied", "/data"), "/data: Permission denied"),
     ):
@@ -254,4 +253,4 @@ async def test_a_look_that_fails_is_a_finding() -> None:
                 yield finding
             raise error
 
-        assert await findings_of("database", check, "advice") == [broken("database", said, "advice")]
+        assert await findings_of("database", check, "advice") == [broken("database", text, "advice")]

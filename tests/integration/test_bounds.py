@@ -225,7 +225,7 @@ async def test_unreadable_request_is_logged_for_debugging_and_never_what_it_said
         assert "of-some" not in caplog.text
 
 
-async def test_a_defect_of_a_handler_is_told_with_its_stack(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_defect_of_a_handler_is_reported_with_its_stack(caplog: pytest.LogCaptureFixture) -> None:
     async def broken(_request: web.Request) -> web.Response:
         raise ZeroDivisionError
 

@@ -27,7 +27,7 @@ time.sleep(60)
 """
 
 
-async def said(child: Child, word: str) -> list[str]:
+async def lines_until(child: Child, word: str) -> list[str]:
     async with asyncio.timeout(20):
         while not any(word in line for line in child.last_words()):  # noqa: ASYNC110 - another process sets no Event
             await asyncio.sleep(0.02)
@@ -44,8 +44,10 @@ def runs(pid: int) -> bool:
 async def test_program_that_will_not_end_is_killed_with_its_children(tmp_path: Path) -> None:
     async with Children(tmp_path, patience=0.2) as children:
         child = await children.start("stubborn", [sys.executable, "-c", STUBBORN])
-        await said(child, "deaf")
-        [ready] = [line for line in await said(child, "ready") if line.startswith("ready")]  # which of them is faster is chance
+        await lines_until(child, "deaf")
+        [ready] = [
+            line for line in await lines_until(child, "ready") if line.startswith("ready")
+        ]  # which of them is faster is chance
         grandchild = int(ready.split()[1])
         assert runs(grandchild)
     assert (child.exit_code, child.how_it_ended()) == (-signal.SIGKILL, "was ended by SIGKILL")
@@ -60,7 +62,7 @@ async def test_programs_end_by_themselves_when_the_block_is_cancelled(tmp_path: 
     async def block() -> None:
         async with Children(tmp_path) as children:
             child = await children.start("polite", [sys.executable, "-c", POLITE])
-            await said(child, "ready")
+            await lines_until(child, "ready")
             started.set_result(child)
             await child.ended()
 

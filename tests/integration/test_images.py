@@ -83,9 +83,9 @@ def test_compose_gives_programs_the_settings_and_flags_that_they_have() -> None:
 
 
 def test_compose_has_two_replicas_behind_a_proxy_of_both_doors() -> None:
-    told = [{**SERVICES[name]["environment"], "HUB_REPLICA_NAME": ""} for name in REPLICAS]
-    assert told == [told[0]] * 2
-    assert {told[0][f"HUB_{door}_ADVERTISED"].partition(":")[0] for door in ("GRPC", "HTTPS")} == {"proxy"}
+    variables = [{**SERVICES[name]["environment"], "HUB_REPLICA_NAME": ""} for name in REPLICAS]
+    assert variables == [variables[0]] * 2
+    assert {variables[0][f"HUB_{door}_ADVERTISED"].partition(":")[0] for door in ("GRPC", "HTTPS")} == {"proxy"}
     assert not any("ports" in SERVICES[name] for name in REPLICAS)
     text = COMPOSE["configs"]["proxy"]["content"]
     assert [each for each in ("mode tcp", "option httpchk GET /readyz", "check port 6443 check-ssl") if each not in text] == []

@@ -99,11 +99,11 @@ def comparable(number: int, lines: list[str], expected: list[str]) -> Any:
     return [line.split(" ")[0] if "Warning" in line else line for line in lines]
 
 
-def differences(number: int, said: Said) -> Iterator[str]:
+def differences(number: int, answer: Said) -> Iterator[str]:
     """How the output of a command differs from the recorded output."""
-    lines, expected = said.lines, shown(RECORDED[number]["output"]).splitlines()
-    if said.exit != RECORDED[number]["exit"]:
-        yield f"exit {said.exit} in place of {RECORDED[number]['exit']}: {said.output}"
+    lines, expected = answer.lines, shown(RECORDED[number]["output"]).splitlines()
+    if answer.exit != RECORDED[number]["exit"]:
+        yield f"exit {answer.exit} in place of {RECORDED[number]['exit']}: {answer.output}"
     elif number in LISTED:
         groups = {_group(line) for line in expected}
         yield from (line for line in lines if line not in expected and _group(line) in groups)
@@ -119,6 +119,6 @@ async def test_recorded_commands_print_what_the_original_printed(kubectl: Kubect
     wrong = []
     for number, recorded in enumerate(RECORDED):
         if number not in LEFT_OUT:
-            said = await kubectl(*typed(number))
-            wrong += [f"{number} {recorded['command']}: {each}" for each in differences(number, said)]
+            answer = await kubectl(*typed(number))
+            wrong += [f"{number} {recorded['command']}: {each}" for each in differences(number, answer)]
     assert not wrong, "\n".join(wrong)

@@ -88,13 +88,13 @@ def check_watch(server: Server) -> None:
         since = core.list_namespaced_config_map(NAMESPACE).metadata.resource_version
         core.patch_namespaced_config_map("watched", NAMESPACE, {"data": {"a": "2"}})
         core.delete_namespaced_config_map("watched", NAMESPACE)
-        told = []
+        reported = []
         how = {"resource_version": since, "timeout_seconds": 10, "field_selector": "metadata.name=watched"}
         for event in watch.stream(core.list_namespaced_config_map, NAMESPACE, **how):
-            told.append((event["type"], event["object"].data["a"]))
+            reported.append((event["type"], event["object"].data["a"]))
             if event["type"] == "DELETED":
                 watch.stop()
-    assert told == [("MODIFIED", "2"), ("DELETED", "2")]
+    assert reported == [("MODIFIED", "2"), ("DELETED", "2")]
 
 
 def check_dynamic(server: Server) -> None:
@@ -169,20 +169,20 @@ async def test_the_asyncio_client_is_typed_dynamic_and_has_watches(server: Serve
         since = (await core.list_namespaced_config_map(NAMESPACE)).metadata.resource_version
         await core.create_namespaced_config_map(NAMESPACE, {"metadata": {"name": "followed"}, "data": {"a": "1"}})
         await core.delete_namespaced_config_map("followed", NAMESPACE)
-        told, how = [], {"resource_version": since, "timeout_seconds": 10}
+        watched, how = [], {"resource_version": since, "timeout_seconds": 10}
         async with asynchronous.watch.Watch().stream(core.list_namespaced_config_map, NAMESPACE, **how) as events:
             async for event in events:
-                told.append((event["type"], event["object"].metadata.name))
+                watched.append((event["type"], event["object"].metadata.name))
                 if event["type"] == "DELETED":
                     break
-        assert told == [("ADDED", "followed"), ("DELETED", "followed")]
+        assert watched == [("ADDED", "followed"), ("DELETED", "followed")]
 
         client = await asynchronous.dynamic.DynamicClient(api)
         resource = await client.resources.get(api_version=server.api_version, kind=server.kind)
-        since, told = (await resource.get()).metadata.resourceVersion, []
+        since, watched = (await resource.get()).metadata.resourceVersion, []
         await resource.create(body=server.document("async-dynamic"))
         async for event in resource.watch(resource_version=since, timeout=2):  # to its end: the package closes it only then
-            told.append((event["type"], event["object"].metadata.name))
+            watched.append((event["type"], event["object"].metadata.name))
             if event["type"] == "ADDED":
                 await resource.delete(name="async-dynamic")
-        assert (told[0], told[-1]) == (("ADDED", "async-dynamic"), ("DELETED", "async-dynamic"))
+        assert (watched[0], watched[-1]) == (("ADDED", "async-dynamic"), ("DELETED", "async-dynamic"))

@@ -12,7 +12,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from docs import api_pages
-from hub.registry.generic.declaration import HUB_KINDS
+from hub.registry.generic import HUB_KINDS
 from machinery.apiserver.openapi.documents import OLD_PROTO, PROTO
 from machinery.apiserver.openapi.schemas import schema_name
 from machinery.apiserver.write.schema import pruned, violations

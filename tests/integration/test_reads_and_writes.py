@@ -149,13 +149,15 @@ async def test_who_may_not_create_creates_nothing_by_applying(client: Applier) -
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         (json.dumps(example(number=1))[:-1].encode() + b', "number": 2}', 'duplicate field "number"'),
         (yaml.safe_dump(example(number=1)).encode() + b"number: 2\n", 'line 6: key "number" already set in map'),
     ],
 )
-async def test_a_field_that_is_said_twice_is_refused_warned_about_or_ignored(client: Applier, body: bytes, told: str) -> None:
+async def test_a_field_that_is_said_twice_is_refused_warned_about_or_ignored(
+    client: Applier, body: bytes, message: str
+) -> None:
     found = []
     for validation in ("Strict", "Warn", "Ignore"):
         path = f"{client.url}{PATH}?fieldManager=me&fieldValidation={validation}"
@@ -163,7 +165,7 @@ async def test_a_field_that_is_said_twice_is_refused_warned_about_or_ignored(cli
             answer, warnings = await response.json(), response.headers.getall("Warning", [])
             warned = [warning.replace("\\", "") for warning in warnings]
             found.append((response.status, answer.get("message", answer.get("number")), warned))
-    assert found == [(400, f"error strict decoding patch: {told}", []), (201, 2, [f'299 - "{told}"']), (200, 2, [])]
+    assert found == [(400, f"error strict decoding patch: {message}", []), (201, 2, [f'299 - "{message}"']), (200, 2, [])]
 
 
 async def test_an_apply_to_an_object_that_is_gone_or_was_changed_is_a_conflict(client: Applier) -> None:
@@ -290,9 +292,9 @@ async def test_what_a_list_is_of(server: Server, revisions: list[int]) -> None:
             query["limit"] = limit
         if version is not None:
             query["resourceVersion"] = revisions[1] if version == "b" else version
-        said = await server.ask(**query)
-        assert said.names == list(names), query
-        assert said.document["metadata"]["resourceVersion"] == str(revisions[1] if of == "asked" else revisions[2]), query
+        answers = await server.ask(**query)
+        assert answers.names == list(names), query
+        assert answers.document["metadata"]["resourceVersion"] == str(revisions[1] if of == "asked" else revisions[2]), query
 
 
 async def test_what_is_compacted_has_expired(server: Server, revisions: list[int]) -> None:
@@ -323,9 +325,9 @@ async def test_what_a_watch_begins_with(server: Server, revisions: list[int]) ->
             query["resourceVersion"] = {"0": 0, "b": revisions[1], "c": revisions[2]}[version]
         return (await server.ask(**query)).events
 
-    said = await asyncio.gather(*(events(version, initial) for version, initial, _ in WATCHES))
-    for case, told in zip(WATCHES, said, strict=True):
-        assert told == [tuple(event) for event in case[2]], case
+    answers = await asyncio.gather(*(events(version, initial) for version, initial, _ in WATCHES))
+    for case, reported in zip(WATCHES, answers, strict=True):
+        assert reported == [tuple(event) for event in case[2]], case
 
 
 @pytest.mark.usefixtures("revisions")
@@ -353,14 +355,14 @@ FORMS = TABLES["forms"]
 
 async def test_streaming_lists_end_with_a_bookmark_and_come_in_every_form(server: Server, revisions: list[int]) -> None:
     asked = (server.ask(accept=accept, allowWatchBookmarks="true", **STREAMED) for accept in FORMS)
-    without, plain, *said = await asyncio.gather(
+    without, plain, *answers = await asyncio.gather(
         server.ask(**STREAMED), server.ask(**STREAMED, allowWatchBookmarks="true"), *asked
     )
     assert without.events == ADDED
     mark = json.loads(plain.body.splitlines()[-1])["object"]
     assert mark["metadata"] == {"resourceVersion": str(revisions[2]), "annotations": {END: "true"}}
     assert (mark["kind"], mark["apiVersion"]) == ("ConfigMap", "v1")
-    for accept, answer in zip(FORMS, said, strict=True):
+    for accept, answer in zip(FORMS, answers, strict=True):
         objects = [json.loads(line)["object"] for line in answer.body.splitlines()]
         assert [each["kind"] for each in objects] == [FORMS[accept]] * 4, accept
         assert END in json.dumps(objects[-1])
@@ -369,23 +371,23 @@ async def test_streaming_lists_end_with_a_bookmark_and_come_in_every_form(server
 
 @pytest.mark.usefixtures("revisions")
 async def test_a_watched_table_defines_its_columns_once_and_other_media_types_are_not_acceptable(server: Server) -> None:
-    said = await server.ask(accept=TABLE, watch="1", timeoutSeconds=1, includeObject="Object")
-    tables = [json.loads(line)["object"] for line in said.body.splitlines()]
+    answers = await server.ask(accept=TABLE, watch="1", timeoutSeconds=1, includeObject="Object")
+    tables = [json.loads(line)["object"] for line in answers.body.splitlines()]
     assert [bool(table["columnDefinitions"]) for table in tables] == [True, False, False]
     assert tables[0]["rows"][0]["object"]["data"] == {"a": "1"}
     for accept in ("application/yaml", "application/cbor", "application/vnd.kubernetes.protobuf", "text/html"):
-        said = await server.ask(accept=accept, watch="1", timeoutSeconds=1)
-        assert (said.status, yaml.safe_load(said.body)["reason"]) == (406, "NotAcceptable"), accept
-    said = await server.ask(accept=TABLE, includeObject="Everything")
-    assert (said.status, said.document["reason"]) == (400, "BadRequest")
+        answers = await server.ask(accept=accept, watch="1", timeoutSeconds=1)
+        assert (answers.status, yaml.safe_load(answers.body)["reason"]) == (406, "NotAcceptable"), accept
+    answers = await server.ask(accept=TABLE, includeObject="Everything")
+    assert (answers.status, answers.document["reason"]) == (400, "BadRequest")
 
 
 async def test_methods_and_media_types_that_kubernetes_does_not_know(server: Server, revisions: list[int]) -> None:
     head = await server.ask(method="HEAD")
     watched = await asyncio.wait_for(server.ask(method="HEAD", watch="true"), 5)
     for method in ("OPTIONS", "TRACE", "PROPFIND"):
-        said = await server.ask(method=method)
-        assert (said.status, said.document["reason"]) == (405, "MethodNotAllowed")
+        answers = await server.ask(method=method)
+        assert (answers.status, answers.document["reason"]) == (405, "MethodNotAllowed")
     assert (head.status, head.body, int(head.headers["Content-Length"]) > 100) == (200, b"", True)
     assert (watched.status, watched.body) == (200, b"")
     assert revisions
@@ -435,13 +437,13 @@ async def test_options_of_a_delete_are_checked(server: Server) -> None:
     await server.make("kept")
     for options in TABLES["deletes"]:
         for path in (MAPS, f"{MAPS}/kept"):
-            said = await server.ask(path, method="DELETE", body=options)
-            assert (said.status, said.document["reason"]) == (400, "BadRequest"), options
+            answers = await server.ask(path, method="DELETE", body=options)
+            assert (answers.status, answers.document["reason"]) == (400, "BadRequest"), options
     assert (await server.ask(f"{MAPS}/kept")).status == 200
 
-    said = await server.ask(MAPS, method="DELETE", body={"preconditions": {"uid": "another"}})
-    assert (said.status, said.document["reason"]) == (409, "Conflict")
-    assert '"kept": the UID in the precondition (another)' in said.document["message"]
+    answers = await server.ask(MAPS, method="DELETE", body={"preconditions": {"uid": "another"}})
+    assert (answers.status, answers.document["reason"]) == (409, "Conflict")
+    assert '"kept": the UID in the precondition (another)' in answers.document["message"]
     uid = (await server.ask(f"{MAPS}/kept")).document["metadata"]["uid"]
     assert (await server.ask(MAPS, method="DELETE", body={"preconditions": {"uid": uid}})).status == 200
     assert (await server.ask(f"{MAPS}/kept")).status == 404

@@ -281,7 +281,7 @@ async def test_a_full_disk_under_the_server(server_template: "PostgresServer", s
             assert await two.wait_for_change(revision - 1, timedelta(seconds=30)) == revision
 
 
-async def test_full_disk_is_told_while_small_writes_succeed(server_template: "PostgresServer", server_folder: Path) -> None:
+async def test_full_disk_is_reported_while_small_writes_succeed(server_template: "PostgresServer", server_folder: Path) -> None:
     """Beats find a place in the pages that there are, whatever is new finds none."""
     with small_disk(server_folder / "tables", "48m") as disk:
         laid = server_template.copied(server_folder / "a").lay("base", disk.place)

@@ -207,7 +207,7 @@ def test_the_same_file_by_another_name_has_one_user(tmp_path: Path) -> None:
         pass
 
 
-def test_a_database_that_does_not_answer_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_does_not_answer_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HUB_DATABASE_URL", "postgresql://hub:secret@127.0.0.1:1/hub")
     for flags in (("--check",), ()):
         answer = migrate(tmp_path, *flags)
@@ -471,7 +471,7 @@ def test_a_table_in_use_is_waited_for_without_holding_up_who_uses_it(migrated_po
 
 
 @pytest.mark.postgres
-def test_who_waits_too_long_is_told_for_whom(postgres_url: str) -> None:
+def test_who_waits_too_long_sees_for_whom(postgres_url: str) -> None:
     with opened(postgres_url) as other, other.begin() as connection, opened(postgres_url) as engine:
         connection.execute(LOCK)
         with pytest.raises(UnavailableError, match=r"within 0\.5 s: another replica is migrating it"):

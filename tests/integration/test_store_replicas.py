@@ -70,7 +70,7 @@ def other(clean: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-async def heard(writer: SqlStore, reader: SqlStore) -> None:
+async def await_doorbell(writer: SqlStore, reader: SqlStore) -> None:
     """Returns once the reader hears the writer: the bell is hung up beside the opening of a store."""
     for attempt in range(1000):
         await writer.run(put, f"bell{attempt}")
@@ -82,9 +82,9 @@ async def heard(writer: SqlStore, reader: SqlStore) -> None:
 
 async def test_commits_of_one_replica_notify_another_also_after_its_listener_was_ended(clean: str, other: Engine) -> None:
     async with replicas(clean, 2, poll=NEVER) as (one, two):
-        await heard(two, one)
+        await await_doorbell(two, one)
         for _ in range(2):
-            await heard(one, two)
+            await await_doorbell(one, two)
             for number in range(20):
                 await one.run(put, f"c{number}")
                 revision = await one.read(newest)
@@ -99,8 +99,8 @@ async def test_revocations_and_new_sessions_notify_the_replicas_without_a_poll(c
             open_session(tx, Opened(ClusterName(name), AgentId("agent"), f"session-of-{name}", "1", "one"))
 
     async with replicas(clean, 2, poll=NEVER) as (one, two), AsyncExitStack() as stack:
-        await heard(two, one)
-        await heard(one, two)
+        await await_doorbell(two, one)
+        await await_doorbell(one, two)
         found: list[asyncio.Queue[SerialNumber | None]] = [asyncio.Queue(), asyncio.Queue()]
         for store, queue in zip((one, two), found, strict=True):
             peers = Peers(store, SystemClock(), poll=NEVER)
@@ -120,7 +120,7 @@ async def test_revocations_and_new_sessions_notify_the_replicas_without_a_poll(c
         with two.subscribe_to_sessions(word.set) as is_notified, one.subscribe_to_sessions(own.set):
             await one.run(opens)
             await word.wait()
-            await heard(two, one)  # notifications come in order
+            await await_doorbell(two, one)  # notifications come in order
             await until(is_notified)  # a replica relies on notifications once it has heard one of its own, as just now
             assert not own.is_set()
 

@@ -48,12 +48,12 @@ async def test_an_agent_of_every_release_joins_and_reports_by_what_it_said_then(
             credential = await joined(stage, channel, tape)
         async with stage.channel(credential) as channel, asyncio.timeout(SOON):
             stream: Any = channel.stream_stream(CONNECT)()
-            heard, wanted = list[str](), kinds([session.HubMessage.FromString(said) for said in tape.of(CONNECT, DOWN)])
-            for said in tape.of(CONNECT, UP):
-                await stream.write(said)
-            while any(heard.count(kind) < 1 for kind in set(wanted)) or heard[:1] != ["welcome"]:
+            got, wanted = (list[str](), kinds([session.HubMessage.FromString(each) for each in tape.of(CONNECT, DOWN)]))
+            for each in tape.of(CONNECT, UP):
+                await stream.write(each)
+            while any(got.count(kind) < 1 for kind in set(wanted)) or got[:1] != ["welcome"]:
                 message = session.HubMessage.FromString(await stream.read())
-                heard += kinds([message])
+                got += kinds([message])
                 if message.WhichOneof("message") == "beat_ack":
                     acknowledged = message.beat_ack.sequence
             stream.cancel()
@@ -84,7 +84,7 @@ async def joined(stage: RpcStage, channel: Any, tape: Tape) -> Credential:
     follow = registration.FollowRequestRequest.FromString(tape.of(FOLLOW, UP)[0])
     follow.name = name
     answers = channel.unary_stream(FOLLOW)(follow.SerializeToString())
-    states = [registration.FollowRequestResponse.FromString(said) async for said in answers]
+    states = [registration.FollowRequestResponse.FromString(recorded) async for recorded in answers]
     assert states[-1].state == registration.FollowRequestResponse.STATE_ISSUED
     return Credential(states[-1].certificate, key)
 
@@ -127,15 +127,15 @@ class Player(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(answer)
 
     async def _stream(self, _message: bytes, _context: Any) -> AsyncIterator[bytes]:
-        for said in self._tape.of(FOLLOW, DOWN):
-            yield said
+        for message in self._tape.of(FOLLOW, DOWN):
+            yield message
 
     async def _session(self, messages: AsyncIterator[bytes], _context: Any) -> AsyncIterator[bytes]:
         beats = reports = 0
         answers = list(self._tape.of(CONNECT, DOWN))
         async for message in messages:
-            said = session.AgentMessage.FromString(message)
-            beats, reports = max(beats, said.beat.sequence), max(reports, said.status.sequence)
+            recorded = session.AgentMessage.FromString(message)
+            beats, reports = max(beats, recorded.beat.sequence), max(reports, recorded.status.sequence)
             while answers:
                 answer = session.HubMessage.FromString(answers[0])
                 if answer.beat_ack.sequence > beats or answer.report_ack.sequence > reports:

@@ -289,7 +289,7 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
 }  # values that are not written where they are reported: by file and expression, all possible ones
 
 
-def told() -> Iterator[tuple[str, ast.expr]]:
+def given_reasons() -> Iterator[tuple[str, ast.expr]]:
     """File and reason of each call that makes an Event."""
     for path in sorted((*(ROOT / "hub").rglob("*.py"), *(ROOT / "spoke").rglob("*.py"))):
         name, text = str(path.relative_to(ROOT)), path.read_text()
@@ -316,7 +316,7 @@ def documented() -> set[str]:
 
 
 def test_page_of_events_lists_exactly_the_reasons_in_the_code() -> None:
-    reasons = list(told())
+    reasons = list(given_reasons())
     literal = {reason.value for _, reason in reasons if isinstance(reason, ast.Constant)}
     assert {(file, ast.unparse(reason)) for file, reason in reasons if not isinstance(reason, ast.Constant)} == set(WORKED_OUT)
     assert literal | set().union(*WORKED_OUT.values()) == documented()

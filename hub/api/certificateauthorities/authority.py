@@ -64,7 +64,7 @@ class AuthorityRecord:
     phase: Phase
     created_at: datetime
     since: datetime
-    """Start of the phase."""
+    """Time at which the CA's current phase began."""
     cross_signed: bytes | None = None
     """Certificate (PEM) for the same subject and key, signed by the previous CA, for agents that trust only that CA."""
     ends_at: datetime | None = None
@@ -113,7 +113,7 @@ class HeldCertificate:
 
 
 def signer_of(signed_by: str, authorities: Iterable[AuthorityRecord]) -> AuthorityRecord | None:
-    """Return the CA of a record; None if it is no CA of the hub."""
+    """Return the CA of a record; None if it is not a CA of the hub."""
     return next((each for each in authorities if each.signer == signed_by), None)
 
 

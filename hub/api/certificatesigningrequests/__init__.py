@@ -142,7 +142,7 @@ def state(request: Document) -> RequestState:
 
 
 def pem(request: Document) -> bytes:
-    """`spec.request`. Raises InvalidError if it is not base64."""
+    """Return the decoded `spec.request`. Raises InvalidError if it is not base64."""
     try:
         return b64decode(str(doc.mapping(request, "spec").get("request") or ""), validate=True)
     except ValueError:

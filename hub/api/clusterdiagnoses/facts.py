@@ -43,7 +43,7 @@ class LeaderLease:
     """The current record of the leader lock."""
 
     holder: str
-    """"" if nobody holds it."""
+    """The holder's name; "" if the lock has no holder."""
     renewed_at: datetime
     lease: timedelta
 

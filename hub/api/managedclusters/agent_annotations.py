@@ -19,7 +19,7 @@ from machinery.meta.timestamps import format_micro_time, format_time, parse_time
 
 HUBS = "hub.open-cluster-management.io/hubs"
 MOVE_TO = "hub.open-cluster-management.io/move-to"
-"""Annotation: id of the hub to which the agent shall move; removed after the move."""
+"""Annotation: id of the hub to which the agent must move; removed after the move."""
 AGENT_VERSION = "hub.open-cluster-management.io/agent-version"
 """Annotation: version of the agent that reported last."""
 MAX_HUBS = 16
@@ -99,7 +99,7 @@ def with_agent_version(cluster: Document, version: str) -> dict[str, Any]:
 
 
 def move_to(cluster: Document) -> str:
-    """Id of the hub to which the agent shall move; "" if there is no order."""
+    """Id of the hub to which the agent must move; "" if there is no order."""
     return doc.annotations(cluster).get(MOVE_TO, "")
 
 
@@ -165,7 +165,7 @@ def renewal_order(cluster: Document) -> RenewalOrder | None:
 
 
 def with_renewal_order(cluster: Document, order: RenewalOrder) -> dict[str, Any]:
-    """A copy with this order in place of an earlier one."""
+    """A copy with this order, which replaces an earlier order."""
     text = f"{format_micro_time(order.before)}/PT{order.within // timedelta(seconds=1)}S"
     return doc.with_annotations(cluster, {RENEW: text})
 

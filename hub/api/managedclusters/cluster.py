@@ -173,7 +173,7 @@ def attested_condition(proven: Attested) -> Condition:
 
 
 class Acceptance(Enum):
-    """Acceptance of a cluster. DENIED: by an operator, before or after it was accepted."""
+    """Acceptance of a cluster. DENIED: an operator has denied the cluster, before or after its acceptance."""
 
     ABSENT = auto()
     WAITING = auto()
@@ -198,7 +198,7 @@ def is_bound_only(cluster: Document | None) -> bool:
 
 
 def lease_duration(cluster: Document) -> timedelta:
-    """`spec.leaseDurationSeconds`; 0 or absent means the default, as in OCM."""
+    """Return `spec.leaseDurationSeconds`; if it is 0 or absent, the default, as in OCM."""
     seconds = doc.mapping(cluster, "spec").get("leaseDurationSeconds")
     return timedelta(seconds=seconds) if isinstance(seconds, int) and seconds > 0 else DEFAULT_LEASE_DURATION
 

@@ -62,7 +62,7 @@ def is_overdue(cluster: Document, deadline: timedelta, now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """`objects`: remaining objects by kind. `held`: number that wait for finalizers. `finalizers`: number per finalizer."""
+    """Numbers of the objects that remain: `objects` by kind, `finalizers` by finalizer, `held` with any finalizer."""
 
     objects: Mapping[Kind, int] = field(default_factory=dict)
     finalizers: Mapping[str, int] = field(default_factory=dict)

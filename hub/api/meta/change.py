@@ -64,4 +64,4 @@ class Change:
 
 FieldExtractor = Callable[[Document], Mapping[str, str]]
 SELECTABLE: dict[Kind, FieldExtractor] = {}
-"""Selectable fields per kind, besides metadata.name and metadata.namespace; filled by `hub.api.query.selection`."""
+"""Selectable fields per kind, without metadata.name and metadata.namespace. `hub.api.query.selection` adds them."""

@@ -58,7 +58,7 @@ class ValueSource:
     type: FieldType
     key: str = ""
     about: str = field(default="", compare=False)
-    """For the reference page."""
+    """Description of the field, for the reference page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class FieldReference:
         return self.source.type is Type.DURATION
 
     def place(self, known: QueryRecord) -> str | int | None:
-        """The value for comparisons."""
+        """Return the field's value in the form in which values are compared."""
         if self.is_instant:
             since = known.instant(self.source.of)
             return None if since is None else (since - EPOCH) // _MICROSECOND

@@ -15,7 +15,7 @@ _BYTES = ("memory", "storage")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`values`: one per field that groups, None if it is missing. `totals`: one per sum, None if no object has a value."""
+    """A group. `values`: one per field that groups (None: missing). `totals`: one per sum (None: no object has a value)."""
 
     values: tuple[str | None, ...]
     count: int = 0

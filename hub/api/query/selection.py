@@ -73,7 +73,7 @@ SELECTABLE[SECRETS] = lambda document: {"type": str(document.get("type") or "")}
 
 
 def fields_of(kind: Kind, document: Document) -> dict[str, str]:
-    """Non-empty selectable fields of a document, besides name and namespace."""
+    """Non-empty selectable fields of a document, without name and namespace."""
     extract = SELECTABLE.get(kind)
     return {field: value for field, value in extract(document).items() if value} if extract else {}
 

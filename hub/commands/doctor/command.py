@@ -11,8 +11,7 @@ from pathlib import Path
 
 import click
 
-from hub.commands.doctor import database, doors
-from hub.commands.doctor.findings import Check, DoctorFinding, DoctorState, broken, findings_of, warning, well
+from hub.commands.doctor import Check, DoctorFinding, DoctorState, broken, database, doors, findings_of, warning, well
 from hub.issuer.local import CA_CERTIFICATE, CA_KEY
 from hub.replica.admin_kubeconfig import ADMIN_FILE
 from hub.replica.keys import SEAL_FILE

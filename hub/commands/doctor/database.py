@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from hub.api.hubreplicas import Replica
-from hub.commands.doctor.findings import DoctorFinding, broken, warning, well
+from hub.commands.doctor import DoctorFinding, broken, warning, well
 from hub.issuer.local import CA_CERTIFICATE
 from hub.ports import HUB_ID, Transaction
 from hub.replica.installation import SUFFIX

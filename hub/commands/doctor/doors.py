@@ -16,7 +16,7 @@ from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
 
-from hub.commands.doctor.findings import DoctorFinding, broken, warning, well
+from hub.commands.doctor import DoctorFinding, broken, warning, well
 from hub.issuer.local import CA_CERTIFICATE
 from hub.replica.admin_kubeconfig import ADMIN_FILE, BUNDLE
 from hub.replica.installation import Addresses

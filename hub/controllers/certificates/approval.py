@@ -37,7 +37,7 @@ from machinery.runtime.controller import Batch, BatchReconciler, Controller
 NOT_ACCEPTED = Requirement("spec.hubAcceptsClient", Operator.EQUALS, ("false",))
 ACCEPTANCE, APPROVAL, RULES, ISSUANCE = "acceptance", "approval", "approval-rules", "issuance"
 COUNTS = ""
-"""Key of the rules' counts."""
+"""The queue key whose step writes the counts of the rules."""
 ACCEPTED = "accepted/"
 """Prefix of keys of accepted clusters. No rule name can begin with this prefix."""
 GATHER = timedelta(seconds=1)

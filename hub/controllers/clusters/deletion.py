@@ -42,7 +42,7 @@ class Waiting:
     def __init__(self, shortest: timedelta) -> None:
         self._shortest = shortest
         self._progress: dict[str, timedelta] = {}
-        """Duration of the deletion at the last progress."""
+        """How long each deletion had taken when it last made progress."""
         self.wake: Callable[[str], None] = lambda _name: None
 
     def relisting(self) -> None:

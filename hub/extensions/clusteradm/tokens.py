@@ -87,7 +87,7 @@ class TokenRequests:
         return replace(resource, subresources=tuple(map(changed, resource.subresources)))
 
     async def _answered(self, question: Question, answer: Document) -> Document:
-        """`answer`: the answer of the account's own TokenRequest in a dry run, without a token. Raises BadRequestError."""
+        """Return `answer`, which has no token yet, with a bootstrap token. Raises BadRequestError."""
         spec = doc.mapping(question.document, "spec")
         if spec.get("audiences"):
             raise BadRequestError("a bootstrap token is for this hub alone: leave spec.audiences out")

@@ -94,7 +94,7 @@ def _signer(authority: pki.CertificateAuthority) -> str:
 
 
 class KubernetesAuthority(ExternalAuthenticator, RequestAuthenticator):
-    """`take` sets the trusted CA. `groups`: groups that count; if there are none, no certificate is accepted."""
+    """Accepts certificates of the CA that `take` sets. `groups`: groups that count; without groups, it accepts none."""
 
     def __init__(self, groups: Iterable[str], serving: Serving, identify: Identify, find: FindRecord, clock: Clock) -> None:
         self._groups = frozenset(group for group in groups if not group.startswith(RESERVED))

@@ -57,11 +57,11 @@ class StatusWriter:
         return self._fenced is not None and self._fenced.leads
 
     async def check(self) -> None:
-        """Raises if the CredentialIssuer cannot be read."""
+        """Check that the CredentialIssuer can be read."""
         await self._store.read(logins.find_credential_issuer)
 
     async def write(self, strategy: Strategy) -> None:
-        """Raises NotLeaderError too."""
+        """Write the strategy. Also raises NotLeaderError."""
         if self._fenced is None:
             raise NotLeaderError("only the leader writes the status")
         await self._fenced.run(logins.record_strategy, strategy, self._api_version, "system:hub:kube-cert-agent")
@@ -83,7 +83,7 @@ def failed(what: str, error: MusterError) -> MusterError:
 
 @contextmanager
 def step(what: str, reason: str = COULD_NOT_FETCH_KEY) -> Iterator[None]:
-    """Raises a MusterError of the block as a StepError that names the failed action."""
+    """Convert a MusterError of the block to a StepError that names the failed action."""
     try:
         yield
     except MusterError as error:
@@ -107,7 +107,7 @@ class KubeCertAgent(Reconciler[str]):
     _fetched: int = field(default=0, init=False)
 
     async def reconcile(self, key: str) -> timedelta | None:
-        """Raises errors of the fetch and of the status report, so that the queue retries."""
+        """Fetch and report. Raises the errors of both, so that the queue retries."""
         del key
         await self.status.check()
         failure: MusterError | None = None

@@ -85,7 +85,7 @@ def _add_door(core: HubCore, address: Address, cordon: Cordon, https: HttpsServe
 
 
 class OcmGrpcDoor(Door):
-    """The door. `run` must run while the door serves."""
+    """The door for OCM's agents. `run` must run while the door serves."""
 
     name = "ocm-grpc"
 
@@ -111,7 +111,7 @@ class OcmGrpcDoor(Door):
         self._listener: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Raises StartError if it cannot listen on the address."""
+        """Listen and serve. Raises StartError if it cannot listen on the address."""
         self._inner = aio.server(options=(*OPTIONS, *_inner_options(), *self._age.options))
         self._inner.add_generic_rpc_handlers((self.service.handler(),))
         self.relays.port = self._inner.add_insecure_port(f"{LOOPBACK}:0")

@@ -46,7 +46,7 @@ def _add_fields(message: descriptor_pb2.DescriptorProto, fields: str, oneof: str
 
 
 def _messages() -> Mapping[str, Any]:
-    """The message classes by name."""
+    """Return the classes of the protobuf messages by name."""
     pool = descriptor_pool.DescriptorPool()
     file = descriptor_pb2.FileDescriptorProto(name="io/cloudevents/v1/cloudevent.proto", package=PACKAGE, syntax="proto3")
     for imported in (any_pb2, timestamp_pb2):

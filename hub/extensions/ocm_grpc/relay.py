@@ -102,7 +102,7 @@ class Relays:
 
 
 class Relay(asyncio.Protocol):
-    """An agent's connection after its TLS handshake."""
+    """The TLS connection of an agent, which passes its bytes on to the gRPC server."""
 
     _transport: asyncio.Transport
 
@@ -110,7 +110,7 @@ class Relay(asyncio.Protocol):
         """`shown`: a transport with the agent's address and certificate."""
         self.shown = shown
         self.permitted = False
-        """Whether one of its calls was permitted."""
+        """Whether a call of this connection was permitted."""
         self.subscriptions: set[Subscription] = set()
         self._relays = relays
         self._place = place

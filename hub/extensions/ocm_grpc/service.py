@@ -57,7 +57,7 @@ log = structlog.get_logger(__name__)
 
 
 class EventService:
-    """Publish and Subscribe."""
+    """The methods of the service: Publish and Subscribe."""
 
     def __init__(self, server: ApiServer, relays: Relays, cordon: Cordon, gate: Gate, clock: Clock) -> None:
         self._server = server
@@ -183,7 +183,7 @@ def _metadata(context: Context) -> Mapping[str, str]:
 
 @contextmanager
 def _held(followers: Iterable[Subscription]) -> Iterator[None]:
-    """Send no events before the answer to the call."""
+    """A block around a call: these subscriptions send no events before its answer."""
     for each in followers:
         each.hold()
     try:
@@ -194,7 +194,7 @@ def _held(followers: Iterable[Subscription]) -> Iterator[None]:
 
 
 async def _write(relay: Relay, context: Context, event: bytes) -> None:
-    """Raises UnavailableError if the agent does not read; its connection is closed, because no status would reach it."""
+    """Send an event. If the agent does not read, close the connection (no status would reach it) and raise UnavailableError."""
     try:
         async with asyncio.timeout(WRITE_TIMEOUT.total_seconds()):
             await context.write(event)

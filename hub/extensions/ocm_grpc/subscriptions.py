@@ -28,7 +28,7 @@ from machinery.meta.objects import ChangeType, Document
 from machinery.runtime.clock import Clock
 
 MAX_EVENTS = 256
-"""Events that may wait for an agent that does not read, besides those of a list."""
+"""Number of events that may wait for an agent that does not read. The events of a list do not count."""
 MAX_WAITING = 4 * 1024 * 1024
 """Bytes of all events that may wait, unless a single one is larger."""
 HOLD_AFTER_CREATE = timedelta(milliseconds=250)

@@ -25,7 +25,7 @@ from hub.extensions.token_login.authenticators import Authenticators
 from hub.ports import Store
 from hub.ports.identities import Issuer
 from hub.registry import authenticators as logins
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared
 from machinery import pki
 from machinery.apiserver.http.limits import Rates, origin
 from machinery.apiserver.resource import Answers, Question, Resource

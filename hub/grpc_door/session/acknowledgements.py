@@ -27,7 +27,7 @@ lease."""
 
 @dataclass(frozen=True, slots=True)
 class BeatRate:
-    """`interval`: the hub's setting. `beats_per_second`: limit for all sessions of this replica together; 0: no limit."""
+    """Computes beat intervals. `interval`: the setting. `beats_per_second`: limit for this replica; 0: no limit."""
 
     interval: timedelta
     beats_per_second: float
@@ -41,7 +41,7 @@ class BeatRate:
 
 @lru_cache(maxsize=64)
 def _interval(interval: timedelta, lease_duration: timedelta, needed: float) -> timedelta:
-    """Cached, because it is called for each acknowledgement with few different values. `needed`: seconds."""
+    """Return the interval: at least `needed` seconds, if the lease allows this. Cached, because it is called often."""
     shortest, steps = min(interval, lease_duration), ceil(needed / INTERVAL_STEP.total_seconds())
     if needed <= shortest.total_seconds():
         return shortest

@@ -54,7 +54,7 @@ class RpcCall:
     asked: Attributes
     received: datetime
     actor: Actor = ANONYMOUS
-    """Set by authentication."""
+    """The caller; authentication sets it."""
     created: bool = False
     made: str = ""
     """The name of the created object, if only the answer contains it."""
@@ -106,7 +106,7 @@ class RpcCall:
         return self._audited(Stage.RESPONSE_COMPLETE, ResponseStatus(OK))
 
     def ended(self, error: BaseException | None) -> None:
-        """Records the outcome."""
+        """Records the outcome of the call in the counters and in the audit log."""
         self.parts.calls.ended(self.method, error)
         stage, status = Stage.RESPONSE_COMPLETE, CUT_OFF
         if error is None:

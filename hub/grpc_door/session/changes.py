@@ -26,7 +26,7 @@ class ChangeSubscriptions:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: dict[tuple[Kind, str], set[Wake]] = {}
-        """By kind and name of the object."""
+        """The callbacks of streams that wait for a change, by kind and name of the object."""
         self._recent: dict[str, Change] = {}
 
     @contextmanager

@@ -41,7 +41,7 @@ class AccountToken(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DoorContext:
-    """The parts of the door; one of each per process."""
+    """The parts that the servicers share. A process has one of each."""
 
     hub_id: HubId
     issuer: Issuer

@@ -34,7 +34,7 @@ SPREAD = 0.5
 
 
 class Cordon:
-    """`sessions`: returns the open ones; `grace`: how long a session may stay after it was asked to leave."""
+    """The cordon of this replica. `sessions` returns open sessions. `grace`: time until the end of a session after Drain."""
 
     def __init__(self, grace: timedelta = timedelta(minutes=5), sessions: Callable[[], Sequence[OpenSession]] = tuple) -> None:
         self._grace = grace
@@ -100,14 +100,14 @@ BACKSTOP = 1.25
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """`limit` 0: no maximum age. `grace`: how long the agent has to reconnect."""
+    """The maximum age of sessions. `limit` 0: no maximum. `grace`: how long the agent has to reconnect."""
 
     limit: timedelta = timedelta(hours=1)
     grace: timedelta = timedelta(minutes=5)
 
     @property
     def options(self) -> tuple[tuple[str, int], ...]:
-        """Options of the gRPC server."""
+        """Options with which the gRPC server enforces the maximum age."""
         if not self.limit:
             return ()
         connection, millisecond = self.limit * BACKSTOP + self.grace, timedelta(milliseconds=1)

@@ -41,7 +41,7 @@ class ReportWriter(Generic[K, V]):
         self._filled = asyncio.Event()
 
     def put(self, key: K, report: V) -> None:
-        """Queues a report, in place of an earlier one that still waits. Returns immediately."""
+        """Queues a report, which replaces a waiting one with the same key. Returns immediately."""
         self._waiting[key] = report
         self._filled.set()
 

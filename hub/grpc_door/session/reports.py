@@ -99,7 +99,7 @@ class ReportQueue:
 
 
 class AgentEvents:
-    """Events of one session."""
+    """Stores the Events that the agent sends in one session."""
 
     def __init__(self, store: Store, clock: Clock, cluster: ClusterName, actor: str) -> None:
         self._store = store

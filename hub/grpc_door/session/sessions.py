@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 
 class OpenSession(Protocol):
-    """A session, as other parts use it."""
+    """The interface of an open session for other parts of the hub."""
 
     id: str
     cluster: ClusterName
@@ -49,7 +49,7 @@ class OpenSession(Protocol):
         """Ends the session with this error's status."""
 
     def drain(self, reconnect_after: timedelta, reason: str = ...) -> None:
-        """Asks the agent to leave soon."""
+        """Asks the agent to open a new session soon and to leave this one."""
 
 
 _Records = dict[tuple[ClusterName, AgentId], Opened | str]
@@ -84,7 +84,7 @@ class Sessions:
         return tuple(self._open.values())
 
     async def none(self) -> None:
-        """Returns when no session is open."""
+        """Waits until no session is open."""
         await self._empty.wait()
 
     def add(self, session: OpenSession) -> None:
@@ -219,7 +219,7 @@ def _superseded_error() -> ConflictError:
 
 
 def _write(tx: Transaction, records: _Records, entries: Sequence[AuditEntry]) -> list[AgentSession]:
-    """Returns the records of the opened sessions."""
+    """Writes the records of opened and ended sessions. Returns those of the opened sessions."""
     recorded = []
     if entries:
         tx.audit.add(entries)

@@ -71,7 +71,7 @@ class Session(BeatSink, TrustBundleReceiver):
         self._unsent: list[bytes] = []
         self._writer: asyncio.Task[None] | None = None
         self._is_over = False
-        """Nothing is written any more."""
+        """Whether the session has ended, so that nothing more is written."""
         self._stale = self._is_refreshing = False
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time
@@ -313,5 +313,5 @@ class Session(BeatSink, TrustBundleReceiver):
 
 
 async def _fail(error: Exception) -> NoReturn:
-    """Ends the group of tasks in which it runs."""
+    """Raises the error, which ends the group of tasks in which this coroutine runs."""
     raise error

@@ -40,7 +40,7 @@ def fingerprints(bundle: bytes) -> frozenset[str]:
 
 
 class TrustBundleReceiver(Protocol):
-    """An open session, as this module uses it."""
+    """The interface of an open session for this module."""
 
     trusted: frozenset[str] | None
     """The CAs of the agent's last report; None if it does not report."""

@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class LeaseFacts:
-    """The cluster's part of a view."""
+    """The part of a heartbeat Lease that comes from the cluster, not from its beats."""
 
     uid: str
     created: str
@@ -106,7 +106,7 @@ def micros(moment: datetime) -> int:
 
 
 def moment(instant: int) -> datetime:
-    """The inverse of `micros`."""
+    """Convert microseconds since 1970 to an instant, as the inverse of `micros`."""
     return EPOCH + timedelta(microseconds=instant)
 
 

@@ -15,7 +15,7 @@ from hub.api.history import has_history
 from hub.api.meta.change import Change, Kind
 from hub.https_door.storage.storage import find
 from hub.ports import Store, Transaction
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared
 from hub.registry.generic.definition import WritePath
 from hub.registry.generic.virtual import not_found
 from hub.registry.kinds import write_paths

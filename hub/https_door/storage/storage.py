@@ -209,7 +209,7 @@ class EventStorage(ServiceStorage):
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
     ) -> StoredObject:
-        """Also raises TooManyRequestsError."""
+        """Create an Event. Also raises TooManyRequestsError."""
         if not dry_run:
             self._count(key.namespace)
         return await super().create(resource, key, document, actor, dry_run=dry_run)
@@ -217,7 +217,7 @@ class EventStorage(ServiceStorage):
     async def update(
         self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
     ) -> StoredObject:
-        """Also raises TooManyRequestsError. Deletions are not limited."""
+        """Update an Event. Also raises TooManyRequestsError. Deletions are not limited."""
 
         def paced(old: Document) -> Document | None:
             new = change(old)

@@ -13,8 +13,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES
 from hub.ports import Transaction, Written
 from hub.registry.certificatesigningrequests import service as request_objects
-from hub.registry.generic import objects
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared, objects
 from hub.registry.generic.definition import ResourceDefinition
 from machinery.apiserver.resource import TableRow
 from machinery.meta.conditions import FALSE, TRUE, Condition
@@ -55,7 +54,7 @@ def count_decisions(tx: Transaction, decisions: Iterable[tuple[RuleDecision, dat
 
 
 def describe(tx: Transaction, name: str, actor: str) -> None:
-    """Set the condition Active."""
+    """Set the rule's condition Active: the rule decides, is paused, or only records its decisions (dry run)."""
     stored = tx.objects.get(APPROVAL_RULES, Key("", name))
     if stored is None:
         return

@@ -18,7 +18,7 @@ from hub.ports.identities import Issuer
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.documents import AdvertisedAddress, CredentialView, DemandFlaws, read_request, shown
 from hub.registry.bootstrapcredentials.service import CredentialTerms
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.virtual import DryRun, VirtualStorage, not_found
 from machinery.apiserver.resource import TableRow
@@ -125,7 +125,7 @@ def _create(
     actor: str,
     dry_run: Document | None,
 ) -> CredentialView:
-    """Raises InvalidError if the set does not exist or clusters cannot be assigned to it."""
+    """Create the credential. Raises InvalidError if its set does not exist or clusters cannot be assigned to the set."""
     if (name := terms.bounds.cluster_set) is not None:
         stored = tx.objects.get(CLUSTER_SETS, Key("", name))
         found = sets.cluster_set(stored.document) if stored is not None else None

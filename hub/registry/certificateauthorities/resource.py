@@ -11,7 +11,7 @@ from hub.api.certificateauthorities.rotation import RotationAgent, RotationSnaps
 from hub.api.meta import document as doc
 from hub.ports import Store, Transaction
 from hub.registry.certificateauthorities import service as authorities
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared
 from hub.registry.generic.definition import ResourceDefinition, action
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from machinery import pki

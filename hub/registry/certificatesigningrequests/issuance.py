@@ -86,7 +86,7 @@ def sign_request(
 
 
 def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
-    """Return the certificate that the request may get, by the hub's records. Raises InvalidError, ForbiddenError."""
+    """Return the certificate that the hub's records permit for the request. Raises InvalidError, ForbiddenError."""
     if not csr_rules.is_for_a_client(request):
         raise InvalidError(f"the signer {SIGNER} signs for client auth only: request the usages {', '.join(csr_rules.USAGES)}")
     requester = _requester(tx, request)

@@ -7,8 +7,7 @@ from typing import Any
 from hub.api.certificatesigningrequests import Requester
 from hub.api.meta.change import Kind
 from hub.ports import Store, Transaction, Written
-from hub.registry.generic import objects
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared, objects
 from hub.registry.generic.virtual import Compute, ComputedStorage
 from machinery.apiserver.resource import Answers, Resource, Subresource, Validation
 from machinery.apiserver.storage import GroupResource

@@ -16,7 +16,7 @@ from hub.api.managed_fields import HUB_WRITER, tracked
 from hub.api.meta import document as doc
 from hub.api.meta.change import Kind
 from hub.ports import Transaction, Written
-from hub.registry.generic.declaration import structure_of
+from hub.registry.generic import structure_of
 from machinery.errors import ErrorSubject, NotFoundError, TooLargeError
 from machinery.identity import BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, SUBJECT_PREFIX
 from machinery.meta.managedfields.ownership import is_same

@@ -8,7 +8,7 @@ from typing import Any
 from hub.api.hubreplicas import AgentSession, Replica
 from hub.api.meta import document as doc
 from hub.ports import Store, Transaction
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared
 from hub.registry.generic.definition import ResourceDefinition, action, computed
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.hubreplicas import service as replicas

@@ -6,7 +6,7 @@ from hub.api.managedclusteraddons import versions
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDON_DEFINITIONS, ADDON_SCORES, ADDONS
 from hub.api.query.selection import ADD_ON_ALIASES, ADD_ON_FIELDS, of_conditions
-from hub.registry.generic.declaration import HUB_KINDS, declared
+from hub.registry.generic import HUB_KINDS, declared
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.managedclusteraddons import service as addons
 from machinery.apiserver.kinds.declaration import condition_cell

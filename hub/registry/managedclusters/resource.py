@@ -17,7 +17,7 @@ from hub.api.query.parsing import sort_of, where_of
 from hub.api.query.selection import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS, of_cluster
 from hub.ports import Store, Transaction
 from hub.registry.certificatesigningrequests import credential_uses
-from hub.registry.generic.declaration import declared
+from hub.registry.generic import declared
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.managedclusters import service as clusters
 from hub.registry.managedclusters.actions import cluster_move, cluster_rotation

@@ -66,7 +66,7 @@ class ArchiveWriter:
         self._entries: list[TableEntry] = []
 
     def __enter__(self) -> Self:
-        """Raises AlreadyExistsError (a backup is never overwritten), UnavailableError."""
+        """Begin the file. Raises AlreadyExistsError (a backup is never overwritten), UnavailableError."""
         if self._file.exists():
             raise AlreadyExistsError(f"{self._file} exists already, and backups are never overwritten: choose another file")
         with _accessing(f"{self._file} cannot be written"):
@@ -133,7 +133,7 @@ class Archive:
         self._file = file
 
     def __enter__(self) -> Self:
-        """Raises UnavailableError, or InvalidError if the file is no backup or this release cannot read it."""
+        """Open the file. Raises UnavailableError, or InvalidError if it is not a backup that this release can read."""
         with _accessing(f"the backup {self._file} cannot be read"):
             try:
                 self._zip = zipfile.ZipFile(self._file)

@@ -56,7 +56,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RestoreTarget:
-    """`replaces`: the restore may replace an existing hub. `above`: a revision that the hub has served."""
+    """The database to fill. `replaces`: it may already have a hub. `above`: a revision that this hub has served."""
 
     url: str
     replaces: bool = False
@@ -65,7 +65,7 @@ class RestoreTarget:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """`revision`: the revision at which the log continues. `former`: the new path of the replaced SQLite database."""
+    """The result. `revision`: where the change log continues. `former`: the new path of the replaced SQLite database."""
 
     revision: int
     former: Path | None = None

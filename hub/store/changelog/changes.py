@@ -23,7 +23,7 @@ _ADVANCE = Statement(lambda dialect: _TAKE if dialect == "sqlite" else select(_T
 _OLDEST = Statement(select(_counter.compacted))
 _LOG = Statement(insert(schema.changes))
 LEAP = 1_000_000
-"""More revisions than a database can lose."""
+"""Number of revisions to skip after a loss: more than a database can lose."""
 
 
 class SqlChanges(ChangeLogPast, ChangeLog):

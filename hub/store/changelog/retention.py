@@ -61,7 +61,7 @@ def _superseded(kinds: ColumnElement[bool]) -> Select[Any]:
 
 
 def _deleted(kinds: ColumnElement[bool]) -> Select[Any]:
-    """Deletions of these kinds in (bound, point]."""
+    """Deletions of these kinds with revisions in (bound, point]."""
     passed = and_(_row.revision > bindparam("bound"), _row.revision <= bindparam("point"))
     return select(_row.revision).where(passed, _row.type == ChangeType.DELETED.value, kinds)
 

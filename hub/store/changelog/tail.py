@@ -108,7 +108,7 @@ class Tail:
             self._failure.reset()
 
     async def _look(self) -> bool:
-        """Fetch once. Returns whether there may be more."""
+        """Fetch new changes once. Returns whether there may be more."""
         place = self._newest
         changes, newest = await self._fetch(place)
         if place != self._newest:
@@ -125,7 +125,7 @@ class Tail:
         return place < self._newest < newest
 
     def _is_known(self, change: Change) -> bool:
-        """Whether the newest change is unchanged."""
+        """Whether this change of the log equals the newest change in memory."""
         return not self._changes or self._changes[-1].encoded == change.encoded
 
     def _forget(self, newest: int) -> None:
@@ -150,14 +150,14 @@ class Tail:
 
 
 def skip_lost_changes(transaction: Transaction, seen: int, shown: Change | None) -> bool:
-    """See `Repair`."""
+    """Move the log far above `seen`, if it has lost changes. Return whether it has; see `Repair`."""
     changes: Any = transaction.changes  # `skip_ahead` is specific to this adapter
     leapt: bool = changes.skip_ahead(seen, shown)
     return leapt
 
 
 def tail_changes(transaction: Transaction, revision: int) -> tuple[Sequence[Change] | None, int]:
-    """See `Fetch`."""
+    """Return the changes above `revision`, and the newest revision; see `Fetch`."""
     newest = transaction.changes.newest()
     if newest < revision:
         return (), newest

@@ -179,7 +179,7 @@ def database_time(connection: Connection, clock: Clock | None = None) -> datetim
 
 @contextmanager
 def translated_errors(engine: Engine | None = None) -> Iterator[None]:
-    """Raises errors of the database as domain errors, and disposes of the engine at the end."""
+    """Convert database errors of the block to domain errors. Dispose of the engine at the end."""
     try:
         yield
     except Exception as error:

@@ -20,8 +20,8 @@ PRIVATE = 0o600
 def database_lock(url: str) -> Iterator[None]:
     """Hold the lock of an SQLite database; a no-op for PostgreSQL. Raises UnavailableError, InvalidError.
 
-    The lock is a file beside the database's real path, so symbolic links lead to the same lock. The database file itself cannot
-    be the lock, because closing it would release SQLite's own locks.
+    The lock is a file next to the database's real path, so symbolic links lead to the same lock. The database file itself
+    cannot be the lock, because closing it would release SQLite's own locks.
     """
     database = database_file(parse_url(url))
     if database is None:  # PostgreSQL: several hubs may use it

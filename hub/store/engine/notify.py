@@ -55,7 +55,7 @@ Wake = Callable[[], None]
 
 
 class WakeCallbacks:
-    """Belongs to one event loop."""
+    """Callbacks by topic. An object of this class belongs to one event loop."""
 
     def __init__(self) -> None:
         self._wakes: set[Wake] = set()

@@ -45,12 +45,12 @@ class Statement:
         return found
 
     def row(self, connection: Connection, values: Values) -> tuple[Any, ...] | None:
-        """The first row, or None."""
+        """Run the statement. Return the first row; None: there is no row."""
         found = self.rows(connection, values)
         return found[0] if found else None
 
     def run(self, connection: Connection, values: Values) -> int:
-        """Return the number of affected rows."""
+        """Run the statement. Return the number of affected rows."""
         return _touched(self._execute(connection, values))
 
     def run_many(self, connection: Connection, values: Sequence[Values]) -> int:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 HELD = timedelta(seconds=5)
-"""Default: a third of the leader's default lease."""
+"""Default of `SessionLimits.held`: a third of the leader's default lease."""
 SHORTEST = timedelta(seconds=1)
 """Lower bound for short leases: every statement has at least this time. The leader's lock has its own, shorter time-out."""
 SLACK = timedelta(seconds=2)

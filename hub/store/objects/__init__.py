@@ -1,1 +1,1 @@
-"""Documents and their rows."""
+"""Objects of a transaction: their documents, and the rows in which they are stored."""

@@ -124,7 +124,7 @@ class _ClusterQuery:
             self.terms.append(self._follows(query.after))
 
     def places(self) -> list[ColumnElement[Any]]:
-        """The comparison keys of the sort columns."""
+        """Return the values by which the query sorts, one per sort key."""
         return [self.entries.compared(by.facet.source) for by in self.keys]
 
     def chosen(self, *columns: ColumnElement[Any]) -> Select[Any]:

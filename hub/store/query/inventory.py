@@ -106,7 +106,7 @@ _FLAPS_ORDER = case(
     (_FLAPS == 0, sort_key(Fraction())),
     else_=literal(_ONE[0]).concat(cast(func.length(_DIGITS) + (int(_ONE[1:4]) - 1), Text)).concat(func.rtrim(_DIGITS, "0")),
 )
-"""`sort_key` of the number of flaps."""
+"""SQL that computes the `sort_key` of the number of flaps."""
 _version = inventory.c.version_order
 _MAJOR_LENGTH = cast(func.substr(_version, 1, 2), Integer)
 _MINOR_LENGTH = cast(func.substr(_version, 3 + _MAJOR_LENGTH, 2), Integer)

@@ -90,7 +90,7 @@ WRITTEN_BEFORE = Statement(
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A requirement without its values."""
+    """A requirement of a selector without its values, so that statements can be cached."""
 
     name: str
     operator: Operator

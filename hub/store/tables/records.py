@@ -78,7 +78,7 @@ class RowMapper(Generic[R]):
             self._read.append((name, positions[column], read, field.default is not MISSING))
 
     def values(self, record: R, **others: Any) -> dict[str, Any]:
-        """The row by column, with `others` in addition or in place of the record's values."""
+        """The row by column. `others`: additional values, which override the record's values."""
         row: dict[str, Any] = {}
         for column, name, write in self._write:
             value = getattr(record, name)

@@ -19,7 +19,7 @@ Read = Callable[[Query], Awaitable[Any]]
 
 
 class CoalescedReads:
-    """Joins the queries of one event loop."""
+    """Runs the periodic queries of one event loop together on one snapshot."""
 
     def __init__(self, read: Read) -> None:
         self._read = read

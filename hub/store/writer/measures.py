@@ -25,7 +25,7 @@ class Work:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Context manager around one transaction."""
+        """Context manager that counts and times one transaction."""
         began = time.monotonic()
         self.under_way += 1
         try:

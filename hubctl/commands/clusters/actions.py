@@ -1,24 +1,22 @@
-"""hubctl move, rotate, release-brake, drain and uncordon: commands to agents and replicas, and their progress."""
+"""hubctl move, rotate and release-brake: commands to agents, and their progress."""
 
 import math
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import click
 
-from hubctl.arguments.batch import run_batch, run_each
+from hubctl.arguments.batch import run_batch
 from hubctl.arguments.completion import names_of
 from hubctl.arguments.selection import SELECTION, select_objects
 from hubctl.arguments.targets import ObjectReference
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
-from hubctl.client.pages import items
-from hubctl.client.resources import CLUSTERS, FLEET, REPLICAS, post_action
-from hubctl.errors import TIMED_OUT, CommandError, UsageError, closest
-from hubctl.options import CHANGE, DURATION, EVERYTHING, FIELDS, FILES, SELECTOR, text_option, with_options
+from hubctl.client.resources import CLUSTERS, FLEET, post_action
+from hubctl.errors import TIMED_OUT, CommandError, UsageError
+from hubctl.options import CHANGE, DURATION, text_option, with_options
 from machinery.durations import format_duration
 
 
@@ -73,7 +71,7 @@ def move_cluster(client: ApiClient, names: tuple[str, ...], to: str, *, cancel: 
 PER_SECOND = 20
 """Renewals per second of several clusters, if --within is not set."""
 SHORTEST_SPREAD = timedelta(minutes=1)
-POLL_SECONDS, REPLICA_POLL_SECONDS = 1.0, 0.5
+POLL_SECONDS = 1.0
 
 
 @click.group()
@@ -143,7 +141,7 @@ def _wait_for_renewals(client: ApiClient, clusters: Sequence[ObjectReference], t
 
     A cluster without a certificate, or a cluster that is deleted meanwhile, counts as renewed.
     """
-    until = _deadline(timeout)
+    until = math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
     waiting, shown = list(clusters), -1
     while True:
         waiting = [each for each in waiting if not all(agent.get("renewed") for agent in _rotating_agents(client, each))]
@@ -175,10 +173,6 @@ def _post_rotation(client: ApiClient, cluster: ObjectReference, spec: dict[str, 
     return post_action(client, f"{cluster.path}/rotate", "ClusterRotation", spec).get("agents") or []
 
 
-def _deadline(timeout: timedelta | None) -> float:
-    return math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
-
-
 @click.command("release-brake")
 @connected
 def release_brake(client: ApiClient) -> None:
@@ -199,114 +193,3 @@ def release_brake(client: ApiClient) -> None:
         return
     client.patch(path, {"spec": {"releaseBrake": True}})
     click.echo(f"the brake is released; it was active since {brake.get('since')}")
-
-
-CONFIRMING_REPORTS = 2
-"""A drain is complete after more reports than this without sessions. Earlier reports may be older than the drain."""
-
-
-@click.group()
-def drain() -> None:
-    """Move the sessions of a replica of the hub to other replicas. `hubctl move` moves clusters.
-
-    \b
-    Examples:
-      hubctl get replicas
-      hubctl drain replica hub-0
-      hubctl uncordon replica hub-0
-    """
-
-
-@click.group()
-def uncordon() -> None:
-    """Allow a drained replica to accept sessions again.
-
-    \b
-    Examples:
-      hubctl uncordon replica hub-0
-    """
-
-
-_REPLICAS = with_options(
-    click.argument("names", nargs=-1, metavar="NAME...", shell_complete=names_of("replicas")),
-    *(SELECTOR, FIELDS, EVERYTHING, FILES, *CHANGE),
-)
-
-
-@drain.command("replica")
-@_REPLICAS
-@click.option(
-    "--force", is_flag=True, help="Drain even if no other replica accepts sessions; agents change to other hubs of their list."
-)
-@click.option("--wait/--no-wait", default=True, help="Wait until the last session has ended (default: wait).")
-@click.option("--timeout", type=DURATION, help="Maximum time to wait. Default: no limit.")
-@connected
-def drain_replica(
-    client: ApiClient, names: tuple[str, ...], timeout: timedelta | None, *, force: bool, wait: bool, **chosen: Any
-) -> None:
-    """Move the sessions of replicas to other replicas. They accept no new sessions until `hubctl uncordon` or a restart.
-
-    No beat is lost: an agent ends its session after a beat on the new session. A drained replica is not ready, so load
-    balancers choose other replicas. It still serves operators and tools, and a leader stays the leader. To stop the process,
-    send SIGTERM. The hub refuses to drain the last replica that accepts sessions.
-
-    \b
-    Examples:
-      hubctl drain replica hub-0
-      hubctl drain replica hub-0 --timeout 2m && kubectl -n muster delete pod hub-0
-      hubctl drain replica hub-0 hub-1 --dry-run=server
-      hubctl drain replica --all --force --yes
-    """
-    selection = select_objects(client, names, chosen, REPLICAS)
-    act = partial(_post_drain, client, {"force": True} if force else {}, "is drained: it accepts no new sessions")
-    run_batch(selection, act, chosen, "drain", is_destructive=True)
-    if not client.dry_run:
-        click.echo(f"to undo: hubctl uncordon replica {' '.join(one.name for one in selection.objects)}", err=True)
-    if wait and not client.dry_run:
-        run_each(selection.objects, lambda one: _wait_until_empty(client, one.name, timeout), workers=1)
-
-
-@uncordon.command("replica")
-@_REPLICAS
-@connected
-def uncordon_replica(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
-    """Allow drained replicas to accept sessions again.
-
-    \b
-    Examples:
-      hubctl uncordon replica hub-0
-      hubctl uncordon replica --all
-    """
-    act = partial(_post_drain, client, {"cancel": True}, "accepts sessions")
-    run_batch(select_objects(client, names, chosen, REPLICAS), act, chosen, "uncordon")
-
-
-def _post_drain(client: ApiClient, spec: dict[str, Any], words: str, one: ObjectReference) -> str:
-    try:
-        post_action(client, f"{one.path}/drain", "ReplicaDrain", spec)
-    except CommandError as error:
-        if error.reason == "NotFound":
-            known = [str(each["metadata"]["name"]) for each in items(client, REPLICAS.path, {})]
-            error.sentence += closest(one.name, known) or f": the replicas are {', '.join(known)}"
-        raise
-    return f"{one} {words}{client.note}"
-
-
-def _wait_until_empty(client: ApiClient, name: str, timeout: timedelta | None) -> None:
-    """Wait until the replica has no sessions. Raises CommandError after the timeout, and if the drain is cancelled."""
-    until = _deadline(timeout)
-    empty: set[str] = set()
-    shown = -1
-    while len(empty) <= CONFIRMING_REPORTS:
-        status = client.get(REPLICAS.of(name)).get("status") or {}
-        left, seen = int(status.get("sessions") or 0), str(status.get("lastSeenTime"))
-        if not status.get("drained") and status.get("state") != "Lost":
-            raise CommandError(f'replica "{name}" accepts sessions again: it was uncordoned or restarted')
-        if left != shown:
-            shown = left
-            click.echo(f"{left} sessions are left")
-        empty = {*empty, seen} if not left else set()
-        if time.monotonic() > until and len(empty) <= CONFIRMING_REPORTS:
-            late = f"still has {left} sessions; they continue to move" if left else "has not confirmed the drain yet"
-            raise CommandError(f'replica "{name}" {late}', code=TIMED_OUT)
-        time.sleep(REPLICA_POLL_SECONDS)

@@ -19,8 +19,7 @@ from hubctl.arguments.selection import Selection
 from hubctl.arguments.targets import Manifest, ObjectReference
 from hubctl.client.connection import client_of, connected
 from hubctl.client.http import ApiClient
-from hubctl.client.pages import items
-from hubctl.client.resources import CLUSTERS, LEASES, NAMESPACES
+from hubctl.client.resources import CLUSTERS, LEASES, NAMESPACES, items
 from hubctl.commands.clusters.ocm_inventory import (
     ACCEPTED,
     AVAILABLE,

@@ -6,8 +6,7 @@ from typing import Any
 
 from hubctl.arguments.targets import Manifest
 from hubctl.client.http import ApiClient
-from hubctl.client.pages import items
-from hubctl.client.resources import ADDONS, BINDINGS, CLUSTER_LABEL, CLUSTERS, NAMESPACES, SETS, Catalogue, ResourceKind
+from hubctl.client.resources import ADDONS, BINDINGS, CLUSTER_LABEL, CLUSTERS, NAMESPACES, SETS, Catalogue, ResourceKind, items
 from hubctl.errors import CommandError, UsageError
 from machinery.product import GROUP_SUFFIX
 

@@ -9,8 +9,7 @@ import click
 
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
-from hubctl.client.pages import join_pages, pages
-from hubctl.client.resources import AUDIT, Catalogue
+from hubctl.client.resources import AUDIT, Catalogue, join_pages, pages
 from hubctl.errors import UsageError
 from hubctl.options import text_option
 from hubctl.output.formats import OutputFormat, output_option

@@ -11,8 +11,7 @@ from hubctl.arguments.completion import fields_option, target_words, where_optio
 from hubctl.arguments.targets import Target, TargetScope, read_targets
 from hubctl.client.connection import connected
 from hubctl.client.http import TABLE, ApiClient
-from hubctl.client.pages import join_pages, pages
-from hubctl.client.resources import CLUSTERS, Catalogue
+from hubctl.client.resources import CLUSTERS, Catalogue, join_pages, pages
 from hubctl.errors import UsageError
 from hubctl.options import moment, text_option, with_options
 from hubctl.output.formats import CRL_FORMATS, OutputFormat, output_option

@@ -12,8 +12,7 @@ from hubctl.arguments.completion import where_option
 from hubctl.arguments.targets import Target, TargetScope
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
-from hubctl.client.pages import items
-from hubctl.client.resources import Catalogue, ResourceKind
+from hubctl.client.resources import Catalogue, ResourceKind, items
 from hubctl.errors import CommandError, UsageError
 from hubctl.options import moment, text_option
 from hubctl.output.printers import Printer, print_document

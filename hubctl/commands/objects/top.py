@@ -9,8 +9,7 @@ import click
 from hubctl.arguments.completion import where_option
 from hubctl.client.connection import connected
 from hubctl.client.http import TABLE, ApiClient
-from hubctl.client.pages import join_pages, pages
-from hubctl.client.resources import CLUSTERS, REPLICAS
+from hubctl.client.resources import CLUSTERS, REPLICAS, join_pages, pages
 from hubctl.options import text_option
 from hubctl.output.printers import print_document
 from hubctl.output.tables import cell_text, print_lines, table

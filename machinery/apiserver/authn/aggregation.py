@@ -30,7 +30,7 @@ from machinery.sanitize import is_plain
 
 
 class Origin(Enum):
-    """`Actor.holder` of a user whose rights another API server decides."""
+    """The `Actor.holder` of a user whose rights another API server decides."""
 
     DELEGATED = "delegated"
 

@@ -1,7 +1,7 @@
 """Ends the watches of a credential that is revoked, deleted or expired.
 
-A filter after authentication. It aborts the connection; otherwise the client would take this for the regular end of a watch.
-The client's next request gets the reason.
+A filter after authentication. It aborts the connection, so that the client does not see a regular end of the watch. The
+client's next request gets the reason.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""Kubernetes RBAC."""
+"""Authorization by Kubernetes' RBAC, and its escalation checks."""

@@ -249,7 +249,7 @@ SEEN_WITHIN = timedelta(seconds=2)
 
 
 class Roles(Protocol):
-    """An index of roles that is kept current."""
+    """The interface of a role index that follows the changes of roles."""
 
     @property
     def index(self) -> RoleIndex: ...

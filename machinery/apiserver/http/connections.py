@@ -59,10 +59,10 @@ def most_connections() -> int:
 
 
 class Connection(Protocol):
-    """An open connection."""
+    """The interface of an open connection, for `Connections`."""
 
     def leave(self) -> None:
-        """Close it as soon as it is idle."""
+        """Close the connection as soon as it is idle."""
 
     def abort(self) -> None: ...
 

@@ -199,7 +199,7 @@ async def value_answer(request: web.Request, value: Any, form: ResponseForm, sta
 
 
 def error_answer(error: MusterError, form: ResponseForm) -> web.Response:
-    """The error as a Status with Retry-After."""
+    """Respond with the error as a Status, and with Retry-After if the error has a delay."""
     document = status_document(error)
     response = web.Response(body=encode(document, form), status=document["code"], headers={"Content-Type": form.media})
     if retry := document.get("details", {}).get("retryAfterSeconds"):
@@ -228,7 +228,7 @@ def add_warnings(response: web.Response, warnings: Sequence[str]) -> None:
 
 PIECE = 256 * 1024
 LONG = 2 * PIECE
-"""Lists of fewer bytes are sent immediately."""
+"""Lists of fewer bytes are sent in one piece."""
 _END = b"]}"
 GZIP = 31
 """The value of zlib's `wbits` for a gzip stream with the largest window."""

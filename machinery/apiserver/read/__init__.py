@@ -1,1 +1,1 @@
-"""Get and list."""
+"""Requests that read: get, list and watch."""

@@ -1,1 +1,1 @@
-"""Create, update, patch and delete."""
+"""Requests that write: create, update, patch and delete."""

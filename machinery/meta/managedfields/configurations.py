@@ -1,8 +1,8 @@
 """Applied configurations: the part that a path can change, type errors, and kubectl's annotation of client-side apply.
 
 An unknown field cannot be applied, regardless of fieldValidation, because fields are owned by name. The annotation matters only
-for kubectl's own field manager. A field that has not changed since the annotation was written is no conflict. An apply updates
-the annotation, for users who still use client-side apply.
+for kubectl's own field manager. A field that has not changed since the annotation was written does not conflict. An apply
+updates the annotation, for users who still use client-side apply.
 """
 
 import json

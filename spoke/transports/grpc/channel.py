@@ -27,7 +27,7 @@ DEFAULT_PORT = 80
 
 
 def dialled(address: HubAddress) -> tuple[str, Options]:
-    """The address to dial and the channel's options."""
+    """Return the address to dial, and the options of the channel."""
     alone: Options = (("grpc.enable_http_proxy", 0),)
     if not address.proxy:
         return address.target, alone

@@ -24,7 +24,7 @@ _OK = 200
 _UNAUTHORIZED = 401
 _FAILURES = 500
 DATE_STEP = timedelta(seconds=1)
-"""Resolution of a Date header."""
+"""A Date header has a resolution of one second."""
 
 
 class ApiDoor:

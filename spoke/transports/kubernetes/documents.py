@@ -228,7 +228,7 @@ def new_request(name: str, labels: Mapping[str, str], request: bytes, signer: st
 
 
 def decoded(text: object) -> bytes:
-    """Decode base64; empty when invalid."""
+    """Decode base64. Return empty bytes if it is invalid."""
     try:
         return b64decode(text, validate=True) if isinstance(text, str) else b""
     except Base64Error:

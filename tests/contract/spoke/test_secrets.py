@@ -309,7 +309,7 @@ async def test_an_announcement_is_an_event_about_the_owners_secret(client: KubeC
     await events.announce("HubFailedOver", "from a to b", warning=False)
     await events.announce("HubEpochRaised", "x" * 5000, warning=True)
     found = await client.list(f"/api/v1/namespaces/{NAMESPACE}/events")
-    told = {event["reason"]: event for event in found}
-    assert told["HubFailedOver"]["message"] == "from a to b"
-    assert told["HubFailedOver"]["involvedObject"]["name"] == "hub-kubeconfig-secret"
-    assert (told["HubEpochRaised"]["type"], len(told["HubEpochRaised"]["message"])) == ("Warning", 1024)
+    by_reason = {event["reason"]: event for event in found}
+    assert by_reason["HubFailedOver"]["message"] == "from a to b"
+    assert by_reason["HubFailedOver"]["involvedObject"]["name"] == "hub-kubeconfig-secret"
+    assert (by_reason["HubEpochRaised"]["type"], len(by_reason["HubEpochRaised"]["message"])) == ("Warning", 1024)

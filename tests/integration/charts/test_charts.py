@@ -205,22 +205,22 @@ async def hosted(values: dict[str, Any], calls: Calls) -> AsyncIterator[tuple[Ku
         yield account, admin
 
 
-async def keep_the_admin_kubeconfig(client: KubeClient, _admin: KubeClient, told: dict[str, str]) -> None:
-    namespace, _, name = told["HUB_ADMIN_KUBECONFIG_SECRET"].partition("/")
+async def keep_the_admin_kubeconfig(client: KubeClient, _admin: KubeClient, settings: dict[str, str]) -> None:
+    namespace, _, name = settings["HUB_ADMIN_KUBECONFIG_SECRET"].partition("/")
     secret = ClusterKeySecret(client, namespace, name, pod=POD)
     await secret.read()
     await secret.write({"kubeconfig": b"one"})
 
 
-async def keep_the_keys_of_its_cas(client: KubeClient, _admin: KubeClient, told: dict[str, str]) -> None:
-    namespace, _, name = told["HUB_CA_KEY_SECRET"].partition("/")
+async def keep_the_keys_of_its_cas(client: KubeClient, _admin: KubeClient, settings: dict[str, str]) -> None:
+    namespace, _, name = settings["HUB_CA_KEY_SECRET"].partition("/")
     secret = ClusterKeySecret(client, namespace, name, pod=POD)
     await secret.write({"ca.key": b"one"})
     await secret.write({"ca.key": b"another"})
 
 
-async def hold_the_lease(client: KubeClient, _admin: KubeClient, told: dict[str, str]) -> None:
-    name, owner = told["HUB_LEADER_ELECT_RESOURCE_NAME"], partial(owner_of, client, NAMESPACE, POD)
+async def hold_the_lease(client: KubeClient, _admin: KubeClient, settings: dict[str, str]) -> None:
+    name, owner = settings["HUB_LEADER_ELECT_RESOURCE_NAME"], partial(owner_of, client, NAMESPACE, POD)
     lock = LeaseLock(client, NAMESPACE, name, clock=SystemClock(), owner=owner)
     taken = await lock.take(None, Candidate(POD, "first"), timedelta(seconds=15))
     metadata = (await client.get(LEASES.path(name, namespace=NAMESPACE)))["metadata"]
@@ -229,15 +229,15 @@ async def hold_the_lease(client: KubeClient, _admin: KubeClient, told: dict[str,
     await lock.read()
 
 
-async def keep_the_bundle(client: KubeClient, _admin: KubeClient, told: dict[str, str]) -> None:
-    namespace, _, name = told["HUB_AGGREGATION_SERVICE"].partition("/")
+async def keep_the_bundle(client: KubeClient, _admin: KubeClient, settings: dict[str, str]) -> None:
+    namespace, _, name = settings["HUB_AGGREGATION_SERVICE"].partition("/")
     await keep_bundle(client, (namespace, name), b"CA")
 
 
-async def run_the_cert_agent(client: KubeClient, admin: KubeClient, told: dict[str, str]) -> None:
-    labels = dict(each.split("=") for each in told["HUB_KUBE_CERT_AGENT_LABELS"].split(","))
-    name, image = told["HUB_KUBE_CERT_AGENT_NAME"], told["HUB_KUBE_CERT_AGENT_IMAGE"]
-    shape = AgentShape(NAMESPACE, name, image, told["HUB_KUBE_CERT_AGENT_SERVICE_ACCOUNT"], labels)
+async def run_the_cert_agent(client: KubeClient, admin: KubeClient, settings: dict[str, str]) -> None:
+    labels = dict(each.split("=") for each in settings["HUB_KUBE_CERT_AGENT_LABELS"].split(","))
+    name, image = settings["HUB_KUBE_CERT_AGENT_NAME"], settings["HUB_KUBE_CERT_AGENT_IMAGE"]
+    shape = AgentShape(NAMESPACE, name, image, settings["HUB_KUBE_CERT_AGENT_SERVICE_ACCOUNT"], labels)
     second = manager_pod(ClusterShape("host"))
     second["metadata"]["name"] += "-second"
     await admin.create(AGENT_PODS.path(namespace="kube-system"), second)  # so that nodes are looked at

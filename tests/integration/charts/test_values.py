@@ -186,7 +186,7 @@ def test_the_serving_certificate_has_the_services_name_or_is_mounted() -> None:
         assert str(present(file).parent) == mount["mountPath"]
 
 
-def test_replicas_are_kept_apart_where_it_can_be_unless_told_otherwise() -> None:
+def test_replicas_are_kept_apart_where_it_can_be_unless_set_otherwise() -> None:
     def affinity(**values: Any) -> Any:
         return pod_spec(render("hub", FULL["hub"] | {"affinity": {}} | values)).get("affinity")
 
@@ -456,7 +456,7 @@ def test_settings_reach_the_agent_in_a_file() -> None:
         assert mount["name"] in {each["name"] for each in pod["volumes"]}
 
 
-def test_metrics_are_scraped_where_they_are_told_and_the_policy_lets_that_in() -> None:
+def test_metrics_are_scraped_where_they_are_configured_and_the_policy_lets_that_in() -> None:
     documents = render("spoke", MATRIX["spoke"]["seen"])
     monitor = only(documents, "PodMonitor")
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
@@ -474,8 +474,8 @@ def test_the_test_walks_the_path_with_the_agents_own_settings_and_account() -> N
             assert container["args"][0] == "doctor"
             assert pod["spec"]["serviceAccountName"] == pod_spec(documents)["serviceAccountName"]
             own = {each["name"]: each for each in container["env"]}
-            told = {each["name"]: each for each in pod_spec(documents)["containers"][0]["env"]}
-            assert own.items() <= told.items()
-            assert set(told) - set(own) <= {"SPOKE_HUB_KUBECONFIG_DIR", "SPOKE_HEALTH_LISTEN", "POD_NAME"} | {
-                name for name in told if name.startswith("SPOKE_LEADER_ELECT")
+            variables = {each["name"]: each for each in pod_spec(documents)["containers"][0]["env"]}
+            assert own.items() <= variables.items()
+            assert set(variables) - set(own) <= {"SPOKE_HUB_KUBECONFIG_DIR", "SPOKE_HEALTH_LISTEN", "POD_NAME"} | {
+                name for name in variables if name.startswith("SPOKE_LEADER_ELECT")
             }

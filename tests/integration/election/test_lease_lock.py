@@ -104,12 +104,12 @@ async def test_lease_reads_as_client_go_s_and_keeps_the_rest(lease: LeaseLock, c
 
 
 async def test_holder_reports_its_state_with_each_renewal_and_not_after_release(client: KubeClient, clock: ManualClock) -> None:
-    said = "not ready: " + "x" * 5000
-    lease = LeaseLock(client, NAMESPACE, "hub", clock=clock, status=lambda: said)
+    text = "not ready: " + "x" * 5000
+    lease = LeaseLock(client, NAMESPACE, "hub", clock=clock, status=lambda: text)
     mine = await lease.take(None, ONE, LEASE)
     assert mine.status == ""
-    assert (await lease.renew(mine)).status == said[:1024]
-    said = "ok"
+    assert (await lease.renew(mine)).status == text[:1024]
+    text = "ok"
     mine = await lease.renew(mine)
     assert present(await lease.read()).status == "ok"
     await lease.release(mine)
@@ -128,17 +128,17 @@ async def test_annotations_that_were_edited_by_hand_count_as_absent(lease: Lease
 
 
 async def test_who_waits_hears_of_a_release_and_of_a_deletion_and_of_no_renewal(lease: LeaseLock, client: KubeClient) -> None:
-    heard: asyncio.Queue[None] = asyncio.Queue()
+    received: asyncio.Queue[None] = asyncio.Queue()
     mine = await lease.take(None, ONE, LEASE)
-    async with lease.released(lambda: heard.put_nowait(None)):
+    async with lease.released(lambda: received.put_nowait(None)):
         for _ in range(3):
             mine = await lease.renew(mine)
         await lease.release(mine)
-        await heard.get()
-        assert heard.empty(), "events come in order: the renewals were before"
+        await received.get()
+        assert received.empty(), "events come in order: the renewals were before"
         await lease.take(await lease.read(), TWO, LEASE)
         await client.delete(PATH)
-        await heard.get()
+        await received.get()
 
 
 class Counted(KubeClient):

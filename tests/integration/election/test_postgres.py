@@ -171,7 +171,7 @@ async def running(stack: AsyncExitStack, url: str, store: Store, replica: str, n
     return leading, terms
 
 
-async def test_replicas_that_were_told_different_names_compete_for_one_lock(url: str, store: SqlStore) -> None:
+async def test_replicas_with_different_names_compete_for_one_lock(url: str, store: SqlStore) -> None:
     async with AsyncExitStack() as stack:
         one, ones = await running(stack, url, store, "hub-0", "muster-hub")
         two, twos = await running(stack, url, store, "hub-1", "hub")

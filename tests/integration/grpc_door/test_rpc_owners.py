@@ -342,7 +342,7 @@ async def test_first_agent_keeps_the_cluster_while_it_has_a_session_and_another_
         return bool(await stage.store.read(lambda tx: tx.agent_sessions.of(EDGE)))
 
     await until_found(is_recorded)
-    told = ""
+    message = ""
     for _ in range(2):
         twin = await Stream.open(stage, second, epoch=EPOCH + 5)
         assert await twin.status() is TAKEN
@@ -353,9 +353,9 @@ async def test_first_agent_keeps_the_cluster_while_it_has_a_session_and_another_
         assert "Agent agent has the session of this cluster, so the hub refuses agent twin" in condition.message
         assert (await stage.last_beat()).epoch == EPOCH
         async with asyncio.timeout(20):
-            while not told:
-                told = (await first.expect("desired")).second_agent
-        assert told == condition.message, "the agent that has the session is told of the other one"
+            while not message:
+                message = (await first.expect("desired")).second_agent
+        assert message == condition.message, "the agent that has the session is told of the other one"
         await first.beat(2)
         superseding = await opened(stage, credential, EPOCH)
         assert await first.status() is SUPERSEDED

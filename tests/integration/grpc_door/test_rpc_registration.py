@@ -425,11 +425,11 @@ async def test_name_bound_to_a_cluster_is_refused_to_others(
     foreign = await token(other, f"urn:uuid:{HUB}")
     wrong_audience, good = await token(edge, "urn:uuid:another-hub"), await token(edge, f"urn:uuid:{HUB}")
     tried = [(credential, foreign), (credential, ""), (credential, wrong_audience), (credential, good[:-4] + "AAAA")]
-    said = {await refused(attesting, *attempt) for attempt in tried}
+    text = {await refused(attesting, *attempt) for attempt in tried}
     await joined(attesting, credential, good)
-    said.add(await refused(attesting, unbound, foreign))
-    said.add(await refused(attesting, await attesting.bootstrap("edge"), ""))
-    assert said == {(grpc.StatusCode.PERMISSION_DENIED, FAILED)}
+    text.add(await refused(attesting, unbound, foreign))
+    text.add(await refused(attesting, await attesting.bootstrap("edge"), ""))
+    assert text == {(grpc.StatusCode.PERMISSION_DENIED, FAILED)}
     reasons = [record.annotations.get("authorization.k8s.io/reason", "") for record in await attesting.audit()]
     whys = [reason for reason in reasons if reason.startswith("attestation failed: ")]
     for word in ("the request has none", "is for ['urn:uuid:another-hub']", "is bound to", "and there is no attestation"):

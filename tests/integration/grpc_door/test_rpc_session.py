@@ -85,16 +85,16 @@ async def test_bad_first_messages_and_impossible_times_end_the_stream_with_a_sta
     late = wire.StatusReport(sequence=1, complete=True, agent_time=beyond)
     odd = wire.Hello(cluster_uid="uid-1", trusted_authorities=["everything"])
     bootstrap, refused = await stage.bootstrap("edge1"), grpc.StatusCode.PERMISSION_DENIED
-    said = wire.AgentMessage
+    text = wire.AgentMessage
     rows = {
         "bootstrap credential": (bootstrap, [hello], refused),
         "bootstrap credential that sends nothing": (bootstrap, [], refused),
-        "uid of another cluster": (agent, [said(hello=wire.Hello(cluster_uid="another"))], grpc.StatusCode.ALREADY_EXISTS),
-        "beat before hello": (agent, [said(beat=wire.Beat(sequence=1))], invalid),
-        "time of hello": (agent, [said(hello=early)], invalid),
-        "time of report": (agent, [hello, said(status=late)], invalid),
-        "time in list of hubs": (agent, [hello, said(hubs=wire.Hubs(hubs=[late_hub]))], invalid),
-        "fingerprints": (agent, [said(hello=odd)], invalid),
+        "uid of another cluster": (agent, [text(hello=wire.Hello(cluster_uid="another"))], grpc.StatusCode.ALREADY_EXISTS),
+        "beat before hello": (agent, [text(beat=wire.Beat(sequence=1))], invalid),
+        "time of hello": (agent, [text(hello=early)], invalid),
+        "time of report": (agent, [hello, text(status=late)], invalid),
+        "time in list of hubs": (agent, [hello, text(hubs=wire.Hubs(hubs=[late_hub]))], invalid),
+        "fingerprints": (agent, [text(hello=odd)], invalid),
     }
     codes = {}
     for name, (credential, messages, _) in rows.items():
@@ -128,9 +128,9 @@ async def test_clock_condition_follows_the_times_in_hellos_and_reports(stage: Rp
     credential = await stage.enrol("edge1")
 
     def off_by(seconds: int) -> Timestamp:
-        told = Timestamp()
-        told.FromDatetime(datetime.now(UTC) + timedelta(seconds=seconds))
-        return told
+        stamp = Timestamp()
+        stamp.FromDatetime(datetime.now(UTC) + timedelta(seconds=seconds))
+        return stamp
 
     async def is_synced(status: str) -> None:
         async def found() -> bool:

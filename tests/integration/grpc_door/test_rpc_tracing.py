@@ -94,8 +94,8 @@ async def test_call_logs_have_id_cluster_trace(stage: RpcStage, stream: io.Strin
     with monkeypatch.context() as patched:
         patched.setattr(type(stage.parts.store), "run", broken)
         ended = await refusal(stub.EnsureCluster(joining(), metadata=SENT))
-    told = {line["event"]: line for line in lines(stream)}
-    on_the_way, failed = told["on the way"], told["call failed"]
+    logged = {line["event"]: line for line in lines(stream)}
+    on_the_way, failed = logged["on the way"], logged["call failed"]
     assert (on_the_way["cluster"], on_the_way["trace_id"]) == ("edge1", TRACE)
     assert on_the_way["request_id"] == failed["request_id"] == ended.trailing["audit-id"]
     assert failed["cluster"] == "edge1"
@@ -111,9 +111,9 @@ async def test_session_logs_have_id_and_cluster(stage: RpcStage, stream: io.Stri
     monkeypatch.setattr(type(stage.parts.store), "run", telling)
     await session.expect("desired")
     await session.report(kubernetes_version="v1.35.0")
-    (told,) = [line for line in lines(stream) if line["event"] == "reports" and "request_id" in line]
-    assert told["cluster"] == "edge1"
-    assert "trace_id" not in told
+    (logged,) = [line for line in lines(stream) if line["event"] == "reports" and "request_id" in line]
+    assert logged["cluster"] == "edge1"
+    assert "trace_id" not in logged
 
 
 ALL = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Metadata}]}"

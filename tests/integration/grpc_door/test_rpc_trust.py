@@ -179,12 +179,12 @@ async def test_connected_agents_of_an_outgoing_ca_are_asked_to_renew(stage: RpcS
     (record,) = await stage.records("edge1")
     now = stage.parts.clock.now()
     present = AuthorityRecord(AuthorityId(str(record.signed_by).removeprefix("hub/")), b"", Phase.ISSUING, now, now)
-    standing = [present]
-    object.__setattr__(stage.parts, "authorities", lambda: tuple(standing))
-    monkeypatch.setattr(trusting_of(stage), "_authorities", lambda: tuple(standing))
-    standing[:] = [replace(present, phase=Phase.OUTGOING)]
+    current = [present]
+    object.__setattr__(stage.parts, "authorities", lambda: tuple(current))
+    monkeypatch.setattr(trusting_of(stage), "_authorities", lambda: tuple(current))
+    current[:] = [replace(present, phase=Phase.OUTGOING)]
     assert (await renewal_requested(stream)).renew_within.ToTimedelta() >= timedelta(seconds=10)
-    standing[:] = [replace(present, phase=Phase.RETIRING)]
+    current[:] = [replace(present, phase=Phase.RETIRING)]
     while (await stream.expect("desired")).HasField("renew_within"):
         pass
 

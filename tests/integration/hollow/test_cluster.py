@@ -50,7 +50,7 @@ USER = "system:serviceaccount:default:reader"
 class Stage:
     cluster: HollowCluster
     admin: KubeClient
-    told: list[tuple[str, str, str, bool]] = field(default_factory=list)
+    recorded: list[tuple[str, str, str, bool]] = field(default_factory=list)
 
     async def token(self) -> str:
         spec = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
@@ -72,17 +72,17 @@ class Stage:
 
 @pytest.fixture
 async def account_stage() -> AsyncIterator[Stage]:
-    told: list[tuple[str, str, str, bool]] = []
+    recorded: list[tuple[str, str, str, bool]] = []
 
     def tell(actor: Actor, asked: Attributes, decision: Decision) -> None:
-        told.append((actor.user, asked.verb, asked.resource, decision.allowed))
+        recorded.append((actor.user, asked.verb, asked.resource, decision.allowed))
 
     async with (
         HollowCluster(ClusterShape("roles"), on_decision=tell) as cluster,
         await KubeClient.from_document(cluster.kubeconfig()) as admin,
     ):
         await admin.create(ACCOUNTS.path(namespace="default"), {"metadata": {"name": "reader"}})
-        yield Stage(cluster, admin, told)
+        yield Stage(cluster, admin, recorded)
 
 
 def as_user(hollow_cluster: HollowCluster, user: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +102,7 @@ async def test_an_account_may_do_what_its_role_says_until_it_is_deleted(account_
         assert (await account.raw("GET", "/livez")).status == 200
         await account_stage.bind(CLUSTER_BINDINGS.path(), "ClusterRole", "cluster-admin")  # exists, as in every cluster
         assert await account.list(SECRETS.path(namespace="kube-system")) == ()
-    mine = [told[1:] for told in account_stage.told if told[0] == USER and told[2]]
+    mine = [entry[1:] for entry in account_stage.recorded if entry[0] == USER and entry[2]]
     expected = [("list", False), ("list", True), ("list", False), ("get", False), ("list", True)]
     assert [(verb, allowed) for verb, _, allowed in mine] == expected
 
@@ -268,12 +268,12 @@ async def test_advertised_address_is_usable_or_refused(subtests: pytest.Subtests
             async with await KubeClient.from_document(cluster.kubeconfig()) as client:
                 assert len(await client.list(NODES)) == 3, (host, advertise)
 
-    for host, said in (
+    for host, text in (
         ("0.0.0.0", "--advertise"),  # noqa: S104 - refused
         ("::", "--advertise"),
         ("no host", "neither an address nor a host name"),
     ):
-        with subtests.test(host=host, said=said), pytest.raises(InvalidError, match=said):
+        with subtests.test(host=host, text=text), pytest.raises(InvalidError, match=text):
             HollowCluster(ClusterShape("test"), host=host)
 
     port = int(hollow_cluster.url.rpartition(":")[2])
@@ -337,12 +337,12 @@ async def change(client: KubeClient, name: str, value: int, random: Random) -> N
 @repeated(3, 40)
 async def test_mirror_ends_with_what_the_cluster_holds(hollow_cluster: HollowCluster, client: KubeClient, trial: int) -> None:
     random = Random(trial)
-    told: dict[ObjectKey, Any] = {}
+    objects: dict[ObjectKey, Any] = {}
     settled = asyncio.Event()
 
     def take(key: ObjectKey, value: str | None) -> None:
-        assert told.get(key) != value
-        told[key] = value
+        assert objects.get(key) != value
+        objects[key] = value
         if key.name == "last":
             settled.set()
 
@@ -367,7 +367,7 @@ async def test_mirror_ends_with_what_the_cluster_holds(hollow_cluster: HollowClu
         await wait(settled)
     present = {item["metadata"]["name"]: value_of(item) for item in await client.list(MAPS.path(namespace="default"))}
     assert {key.name: value for key, value in reflector.items.items()} == present
-    assert {key.name: value for key, value in told.items() if value is not None} == present
+    assert {key.name: value for key, value in objects.items() if value is not None} == present
 
 
 AGENTS = 30

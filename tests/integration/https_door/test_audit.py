@@ -204,9 +204,9 @@ async def test_a_request_goes_on_with_its_askers_trace_into_the_store(client: Ku
     assert {ids(span)[0] for span in (answered, write)} == {ids(asked)[0]}
     assert present(answered.parent).span_id == ids(asked)[1]
     assert "store write" in kept.children(answered)
-    told = attributes(answered)
-    assert (told["http.request.method"], told["url.path"], told["http.response.status_code"]) == ("POST", CLUSTERS, 201)
-    assert told["muster.request_id"]
+    span = attributes(answered)
+    assert (span["http.request.method"], span["url.path"], span["http.response.status_code"]) == ("POST", CLUSTERS, 201)
+    assert span["muster.request_id"]
     assert attributes(write)["store.use_case"]
 
 
@@ -219,7 +219,7 @@ async def test_spans_of_requests_have_bounded_names_and_probes_leave_none(client
     assert [span.name for span in kept.spans if "things" in str(attributes(span).get("url.path"))] == ["list unknown"] * 2
 
 
-async def test_a_watch_is_told_until_its_first_byte(hub: HubUnderTest, client: KubeClient, kept: Recorded) -> None:
+async def test_a_watch_is_shown_until_its_first_byte(hub: HubUnderTest, client: KubeClient, kept: Recorded) -> None:
     async with client.watch(CLUSTERS, {}, within=timedelta(seconds=20)) as events:
         await hub.join("edge1")
         async for event in events:
@@ -249,9 +249,9 @@ async def test_a_failure_of_ours_is_an_error_of_the_span_and_a_refusal_is_none(
     answer = await client.raw("GET", f"{CLUSTERS}/nobody")
     monkeypatch.undo()
     assert answer.status == 500
-    told = attributes(kept.one("get managedclusters"))
-    assert (told["error.type"], told["http.response.status_code"]) == ("500", 500)
-    assert "canary" not in str(told)
+    span = attributes(kept.one("get managedclusters"))
+    assert (span["error.type"], span["http.response.status_code"]) == ("500", 500)
+    assert "canary" not in str(span)
 
 
 async def test_lines_of_a_request_bear_its_id_its_cluster_and_its_trace_and_no_line_after_it_does(
@@ -276,7 +276,7 @@ async def test_lines_of_a_request_bear_its_id_its_cluster_and_its_trace_and_no_l
     monkeypatch.undo()
     (line,) = [line for line in about_one if line.get("cluster") == "edge1"][:1]
     assert (line["request_id"], line["trace_id"]) == (answer.headers["Audit-Id"], "4bf92f3577b34da6a3ce929d0e0e4736")
-    told = [line for line in about_all if "request_id" in line]
-    assert told
-    assert not any("cluster" in line or "trace_id" in line for line in told)
-    assert answer.headers["Audit-Id"] not in {line["request_id"] for line in told}
+    logged = [line for line in about_all if "request_id" in line]
+    assert logged
+    assert not any("cluster" in line or "trace_id" in line for line in logged)
+    assert answer.headers["Audit-Id"] not in {line["request_id"] for line in logged}

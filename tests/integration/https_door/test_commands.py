@@ -59,27 +59,27 @@ class Typist:
         if "run" not in step:
             return []
         line, path = self.filled(step["run"]), step.get("as")
-        said = await self.hub.typed(
+        answer = await self.hub.typed(
             line, path=self.hub.folder / f"{path}.kubeconfig" if path else None, given=step.get("given", "")
         )
         for word, pattern in step.get("keep", {}).items():
-            found = re.search(pattern, said.out, re.MULTILINE)
+            found = re.search(pattern, answer.out, re.MULTILINE)
             self.words[word] = found[found.lastindex or 0] if found else ""
-        return [f"{line}: {flaw}; it ended with {said}" for flaw in self.flaws(step, said)]
+        return [f"{line}: {flaw}; it ended with {answer}" for flaw in self.flaws(step, answer)]
 
-    def flaws(self, step: Mapping[str, Any], said: Said) -> Iterator[str]:
-        everything = said.out + said.err
-        if said.code != (code := getattr(errors, step.get("ends", "DONE"))):
+    def flaws(self, step: Mapping[str, Any], answer: Said) -> Iterator[str]:
+        everything = answer.out + answer.err
+        if answer.code != (code := getattr(errors, step.get("ends", "DONE"))):
             yield f"its code is not {code}"
         yield from (f"it does not say {text!r}" for text in map(self.filled, listed(step, "says")) if text not in everything)
         yield from (f"it says {text!r}" for text in map(self.filled, listed(step, "lacks")) if text in everything)
         for pattern in map(self.filled, listed(step, "matches")):
-            if not re.search(pattern, said.out, re.MULTILINE):
+            if not re.search(pattern, answer.out, re.MULTILINE):
                 yield f"nothing is as {pattern!r}"
-        if "prints" in step and said.out != (text := self.filled(step["prints"])):
+        if "prints" in step and answer.out != (text := self.filled(step["prints"])):
             yield f"it does not print {text!r}"
         if "rows" in step:
-            rows = [" ".join(line.split()) for line in said.lines]
+            rows = [" ".join(line.split()) for line in answer.lines]
             wanted = [self.filled(row) for row in step["rows"]]
             if len(rows) != len(wanted) or not all(map(str.startswith, rows, wanted)):
                 yield f"its rows do not begin with {wanted}"
@@ -122,15 +122,15 @@ class Typist:
     async def report(self, cluster: str, version: str, nodes: str, capacity: str, allocatable: str = "") -> None:
         """What an agent reports; quantities as in cpu=8,memory=16Gi."""
         whole, free = (dict(each.split("=") for each in text.split(",") if each) for text in (capacity, allocatable))
-        told = rules.StatusReport(capacity=whole, allocatable=free, kubernetes_version=version, node_count=int(nodes))
-        await self.hub.store.run(clusters.report_status, ClusterName(cluster), told, "agent")
+        reported = rules.StatusReport(capacity=whole, allocatable=free, kubernetes_version=version, node_count=int(nodes))
+        await self.hub.store.run(clusters.report_status, ClusterName(cluster), reported, "agent")
 
     async def replica(self, name: str, sessions: str = "0") -> None:
         """A replica with sessions, which has said how much it does."""
-        told = Replica(name, "here", "i1", "1", "g", "h", EPOCH, EPOCH, sessions=int(sessions), ready=True)
+        reported = Replica(name, "here", "i1", "1", "g", "h", EPOCH, EPOCH, sessions=int(sessions), ready=True)
         load = Load(watches=3, cpu=0.25, memory=128 * 2**20, ahead=timedelta())
-        await self.hub.store.run(replicas.begin, told)
-        await self.hub.store.run(lambda tx: tx.replicas.put(replace(told, load=load, started=tx.now, seen=tx.now)))
+        await self.hub.store.run(replicas.begin, reported)
+        await self.hub.store.run(lambda tx: tx.replicas.put(replace(reported, load=load, started=tx.now, seen=tx.now)))
 
     async def hubs(self, cluster: str, *hubs: str) -> None:
         """The list of the cluster's agent: NAME=STATE. The first is this hub."""

@@ -97,11 +97,11 @@ async def test_history_lists_each_change_of_an_object_to_readers_with_that_right
     await hub.join("edge1", env="prod")
     await label(hub, "edge1", env="test", tier="a")
     await remove(hub, "edge1")
-    code, told = await raw(hub, f"{CLUSTERS}/edge1/history")
-    assert (code, told["kind"], told["apiVersion"]) == (0, "ObjectHistory", f"hub.{GROUP_SUFFIX}/v1alpha1")
-    types = [change["type"] for change in told["changes"]]
+    code, answer = await raw(hub, f"{CLUSTERS}/edge1/history")
+    assert (code, answer["kind"], answer["apiVersion"]) == (0, "ObjectHistory", f"hub.{GROUP_SUFFIX}/v1alpha1")
+    types = [change["type"] for change in answer["changes"]]
     assert (types[0], types[-1], set(types[1:-1])) == ("DELETED", "ADDED", {"MODIFIED"})
-    labelled = told["changes"][-2]
+    labelled = answer["changes"][-2]
     assert labelled["actor"] == "mary"
     assert labelled["fields"] == [
         {"path": "metadata.labels.env", "before": "prod", "after": "test"},
@@ -109,11 +109,11 @@ async def test_history_lists_each_change_of_an_object_to_readers_with_that_right
     ]
     code, newest = await raw(hub, f"{CLUSTERS}/edge1/history?limit=1")
     code, older = await raw(hub, f"{CLUSTERS}/edge1/history?limit=500&before={newest['metadata']['continue']}")
-    assert [*newest["changes"], *older["changes"]] == told["changes"]
+    assert [*newest["changes"], *older["changes"]] == answer["changes"]
     assert "continue" not in older["metadata"]
     assert (await raw(hub, f"{CLUSTERS}/nobody/history"))[1]["changes"] == []
-    after = told["changes"][1]["revision"]
-    assert (await raw(hub, f"{CLUSTERS}/edge1/history?after={after}"))[1]["changes"] == told["changes"][:1]
+    after = answer["changes"][1]["revision"]
+    assert (await raw(hub, f"{CLUSTERS}/edge1/history?after={after}"))[1]["changes"] == answer["changes"][:1]
 
     await hub.join("edge1")
     await hub.accept("edge1")
@@ -126,10 +126,10 @@ async def test_what_is_forgotten_is_no_change_but_what_the_rest_differs_from(hub
     await hub.join("edge1", env="prod")
     await forget(hub)
     await label(hub, "edge1", env="test")
-    told = json.loads(await hub.output("hubctl history edge1 -o json"))
+    history = json.loads(await hub.output("hubctl history edge1 -o json"))
     changed = {"path": "metadata.labels.env", "before": "prod", "after": "test"}
-    assert [change["fields"] for change in told["changes"]] == [[changed]]
-    assert told["began"]
+    assert [change["fields"] for change in history["changes"]] == [[changed]]
+    assert history["began"]
 
 
 async def test_hubctl_shows_what_was_what_became_of_it_and_what_is_different(hub: HubUnderTest) -> None:

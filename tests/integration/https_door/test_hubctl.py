@@ -122,16 +122,18 @@ async def test_a_hub_that_is_away_has_a_code_of_its_own_whichever_command_asks_i
                 continue  # it would change the kubeconfig of the others, and asks no hub
             begins = words.removesuffix(" anything").split()
             example = next(line for line in typed(command) if line[: len(begins)] == begins)
-            said = await asyncio.to_thread(hubctl, *example)
+            text = await asyncio.to_thread(hubctl, *example)
             expected = WITHOUT_A_HUB.get(words, WITHOUT_A_HUB.get(begins[0], UNREACHABLE))
-            if said.code != expected or "Traceback" in said.err:
-                ended[words] = (said.code, expected, said.err)
+            if text.code != expected or "Traceback" in text.err:
+                ended[words] = (text.code, expected, text.err)
     assert ended == {}, str(ended)
 
 
 async def test_wrong_usage_has_a_code_of_its_own_whichever_command_it_is(hub: HubUnderTest) -> None:
     ended = {words: await hub.hubctl(words, "--no-such-option") for words, _ in LEAVES}
-    assert {words: said for words, said in ended.items() if said.code != MISUSED or "--no-such-option" not in said.err} == {}
+    assert {
+        words: answer for words, answer in ended.items() if answer.code != MISUSED or "--no-such-option" not in answer.err
+    } == {}
     assert (await hub.hubctl("get clusters", path=hub.folder / "absent")).code == MISUSED
 
 
@@ -148,11 +150,11 @@ async def test_hubctl_overwrites_a_file_of_somebody_else_only_on_request(hub: Hu
     for command in (CREATE, JOIN, LOGIN):
         for content in (b"a: [", b"\xff\x00", b"words", kept.replace(b"kind: Config", b"kind: Other")):
             odd.write_bytes(content)
-            said = await hub.hubctl(command, str(odd))
-            assert (said.code, REFUSED in said.err, odd.read_bytes()) == (MISUSED, True, content), said
+            answer = await hub.hubctl(command, str(odd))
+            assert (answer.code, REFUSED in answer.err, odd.read_bytes()) == (MISUSED, True, content), answer
         for path in (admin, link):
-            said = await hub.hubctl(command, str(path))
-            assert (said.code, REFUSED in said.err, admin.read_bytes()) == (MISUSED, True, kept), said
+            answer = await hub.hubctl(command, str(path))
+            assert (answer.code, REFUSED in answer.err, admin.read_bytes()) == (MISUSED, True, kept), answer
     assert await hub.store.read(lambda tx: list(tx.credentials.all())) == []
 
     await hub.runs((f"hubctl {CREATE} /dev/null --overwrite", MISUSED, "is not a regular file"))
@@ -194,9 +196,9 @@ def test_no_wrong_value_of_a_flag_is_answered_in_the_terms_of_python(tmp_path: P
 
     def check(words: str, flag: str, value: str) -> None:
         arguments = ["x"] if any(isinstance(each, click.Argument) for each in dict(LEAVES)[words].params) else []
-        said = hubctl("--kubeconfig", str(file), *words.split(), *arguments, flag, value)
-        told = (said.out + said.err).replace(value[:80], "")
-        assert not PYTHON.search(told), told
+        answer = hubctl("--kubeconfig", str(file), *words.split(), *arguments, flag, value)
+        printed = (answer.out + answer.err).replace(value[:80], "")
+        assert not PYTHON.search(printed), printed
 
     flags = [
         (words, option.opts[-1])

@@ -145,8 +145,8 @@ async def test_import_creates_what_an_ocm_hub_has_and_changes_nothing_there(
             *((each, DONE, "") for each in others),
             ("export", MISUSED, "--to-ocm"),
         ):
-            said = await hub.hubctl(row[0])
-            assert (said.code, row[2] in said.out + said.err) == (row[1], True), (row, said)
+            result = await hub.hubctl(row[0])
+            assert (result.code, row[2] in result.out + result.err) == (row[1], True), (row, result)
 
 
 async def test_what_is_exported_is_imported_the_same_and_has_fields_of_ocm_alone(hub: HubUnderTest, tmp_path: Path) -> None:

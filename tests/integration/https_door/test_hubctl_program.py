@@ -59,14 +59,14 @@ class Site:
 
     def plugin(self, **fields: Any) -> Path:
         """A kubeconfig with the plug-in."""
-        told = {"apiVersion": V1, "command": str(self.folder / "plugin"), "interactiveMode": "Never", **fields}
-        return self.user(exec=told)
+        content = {"apiVersion": V1, "command": str(self.folder / "plugin"), "interactiveMode": "Never", **fields}
+        return self.user(exec=content)
 
     def answer(self, status: Mapping[str, Any], version: str = V1) -> None:
         """What the plug-in tells from now on."""
-        told = {"apiVersion": version, "kind": "ExecCredential", "status": dict(status)}
+        content = {"apiVersion": version, "kind": "ExecCredential", "status": dict(status)}
         new = self.folder / "answer.new"
-        new.write_text(json.dumps(told))
+        new.write_text(json.dumps(content))
         new.replace(self.folder / "answer")
 
     @property
@@ -83,8 +83,8 @@ class Site:
             certificates.admit_operator, "ann", pki.public_key_of(key), self.hub.issuer, lifetimes
         )
         ends = pki.parse_chain(issued.chain)[0].not_after
-        told = {"clientCertificateData": issued.chain.decode(), "clientKeyData": key.decode()}
-        return {**told, "expirationTimestamp": format_time(ends)}
+        content = {"clientCertificateData": issued.chain.decode(), "clientKeyData": key.decode()}
+        return {**content, "expirationTimestamp": format_time(ends)}
 
 
 @pytest.fixture
@@ -103,8 +103,8 @@ async def site(hub: HubUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 async def whoami(path: Path) -> str:
     """As whom the hub knows hubctl; what hubctl says where it does not."""
-    said = await hubctl_at(path, "whoami", "-o", "json")
-    return str(json.loads(said.out)["user"]) if said.code == 0 else said.err
+    text = await hubctl_at(path, "whoami", "-o", "json")
+    return str(json.loads(text.out)["user"]) if text.code == 0 else text.err
 
 
 def account(name: str) -> str:
@@ -141,15 +141,15 @@ async def test_a_token_opens_to_hubctl_what_it_opens_to_kubectl(site: Site, monk
 
     path = site.user(tokenFile="guess")
     (site.hub.folder / "guess").write_text("hush-hush-hush")
-    said = await site.hub.hubctl("get clusters", path=path)
-    assert (said.code, "hush" in said.out + said.err) == (FAILED, False), said
+    answer = await site.hub.hubctl("get clusters", path=path)
+    assert (answer.code, "hush" in answer.out + answer.err) == (FAILED, False), answer
     unknown = f'does not know user "robot" of kubeconfig {path}: the token in'
     for words in (unknown, "`kubectl create token NAME`", "`hubctl login`"):
-        assert words in said.err
+        assert words in answer.err
     await site.admin.ask("DELETE", f"{RBAC}/clusterrolebindings/system:serviceaccounts:default")
-    said = await site.hub.hubctl("get clusters", path=site.user(token=await site.admin.token("robot")))
-    assert (said.code, f'User "{account("robot")}" cannot list' in said.err) == (FAILED, True), said
-    assert 'user "robot" of kubeconfig' in said.err
+    answer = await site.hub.hubctl("get clusters", path=site.user(token=await site.admin.token("robot")))
+    assert (answer.code, f'User "{account("robot")}" cannot list' in answer.err) == (FAILED, True), answer
+    assert 'user "robot" of kubeconfig' in answer.err
 
 
 async def test_requests_run_as_the_impersonated_user_of_the_options_or_the_kubeconfig(site: Site) -> None:
@@ -236,8 +236,8 @@ async def test_a_login_is_added_to_the_kubeconfig_in_use_and_changes_nothing_els
 
 async def test_a_plug_in_is_called_as_kubectl_calls_it_and_once_more_after_a_refusal(site: Site) -> None:
     site.answer({"token": await site.admin.token("robot")})
-    said = await site.hub.hubctl("get clusters,csr", path=site.plugin())
-    assert (said.code, len(site.asked)) == (0, 1), "one answer serves all requests of a command"
+    answer = await site.hub.hubctl("get clusters,csr", path=site.plugin())
+    assert (answer.code, len(site.asked)) == (0, 1), "one answer serves all requests of a command"
     assert site.asked[0]["spec"] == {"interactive": False}
 
     site.answer({"token": await site.admin.token("robot")})
@@ -339,7 +339,7 @@ async def installed(hub: HubUnderTest, tmp_path: Path) -> Installed:
 
 
 async def test_the_program_ends_with_the_code_of_its_command(installed: Installed) -> None:
-    for words, code, said in (
+    for words, code, text in (
         ("--help", DONE, "hubctl create bootstrap-kubeconfig --cluster edge1"),
         ("--version", DONE, "hubctl, version "),
         ("get clusters -o name", DONE, "managedcluster.cluster.open-cluster-management.io/edge1\n"),
@@ -347,7 +347,7 @@ async def test_the_program_ends_with_the_code_of_its_command(installed: Installe
         ("lable cluster edge1 a=b", MISUSED, 'there is no command "lable"'),
     ):
         ended = await installed("hubctl", *words.split())
-        assert (ended.code, said in ended.out + ended.err) == (code, True), (words, ended)
+        assert (ended.code, text in ended.out + ended.err) == (code, True), (words, ended)
     await installed.hub.stop()
     with kept_free(installed.hub.port):
         ended = await installed("hubctl", "get", "clusters")
@@ -386,8 +386,8 @@ async def test_bash_completes_names(installed: Installed, tmp_path: Path) -> Non
 
 @pytest.mark.kubectl
 async def test_kubectl_hub_is_hubctl_and_completes_as_it(installed: Installed) -> None:
-    said = await installed("kubectl", "hub", "get", "clusters", "-o", "jsonpath={.items[*].metadata.name}")
-    assert said.out == "edge1 edge2 shop1", said.err
+    answer = await installed("kubectl", "hub", "get", "clusters", "-o", "jsonpath={.items[*].metadata.name}")
+    assert answer.out == "edge1 edge2 shop1", answer.err
     assert (await installed("kubectl", "hub", "get", "cluster", "nope")).code == NOT_FOUND
     completed = await installed("kubectl", "__complete", "hub", "accept", "edge")
     assert completed.out.splitlines() == ["edge1", "edge2", ":4"], completed.err
@@ -419,8 +419,8 @@ async def test_a_watch_shows_every_change_once_across_a_restart(hub: HubUnderTes
     await hub.output("hubctl accept edge1")
     assert (await one.line()).endswith("/edge1"), "a watch of one cluster shows only that one"
     for each in (watching, one):
-        said = await each.end()
-        assert (said.count("trying again") <= 1, "Traceback" in said) == (True, False), said
+        answer = await each.end()
+        assert (answer.count("trying again") <= 1, "Traceback" in answer) == (True, False), answer
 
 
 async def test_a_watch_outlives_a_hub_that_ends_it_and_takes_a_while_to_stop(hub: HubUnderTest) -> None:

@@ -339,8 +339,8 @@ class Telephone:
         """The code of the answer to one request on a connection of its own, and all of the answer; 0: there was none."""
         address = ("127.0.0.1", self.hub.port)
         reader, writer = await asyncio.open_connection(*address, ssl=self.context, server_hostname="localhost")
-        told = (line + b" HTTP/1.1", b"Host: hub", b"Connection: close", b"Content-Length: %d" % len(body), *headers)
-        writer.write(b"\r\n".join(told) + b"\r\n\r\n" + body)
+        head = (line + b" HTTP/1.1", b"Host: hub", b"Connection: close", b"Content-Length: %d" % len(body), *headers)
+        writer.write(b"\r\n".join(head) + b"\r\n\r\n" + body)
         async with asyncio.timeout(10):
             answer = await reader.read()
         writer.close()
@@ -454,8 +454,8 @@ async def test_no_wrong_value_of_a_query_parameter_is_answered_in_the_terms_of_p
     async def answered(method: str, path: str, name: str, value: str) -> str:
         """What is wrong with the answer; "": nothing. A watch would not end by itself."""
         watch = {"watch": "1"} if name in ("allowWatchBookmarks", "sendInitialEvents") else {}
-        told = {**watch, **({"timeoutSeconds": "1"} if watch or name == "watch" else {}), name: value}
-        status, answer = await admin.ask(method, f"{path}?{urlencode(told)}", {} if method != "GET" else None)
+        parameters = {**watch, **({"timeoutSeconds": "1"} if watch or name == "watch" else {}), name: value}
+        status, answer = await admin.ask(method, f"{path}?{urlencode(parameters)}", {} if method != "GET" else None)
         text = str(answer.get("message") if isinstance(answer, dict) else answer).replace(value[:80], "")
         is_wrong = status == 500 or (status >= 400 and PYTHON.search(text))
         return f"{method} {path} {name} {value[:20]} {status} {text[:200]}" if is_wrong else ""

@@ -231,8 +231,8 @@ async def test_clients_that_are_cut_and_sent_elsewhere_see_exactly_what_the_tabl
                     await watcher.watch()
             assert watcher.table == truth.table
             assert watcher.tally["watches"] > 5
-            told = watcher.tally["ADDED"] + watcher.tally["MODIFIED"] + watcher.tally["DELETED"]
-            assert told == newest - watcher.begun, "each change is told once"
+            changes = watcher.tally["ADDED"] + watcher.tally["MODIFIED"] + watcher.tally["DELETED"]
+            assert changes == newest - watcher.begun, "each change is told once"
 
 
 async def follow(watcher: Client, writing: asyncio.Task[None]) -> None:

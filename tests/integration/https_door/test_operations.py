@@ -141,8 +141,8 @@ async def test_the_log_level_is_ordered_by_operators_alone_and_reset(hub: HubUnd
     await hub.runs(("hubctl log-level reset", DONE, "info, as configured\n"))
     assert hub.verbosity.level == "info"
     assert (await admin.ask("PUT", LOG_LEVEL, {"level": "warning"}))[0] == 200
-    _, told = await admin.get(LOG_LEVEL)
-    assert (hub.verbosity.level, told["ordered"], told["by"], told["started"]) == ("warning", "warning", "admin", "info")
+    _, answer = await admin.get(LOG_LEVEL)
+    assert (hub.verbosity.level, answer["ordered"], answer["by"], answer["started"]) == ("warning", "warning", "admin", "info")
 
 
 async def test_a_service_account_that_is_bound_to_the_monitoring_role_may_scrape(hub: HubUnderTest) -> None:
@@ -173,8 +173,8 @@ spec: {}
 @asynccontextmanager
 async def removing(hub: HubUnderTest) -> AsyncIterator[list[EventRecord]]:
     """The controller, fed from the change log."""
-    told: list[EventRecord] = []
-    controller = Controller("removal", Removal(hub.store, timedelta(hours=1), told.append))
+    events: list[EventRecord] = []
+    controller = Controller("removal", Removal(hub.store, timedelta(hours=1), events.append))
 
     async def feed() -> None:
         async for changes in hub.store.follow(0, (MANAGED_CLUSTERS,)):
@@ -185,7 +185,7 @@ async def removing(hub: HubUnderTest) -> AsyncIterator[list[EventRecord]]:
     async with GuardedTasks("removal") as tasks:
         tasks.start("removal", controller.run())
         tasks.start("feed", feed())
-        yield told
+        yield events
         await tasks.stop()
 
 
@@ -207,7 +207,7 @@ async def test_kubectl_waits_until_a_clusters_addons_are_gone(hub: HubUnderTest)
 @pytest.mark.kubectl
 async def test_hubctl_gives_a_cluster_up_and_says_what_stays_behind(hub: HubUnderTest) -> None:
     await hub.output("hubctl apply -f -", given=HELD)
-    async with removing(hub) as told:
+    async with removing(hub) as events:
         lets_go = "the hub waits for its finalizers: cluster.open-cluster-management.io/resource-cleanup"
         await hub.runs(("hubctl delete cluster edge1", DONE, lets_go))
         ended = await hub.hubctl("delete cluster edge1 --force")
@@ -218,7 +218,7 @@ async def test_hubctl_gives_a_cluster_up_and_says_what_stays_behind(hub: HubUnde
             while (await hub.hubctl("get cluster edge1")).code == DONE:
                 pass
     assert json.loads(await hub.output("hubctl get addons -o json"))["items"] == []
-    assert [each.reason for each in told] == ["DeletionForced"]
+    assert [each.reason for each in events] == ["DeletionForced"]
     await hub.runs(("hubctl delete csr x --force", MISUSED, "--force is only for clusters"))
 
 

@@ -62,7 +62,7 @@ async def test_hubctl_revokes_a_cluster_and_says_what_ended_and_how_it_comes_bac
         ("hubctl revoke serial five", MISUSED, "is not a serial number"),
         ("hubctl revoke bootstrap-credential nobody", NOT_FOUND, 'bootstrap credential "nobody" not found'),
     )
-    for spec, said in (
+    for spec, message in (
         ({}, "exactly one of cluster, serial and bootstrapCredential"),
         ({"cluster": "edge1", "serial": "5"}, "exactly one of"),
         ({"agent": "a"}, "exactly one of"),
@@ -70,7 +70,7 @@ async def test_hubctl_revokes_a_cluster_and_says_what_ended_and_how_it_comes_bac
         ({"serial": "XYZ"}, "spec.serial"),
     ):
         status, answer = await revoke(hub, **spec)
-        assert (status, said in str(answer["message"])) == (422, True), answer
+        assert (status, message in str(answer["message"])) == (422, True), answer
 
 
 async def test_an_agent_of_a_denied_cluster_gets_the_reason_as_a_cause(hub: HubUnderTest) -> None:
@@ -178,14 +178,14 @@ async def test_openssl_the_library_and_hubctl_read_a_list_with_the_revoked_certi
     ca.write_bytes(hub.issuer.trust_bundle)
     assert (await openssl("crl", "-in", pem, "-CAfile", ca, "-noout"))[1].strip() == "verify OK"
     text = (await openssl("crl", "-in", pem, "-noout", "-text"))[1]
-    for said in ("Key Compromise", "X509v3 CRL Number", "X509v3 Authority Key Identifier", "Next Update", "ecdsa-with-SHA256"):
-        assert said in text
-    for path, code, told in ((revoked, 2, "certificate revoked"), (good, 0, "OK")):
+    for words in ("Key Compromise", "X509v3 CRL Number", "X509v3 Authority Key Identifier", "Next Update", "ecdsa-with-SHA256"):
+        assert words in text
+    for path, code, message in ((revoked, 2, "certificate revoked"), (good, 0, "OK")):
         leaf = hub.folder / "leaf.pem"
         leaf.write_bytes(kubeconfig.read_kubeconfig(path).require_credential().chain)
         outcome = await openssl("verify", "-CAfile", ca, "-CRLfile", pem, "-crl_check", "-purpose", "sslclient", leaf)
         assert outcome[0] == code, outcome
-        assert told in outcome[1]
+        assert message in outcome[1]
 
 
 async def ordered(hub: HubUnderTest, name: str) -> str:

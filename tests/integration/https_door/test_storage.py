@@ -47,13 +47,13 @@ async def create(storage: ServiceStorage, name: str, **labels: str) -> int:
 
 async def take_names(events: AsyncIterator[WatchEvent | int], count: int) -> list[tuple[str, str]]:
     """The next `count` events, bookmarks left out."""
-    told: list[tuple[str, str]] = []
+    watched: list[tuple[str, str]] = []
     async with asyncio.timeout(5):
-        while len(told) < count:
+        while len(watched) < count:
             event = await anext(events)
             if not isinstance(event, int):
-                told.append((event.type.value, event.stored.key.name))
-    return told
+                watched.append((event.type.value, event.stored.key.name))
+    return watched
 
 
 async def test_entering_and_leaving_a_condition_is_added_and_deleted(storage: ServiceStorage) -> None:
@@ -71,9 +71,9 @@ async def test_entering_and_leaving_a_condition_is_added_and_deleted(storage: Se
         await storage.update(CLUSTERS, Key("", "b"), lambda _: None, ADMIN)
         of_a = [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
         assert await take_names(events, 5) == [*of_a, ("ADDED", "b"), ("DELETED", "b")]
-        told = await anext(never)
-        while not isinstance(told, int):
-            pytest.fail(f"what is unknown was told: {told}")
+        first = await anext(never)
+        while not isinstance(first, int):
+            pytest.fail(f"what is unknown was told: {first}")
 
 
 LEASES = GroupResource("coordination.k8s.io", "leases")
@@ -163,22 +163,24 @@ async def test_a_watch_tells_beats_new_clusters_and_ordinary_leases(leases: Leas
         assert await take_names(events, 1) == [("ADDED", "managed-cluster-lease")]
 
 
-async def told_first(leases: LeaseStorage, after: int, count: int, query: Query | None = None) -> list[tuple[str, str, int]]:
+async def first_events(leases: LeaseStorage, after: int, count: int, query: Query | None = None) -> list[tuple[str, str, int]]:
     """The first `count` things that a watch tells."""
-    told: list[tuple[str, str, int]] = []
+    watched: list[tuple[str, str, int]] = []
     async with asyncio.timeout(10), leases.watch(LEASES, query or Query(), after=after) as events:
-        while len(told) < count:
+        while len(watched) < count:
             event = await anext(events)
             if isinstance(event, WatchEvent):
-                told.append((event.type.value, f"{event.stored.key.namespace}/{event.stored.key.name}", event.stored.revision))
-    return told
+                watched.append(
+                    (event.type.value, f"{event.stored.key.namespace}/{event.stored.key.name}", event.stored.revision)
+                )
+    return watched
 
 
 def ordinary(name: str, *, step: int) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "default"}, "spec": {"leaseTransitions": step}}
 
 
-async def test_watch_resumes_from_a_beat_and_is_told_what_it_missed_as_it_is_now(leases: LeaseStorage, store: SqlStore) -> None:
+async def test_watch_resumes_from_a_beat_and_gets_what_it_missed_as_it_is_now(leases: LeaseStorage, store: SqlStore) -> None:
     await join(store, "edge2")
     for name in ("kept", "gone"):
         await leases.create(LEASES, Key("default", name), ordinary(name, step=0), ADMIN)
@@ -191,7 +193,7 @@ async def test_watch_resumes_from_a_beat_and_is_told_what_it_missed_as_it_is_now
     removed = await store.run(clusters.remove, await store.read(clusters.find, ClusterName("edge2")), "test")
     await beat(store, "edge1")
     lease = await leases.get(LEASES, EDGE1)
-    assert await told_first(leases, resumed, 5) == [
+    assert await first_events(leases, resumed, 5) == [
         ("DELETED", "edge2/managed-cluster-lease", removed.stored.revision),
         ("ADDED", "default/before", before.revision),
         ("MODIFIED", "default/kept", newest.revision),
@@ -204,12 +206,12 @@ async def test_watches_resume_in_a_namespace_and_expire_before_the_log_begins(le
     await join(store, "edge2")
     await beat(store, "edge1")
     lease = await leases.get(LEASES, EDGE1)
-    told = await told_first(leases, lease.revision, 1, Query(namespace="edge1"))
-    assert told == [("MODIFIED", "edge1/managed-cluster-lease", lease.revision)]
+    events = await first_events(leases, lease.revision, 1, Query(namespace="edge1"))
+    assert events == [("MODIFIED", "edge1/managed-cluster-lease", lease.revision)]
 
     listed = (await leases.list(LEASES, Query())).revision
     removed = await store.run(clusters.remove, await store.read(clusters.find, ClusterName("edge2")), "test")
-    assert ("DELETED", "edge2/managed-cluster-lease", removed.stored.revision) in await told_first(leases, listed, 2)
+    assert ("DELETED", "edge2/managed-cluster-lease", removed.stored.revision) in await first_events(leases, listed, 2)
 
     await beat(store, "edge1")
     old = (await leases.get(LEASES, EDGE1)).revision
@@ -221,31 +223,31 @@ async def test_watches_resume_in_a_namespace_and_expire_before_the_log_begins(le
             pytest.fail("the watch was opened")
 
 
-async def test_beats_within_a_window_are_one_change_and_all_watchers_are_told_by_the_same_event(
+async def test_beats_within_a_window_are_one_change_and_all_watchers_get_it_by_the_same_event(
     leases: LeaseStorage, store: SqlStore
 ) -> None:
     """However long the machine takes, a watcher is told of no more changes than there were windows."""
 
-    async def follow(told: list[WatchEvent]) -> None:
+    async def follow(watched: list[WatchEvent]) -> None:
         async with leases.watch(LEASES, Query(), after=await leases.revision()) as events:
             async for event in events:
                 if isinstance(event, WatchEvent):
-                    told.append(event)  # noqa: PERF401 - it is looked at meanwhile
+                    watched.append(event)  # noqa: PERF401 - it is looked at meanwhile
 
     watchers: list[list[WatchEvent]] = [[], [], []]
     async with asyncio.TaskGroup() as group:
-        watches = [group.create_task(follow(told)) for told in watchers]
+        watches = [group.create_task(follow(watched)) for watched in watchers]
         await until(lambda: all(watchers))
         began = asyncio.get_running_loop().time()
         for _ in range(5):
             await beat(store, "edge1")
         newest = (await leases.get(LEASES, EDGE1)).revision
-        await until(lambda: all(told[-1].stored.revision == newest for told in watchers))
+        await until(lambda: all(watched[-1].stored.revision == newest for watched in watchers))
         windows = 1 + int((asyncio.get_running_loop().time() - began) / WINDOW)
         for watch in watches:
             watch.cancel()
-    assert max(len(told) - 1 for told in watchers) <= windows, "each was told once when it began"
-    assert len({id(told[-1]) for told in watchers}) == 1
+    assert max(len(watched) - 1 for watched in watchers) <= windows, "each was told once when it began"
+    assert len({id(watched[-1]) for watched in watchers}) == 1
 
 
 AGENT = Actor("agent")
@@ -295,8 +297,8 @@ async def test_a_namespace_and_all_namespaces_together_have_a_rate_of_events(sto
 
 async def test_storm_of_events_reaches_no_cluster_watch(store: SqlStore, feed: ChangeFeed, storage: ServiceStorage) -> None:
     events = EventStorage(store, feed, GROUP_SUFFIX, ManualClock())
-    async with storage.watch(CLUSTERS, Query(), after=await storage.revision()) as told:
+    async with storage.watch(CLUSTERS, Query(), after=await storage.revision()) as watched:
         for number in range(2):  # fewer than a watcher's queue holds here, so that one that is told of them shows it
             await events.create(EVENT.key, *event(number), AGENT)
         await create(storage, "edge1")
-        assert await take_names(told, 1) == [("ADDED", "edge1")]
+        assert await take_names(watched, 1) == [("ADDED", "edge1")]

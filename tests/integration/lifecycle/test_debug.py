@@ -50,14 +50,14 @@ async def test_report_shows_threads_tasks_and_sections_but_no_values(tmp_path: P
     task = asyncio.create_task(waits_for_something("the-password"), name="the waiting one")
     await asyncio.sleep(0)
     with debug_socket(tmp_path / "debug", inspection()):
-        told = await asyncio.to_thread(asked, tmp_path / "debug")
+        output = await asyncio.to_thread(asked, tmp_path / "debug")
     task.cancel()
-    assert "== queues\nacceptance: 3" in told
-    assert "== thread MainThread" in told
-    stack = told.partition("-- task the waiting one")[2].partition("--")[0]
+    assert "== queues\nacceptance: 3" in output
+    assert "== thread MainThread" in output
+    stack = output.partition("-- task the waiting one")[2].partition("--")[0]
     assert "waits_for_something" in stack
     assert "Event.wait" in stack, "the innermost frame too"
-    assert "the-password" not in told
+    assert "the-password" not in output
 
     subject = inspection()
 
@@ -67,10 +67,10 @@ async def test_report_shows_threads_tasks_and_sections_but_no_values(tmp_path: P
     subject.add("broken", broken)
     check_refusal(ValueError, subject.add, "broken", broken, match="there already")
     with debug_socket(tmp_path / "debug", subject):
-        told = await asyncio.to_thread(asked, tmp_path / "debug")
-    assert "== broken\ncannot be read: RuntimeError" in told
-    assert "the-password" not in told
-    assert "acceptance: 3" in told
+        output = await asyncio.to_thread(asked, tmp_path / "debug")
+    assert "== broken\ncannot be read: RuntimeError" in output
+    assert "the-password" not in output
+    assert "acceptance: 3" in output
 
 
 def stuck_in_this_function(stuck: threading.Event, until: threading.Thread) -> None:
@@ -137,7 +137,7 @@ async def test_a_signal_writes_the_report_into_the_log_while_the_loop_stands_sti
     assert signal.getsignal(signal.SIGUSR1) is before
 
 
-def test_it_is_told_once_and_the_socket_leaves_the_environment(tmp_path: Path) -> None:
+def test_it_is_reported_once_and_the_socket_leaves_the_environment(tmp_path: Path) -> None:
     for name in (str(tmp_path / "notify"), f"@muster-{secrets.token_hex(8)}"):
         environment = {SOCKET: name}
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:

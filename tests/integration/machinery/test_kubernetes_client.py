@@ -134,8 +134,8 @@ async def test_refusal_is_raised_by_its_reason_or_code_with_its_details(server: 
     with pytest.raises(TooManyRequestsError) as refused:
         await client.create("/api/v1/things", {})
     assert refused.value.subject
-    told = refused.value.retry_after, refused.value.subject.name, refused.value.causes[0].field
-    assert told == (timedelta(seconds=7), "a", "spec.x")
+    reported = refused.value.retry_after, refused.value.subject.name, refused.value.causes[0].field
+    assert reported == (timedelta(seconds=7), "a", "spec.x")
 
     answering(server, 200, "<html>a proxy's login page</html>")
     await check_refusal_of(UnavailableError, client.get("/api/v1/things"), match="something that is not a JSON object")
@@ -190,7 +190,7 @@ class Mirror:
     """A reflector at work and what it told."""
 
     def __init__(self, client: KubeClient, backoff: Backoff | None) -> None:
-        self.told: list[tuple[str, str | None]] = []
+        self.recorded: list[tuple[str, str | None]] = []
         self.failures: list[MusterError] = []
         self._news = asyncio.Event()
         self.reflector = Reflector(
@@ -204,7 +204,7 @@ class Mirror:
         )
 
     def _take(self, key: ObjectKey, value: str | None) -> None:
-        self.told.append((key.name, value))
+        self.recorded.append((key.name, value))
         self._news.set()
 
     def _fail(self, error: MusterError) -> None:
@@ -216,9 +216,9 @@ class Mirror:
             self._news.clear()
             await self._news.wait()
 
-    async def until_told(self, *told: tuple[str, str | None]) -> None:
+    async def until_recorded(self, *expected: tuple[str, str | None]) -> None:
         """Returns when exactly this was told, in any order."""
-        await self.until(lambda: sorted(self.told, key=str) == sorted(told, key=str))
+        await self.until(lambda: sorted(self.recorded, key=str) == sorted(expected, key=str))
 
 
 @asynccontextmanager
@@ -270,7 +270,7 @@ async def test_changed_values_are_reported_once_and_a_cut_watch_resumes_at_its_b
 
     server.stream = stream
     async with mirroring(server) as mirror:
-        await mirror.until_told(("a", "1"), ("a", "2"), ("a", None), ("b", "9"))
+        await mirror.until_recorded(("a", "1"), ("a", "2"), ("a", None), ("b", "9"))
         await server.until(lambda: len(server.watches) == 2)
     assert (server.watches[1].query["resourceVersion"], len(server.lists)) == ("40", 1)
     assert [type(failure) for failure in mirror.failures] == [UnavailableError]
@@ -290,7 +290,7 @@ async def test_a_forgotten_revision_means_one_new_list_at_once_and_tells_what_we
 
     server.answer, server.stream = answer, stream
     async with mirroring(server, Backoff(timedelta(seconds=60))) as mirror:
-        await mirror.until_told(("a", "1"), ("b", "1"), ("a", None), ("b", "2"), ("c", "1"))
+        await mirror.until_recorded(("a", "1"), ("b", "1"), ("a", None), ("b", "2"), ("c", "1"))
         await server.until(lambda: len(server.watches) == 2)
     assert mirror.failures == []
 
@@ -351,7 +351,7 @@ async def test_a_server_that_went_away_and_came_back_is_mirrored_again() -> None
             await asyncio.Event().wait()
 
         second.stream = stream
-        await mirror.until_told(("a", "1"), ("a", "2"))
+        await mirror.until_recorded(("a", "1"), ("a", "2"))
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await client.close()

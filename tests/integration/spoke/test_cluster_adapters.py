@@ -384,7 +384,9 @@ async def test_hosted_agent_keeps_its_secrets_at_the_management_cluster(hollow_c
         world = replace(stage.world(), managed_cluster=KubeCluster(managed), management=KubeCluster(management), directory=None)
         world = replace(world, secrets=KubeSecrets(management, AGENT), addon_secrets=of_addon)
         async with running(SpokeAgent(stage.options, world)):
-            await until(lambda: told(stage) >= {(NEAR, "Updated"), (FAR, "Updated"), (NEAR, "Rotated"), (FAR, "Rotated")}, 30)
+            await until(
+                lambda: addon_events(stage) >= {(NEAR, "Updated"), (FAR, "Updated"), (NEAR, "Rotated"), (FAR, "Rotated")}, 30
+            )
             await until(lambda: stage.hub.session.reports and stage.hub.session.reports[-1].namespaces, 30)
         assert "hub-kubeconfig-secret" in await secret_names(management, AGENT)
         assert (await secret_names(managed, AGENT), await secret_names(managed, "addons")) == (set(), {"near-hub-kubeconfig"})
@@ -401,7 +403,7 @@ async def lease(client: KubeClient, name: str) -> None:
     await client.create(LEASES.path(namespace="addons"), body)
 
 
-def told(stage: Stage) -> set[tuple[str, str]]:
+def addon_events(stage: Stage) -> set[tuple[str, str]]:
     """Add-on and what was told of it, in a word."""
     words = {"ManagedClusterAddOnLeaseUpdated": "Updated", "ClientCertificateUpdated": "Rotated"}
     reports = [report for session in stage.hub.sessions for report in session.addon_reports]

@@ -78,8 +78,8 @@ def add_on(store: InlineStore, cluster: ClusterName) -> StoredObject:
     return store.transact(addons.find, cluster, LOGS)
 
 
-def report(store: InlineStore, cluster: ClusterName, told: StatusReport) -> None:
-    store.transact(service.report_status, cluster, told, AGENT)
+def report(store: InlineStore, cluster: ClusterName, reported: StatusReport) -> None:
+    store.transact(service.report_status, cluster, reported, AGENT)
 
 
 def test_report_of_namespaces_is_kept_for_those_of_its_sets_once(store: InlineStore, edge: ClusterName) -> None:
@@ -102,7 +102,7 @@ def test_report_of_namespaces_is_kept_for_those_of_its_sets_once(store: InlineSt
     assert store.state.revision == revision
 
 
-def test_capacity_shrinks_by_what_the_agent_told_and_keeps_what_others_added(store: InlineStore, edge: ClusterName) -> None:
+def test_capacity_shrinks_by_what_the_agent_reported_and_keeps_what_others_added(store: InlineStore, edge: ClusterName) -> None:
     """OCM keeps every resource that was ever there."""
     both = {"cpu": "4", "gpu": "1"}
     report(store, edge, StatusReport(capacity=both, allocatable=both, node_count=2))
@@ -163,7 +163,7 @@ def event(reason: str = "Truncated", **fields: str) -> wire.Event:
     return wire.Event(**{"type": "Warning", "reason": reason, "message": "claims are left out", **fields})
 
 
-def told(store: InlineStore) -> list[dict[str, Any]]:
+def stored_events(store: InlineStore) -> list[dict[str, Any]]:
     return [dict(each.document) for each in store.transact(lambda tx: tx.objects.find(EVENTS, Query())).items]
 
 
@@ -171,27 +171,27 @@ async def test_events_of_an_agent_are_counted_bounded_and_marked_as_its_own(stor
     telling = AgentEvents(store, ManualClock(), edge, AGENT)
     for wrong in (event(type="Fatal"), event(""), event("two words"), event("X" * 129), event("Gone", addon_name="none")):
         await telling.take(wrong)
-    assert told(store) == []
+    assert stored_events(store) == []
     telling = AgentEvents(store, ManualClock(), edge, AGENT)
     await telling.take(event())
     await telling.take(event(message="x" * 5000))
     await telling.take(event())
-    long, one = sorted(told(store), key=lambda each: each["count"])
+    long, one = sorted(stored_events(store), key=lambda each: each["count"])
     assert (len(long["message"]), one["metadata"]["namespace"], one["count"], one["type"]) == (1024, edge, 2, "Warning")
     assert (one["reportingComponent"], one["involvedObject"]["kind"]) == ("registration-agent", "ManagedCluster")
     with_add_on(store, edge)
     await telling.take(event("Failed", addon_name=LOGS))
-    assert {each["involvedObject"]["kind"] for each in told(store)} == {"ManagedCluster", "ManagedClusterAddOn"}
-    telling, before = AgentEvents(store, ManualClock(), edge, AGENT), len(told(store))
+    assert {each["involvedObject"]["kind"] for each in stored_events(store)} == {"ManagedCluster", "ManagedClusterAddOn"}
+    telling, before = AgentEvents(store, ManualClock(), edge, AGENT), len(stored_events(store))
     for number in range(3 * EVENT_BURST):
         await telling.take(event(f"Reason{number}"))
-    assert len(told(store)) == before + EVENT_BURST
+    assert len(stored_events(store)) == before + EVENT_BURST
     about = document_of(store, edge)
     assert EventRecord(edge, about, "X", "y").name != EventRecord(edge, about, "X", "y", component="registration-agent").name
 
 
-def tell(store: InlineStore, *told: EventRecord) -> None:
-    store.transact(events.record, told, "hub")
+def tell(store: InlineStore, *recorded: EventRecord) -> None:
+    store.transact(events.record, recorded, "hub")
 
 
 def with_namespace(store: InlineStore, name: str = "east") -> None:
@@ -206,17 +206,17 @@ def test_event_of_a_cluster_is_in_its_namespace_or_else_in_the_hubs(store: Inlin
     hubs = "open-cluster-management-hub"
 
     def events_of() -> set[tuple[str, str]]:
-        return {(each["reason"], each["metadata"]["namespace"]) for each in told(store)}
+        return {(each["reason"], each["metadata"]["namespace"]) for each in stored_events(store)}
 
     tell(store, ACCEPTED)
     assert events_of() == {("Accepted", hubs)}
     with_namespace(store)
     tell(store, ACCEPTED, EventRecord("east", EAST, "Lost", "not heard of", WARNING))
     assert events_of() == {("Accepted", hubs), ("Accepted", "east"), ("Lost", "east")}
-    (lost,) = (each for each in told(store) if each["reason"] == "Lost")
+    (lost,) = (each for each in stored_events(store) if each["reason"] == "Lost")
     assert (lost["type"], lost["message"]) == ("Warning", "not heard of")
     assert lost["involvedObject"] == {"apiVersion": "cluster/v1", "kind": "ManagedCluster", "name": "east", "uid": "u-1"}
-    assert {each["type"] for each in told(store) if each["reason"] == "Accepted"} == {"Normal"}
+    assert {each["type"] for each in stored_events(store) if each["reason"] == "Accepted"} == {"Normal"}
     store.transact(lambda tx: namespaces.remove(tx, present(namespaces.get(tx, "east")), "admin"))
     tell(store, EventRecord("east", EAST, "Late", "m"))
     assert ("Late", hubs) in events_of(), "a terminating namespace takes no events"
@@ -229,15 +229,15 @@ def test_event_expires_an_hour_after_it_was_last_seen_and_no_other_kind_does(sto
     tell(store, ACCEPTED)
     clock.advance(timedelta(minutes=40))
     assert expire(store) == 1
-    (again,) = told(store)
+    (again,) = stored_events(store)
     assert (again["count"], again["firstTimestamp"] < again["lastTimestamp"]) == (2, True)
-    assert ([each["reason"] for each in told(store)], expire(store)) == (["Accepted"], 0)
+    assert ([each["reason"] for each in stored_events(store)], expire(store)) == (["Accepted"], 0)
     tell(store, EventRecord("east", EAST, "Denied", "denied"))
     clock.advance(2 * HOUR)
     due = store.transact(events.due, HOUR, limit=10)
     tell(store, ACCEPTED)
     assert store.transact(events.expire, due, "hub") == 1, "one is seen again in the meantime"
-    assert [each["reason"] for each in told(store)] == ["Accepted"]
+    assert [each["reason"] for each in stored_events(store)] == ["Accepted"]
     tell(store, *(EventRecord("east", EAST, f"Reason{number}", "m") for number in range(4)))
     clock.advance(2 * HOUR)
     assert [expire(store, limit=2) for _ in range(4)] == [2, 2, 1, 0]
@@ -250,7 +250,7 @@ def test_an_event_outlives_the_compaction_of_its_change(store: InlineStore, cloc
     store.transact(lambda tx: objects.put(tx, EVENTS, {"metadata": {"name": "b", "namespace": "east"}}, None, "x"))
     store.transact(lambda tx: tx.changes.compact(tx.now))
     clock.advance(timedelta(minutes=20))
-    assert (expire(store), [each["metadata"]["name"] for each in told(store)]) == (1, ["b"])
+    assert (expire(store), [each["metadata"]["name"] for each in stored_events(store)]) == (1, ["b"])
 
 
 @pytest.fixture
@@ -302,7 +302,7 @@ def test_only_news_of_accepted_clusters_is_written_beside_the_status(store: Inli
     assert (store.transact(service.find, EDGE).document["status"]["version"]["kubernetes"], shown(store)) == ("v1", OUT)
 
 
-async def test_a_clock_that_goes_as_before_is_told_once_in_a_session_and_anew_in_the_next(accepted: InlineStore) -> None:
+async def test_a_clock_that_goes_as_before_is_reported_once_in_a_session_and_anew_in_the_next(accepted: InlineStore) -> None:
     clocks = Clocks(accepted, NONE)
     clocks.note(EDGE, 2 * GRACE)
     await clocks.write()

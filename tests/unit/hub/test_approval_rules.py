@@ -130,8 +130,8 @@ def test_dry_run_reports_its_decision_once_and_decides_nothing(newcomer: Newcome
     assert accept(newcomer) is None
     document = cluster_of(newcomer)
     assert not clusters_rules.is_accepted(document)
-    told = present(conditions.find(doc.conditions(document), "ApprovalRuleDryRun"))
-    assert told.message == 'In a dry run, a rule would accept this cluster: "a".'
+    condition = present(conditions.find(doc.conditions(document), "ApprovalRuleDryRun"))
+    assert condition.message == 'In a dry run, a rule would accept this cluster: "a".'
     put_rule(store, "b")
     assert review(newcomer, name) is not None
     assert newcomer.state(name).message == 'Approved by the rule "b".'
@@ -275,7 +275,7 @@ def test_only_the_exact_subject_of_the_clusters_agent_is_approved() -> None:
     check_results(approved, rows)
 
 
-def test_counts_are_added_up_and_the_last_decision_is_told(store: InlineStore) -> None:
+def test_counts_are_added_up_and_the_last_decision_is_reported(store: InlineStore) -> None:
     put_rule(store, "a")
     cluster = {"metadata": {"name": "c1"}}
     first = rules.RuleDecision("a", RuleAction.ACCEPT, "c1", cluster)

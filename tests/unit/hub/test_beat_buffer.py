@@ -164,8 +164,8 @@ async def test_silence_that_cannot_end_costs_no_beat(world: World, monkeypatch: 
     assert world.status(C1) == UNKNOWN
     assert world.store.state.beats[C1].at == world.clock.now(), "its beats are stored all the same"
     assert world.acks.seen == [(sequence, False) for sequence in (1, 1, 2, 2, 3, 3)]
-    told = [("a silence cannot be ended", C1)] if error in DEFECTS else []
-    assert [(line["event"], line["cluster"]) for line in lines] == told
+    expected = [("a silence cannot be ended", C1)] if error in DEFECTS else []
+    assert [(line["event"], line["cluster"]) for line in lines] == expected
     mend()
     world.hold(C1, sequence=4)
     await world.beats.flush()
@@ -173,26 +173,26 @@ async def test_silence_that_cannot_end_costs_no_beat(world: World, monkeypatch: 
 
 
 async def test_silence_that_is_noticed_after_a_beat_was_stored_ends_with_that_beat_or_a_newer_one(world: World) -> None:
-    heard = world.beats.hold(C1, 1, world.acks, available=True)
+    received = world.beats.hold(C1, 1, world.acks, available=True)
     await world.beats.flush()
     assert world.acks.seen == [(1, False)]
     world.clock.advance(GRACE)
-    world.beats.hold_again(heard)
+    world.beats.hold_again(received)
     await world.beats.flush()
     assert (world.status(C1), world.acks.seen[-1]) == (UNKNOWN, (1, False)), "the beat is older than the grace"
-    heard = world.beats.hold(C1, 2, world.acks, available=True)
+    received = world.beats.hold(C1, 2, world.acks, available=True)
     await world.beats.flush()
     world.set(C1, rules.SILENT)
     world.clock.advance(3 * SECOND)
-    world.beats.hold_again(heard)
+    world.beats.hold_again(received)
     await world.beats.flush()
     assert (world.status(C1), world.acks.seen[-1]) == (TRUE, (2, True))
     assert world.store.state.beats[C1].at == world.clock.now() - 3 * SECOND, "as old as it is"
     world.set(C1, rules.SILENT)
-    heard = world.beats.hold(C1, 3, world.acks, available=True)
+    received = world.beats.hold(C1, 3, world.acks, available=True)
     world.clock.advance(SECOND)
     world.beats.hold(C1, 4, world.acks, available=False)
-    world.beats.hold_again(heard)
+    world.beats.hold_again(received)
     await world.beats.flush()
     assert (world.status(C1), world.acks.seen[-1]) == ("False", (4, True))
 
@@ -253,7 +253,7 @@ def test_beats_of_others_are_stored_in_time_while_a_thousand_clusters_come_back(
 def test_a_silence_ends_though_its_beat_comes_while_another_silence_is_being_ended() -> None:
     """Stored among the others it would be acknowledged, and the cluster read Unknown until its next beat."""
 
-    async def told() -> list[Acks]:
+    async def reported() -> list[Acks]:
         clock, came = LoopClock(asyncio.get_running_loop()), [Awaited(), Awaited()]
         store = SlowStore(clock)
         beats = BeatBuffer(store, clock, SECOND)
@@ -268,7 +268,7 @@ def test_a_silence_ends_though_its_beat_comes_while_another_silence_is_being_end
         assert store.revived == [C1, C2]
         return [*came]
 
-    assert [acks.seen for acks in in_virtual_time(told())] == [[(1, True)]] * 2
+    assert [acks.seen for acks in in_virtual_time(reported())] == [[(1, True)]] * 2
 
 
 @in_the_loops_time
@@ -301,7 +301,7 @@ def test_a_database_that_is_away_is_not_asked_all_the_time_by_many_that_come_bac
 
 
 def test_what_comes_in_step_is_stored_together_soon_after_its_first_beat_but_no_silence_waits_for_that() -> None:
-    async def told() -> list[tuple[str, float, float]]:
+    async def reported() -> list[tuple[str, float, float]]:
         loop, clock = asyncio.get_running_loop(), LoopClock(asyncio.get_running_loop())
         store, came = SlowStore(clock), list[tuple[str, float, float]]()
         beats = BeatBuffer(store, clock, SECOND)
@@ -325,7 +325,7 @@ def test_what_comes_in_step_is_stored_together_soon_after_its_first_beat_but_no_
         assert beats.counts.rows.count == 2, "flushes: the one that came back took a transaction of its own"
         return came
 
-    came = in_virtual_time(told())
+    came = in_virtual_time(reported())
     assert len({moment for name, _, moment in came if name in ("first", "second", "third")}) == 1
     waited = {name: seconds for name, seconds, _ in came}
     assert waited["first"] < 0.2

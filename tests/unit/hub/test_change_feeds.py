@@ -82,7 +82,7 @@ class Log:
         return False
 
 
-async def test_changes_that_follow_are_told_at_once_and_memory_is_bounded() -> None:
+async def test_changes_that_follow_are_reported_at_once_and_memory_is_bounded() -> None:
     tail = Tail(Log().fetch, Log().mend, 5, LONG)
     tail.offer([change(6), change(7)])
     assert (tail.newest, revisions(tail.after(5)), revisions(tail.after(6)), revisions(tail.after(7))) == (7, [6, 7], [7], [])
@@ -131,7 +131,7 @@ def test_poll_is_ten_times_rarer_where_notifications_arrive() -> None:
     assert abs(in_virtual_time(looks(notified=True)) - 4) <= 1
 
 
-def test_a_defect_of_the_log_is_told_once_and_ends_nothing() -> None:
+def test_a_defect_of_the_log_is_reported_once_and_ends_nothing() -> None:
     async def looked() -> list[MutableMapping[str, Any]]:
         asked = 0
 
@@ -387,20 +387,20 @@ async def following(store: InlineStore, *, queue: int = 10) -> AsyncIterator[Cha
 
 async def names(feed: ChangeFeed, after: int, count: int) -> list[str]:
     """The first `count` names, and whatever else comes before it is quiet again and again."""
-    told: list[str] = []
+    reported: list[str] = []
     quiet, watching = 0, feed.watch(MANAGED_CLUSTERS, Query(), after=after, bookmark_after=BOOKMARK_AFTER)
     async with asyncio.timeout(5), aclosing(watching) as events:
         async for event in events:
             if isinstance(event, WatchEvent):
-                told.append(event.stored.key.name)
-            elif len(told) >= count:
+                reported.append(event.stored.key.name)
+            elif len(reported) >= count:
                 quiet += 1
             if quiet > 1:
                 break
-    return told
+    return reported
 
 
-async def test_a_change_that_the_log_and_the_feed_both_tell_is_told_once() -> None:
+async def test_a_change_that_the_log_and_the_feed_both_show_is_sent_once() -> None:
     store = MeddlingStore()
     join(store, "a")
     join(store, "b")
@@ -512,8 +512,8 @@ async def test_while_the_database_hangs_the_last_lists_are_served_for_a_while_an
     store.hangs = True
     lists = RevocationLists(store, TwoSigners(), clock)
     async with asyncio.timeout(LISTS_PATIENCE + REFRESH_PERIOD):
-        said = await asyncio.gather(*(asked(lists) for _ in range(20)))
-    assert (set(said), store.asked) == ({"ServiceUnavailable"}, 1)
+        answers = await asyncio.gather(*(asked(lists) for _ in range(20)))
+    assert (set(answers), store.asked) == ({"ServiceUnavailable"}, 1)
     store.hangs = False
     await asyncio.sleep(2 * REFRESH_PERIOD)
     first = await asked(lists)

@@ -62,11 +62,11 @@ def ensure(newcomer: Newcomer, **changed: Any) -> Joined:
 
 def test_join_makes_a_cluster_once_and_acceptance_is_written_once(newcomer: Newcomer, store: InlineStore) -> None:
     credential = newcomer.bootstrap(uses=1).credential
-    told = {
+    reported = {
         "client_configs": (rules.ClientConfig("https://api:6443", b"ca"), rules.ClientConfig("https://other")),
         "annotations": {rules.AGENT_ANNOTATIONS + "x": "1", rules.ACCEPTED_ON: "!"},
     }
-    joined, document = ensure(newcomer, credential=credential, **told), document_of(store)
+    joined, document = ensure(newcomer, credential=credential, **reported), document_of(store)
     assert joined == Joined(created=True, accepted=False, uid=document["metadata"]["uid"])
     configs = [{"url": "https://api:6443", "caBundle": "Y2E="}, {"url": "https://other"}]
     spec = {"hubAcceptsClient": False, "leaseDurationSeconds": 60, "managedClusterClientConfigs": configs}
@@ -154,8 +154,8 @@ def test_removed_cluster_takes_its_beats_and_certificates_with_it(newcomer: Newc
 
 
 def test_addon_report_sets_conditions_once(store: InlineStore, clock: ManualClock) -> None:
-    def report(name: str, *told: Condition, cluster: ClusterName = EDGE) -> None:
-        store.transact(addons.report, cluster, AddOnName(name), told, "agent")
+    def report(name: str, *reported: Condition, cluster: ClusterName = EDGE) -> None:
+        store.transact(addons.report, cluster, AddOnName(name), reported, "agent")
 
     store.transact(addons.put, {"metadata": {"name": "work", "namespace": "edge"}}, None, OPERATOR)
     condition = Condition("Available", "True", "ManagedClusterAddOnLeaseUpdated", "fine")
@@ -344,8 +344,8 @@ class World:
         return cause.reason, cause.said
 
     def shows(self, reason: str, words: str) -> None:
-        found, said = self.cause()
-        assert (found, words in said) == (reason, True), said
+        found, message = self.cause()
+        assert (found, words in message) == (reason, True), message
 
     def connect(self) -> None:
         self.store.transact(replicas.open_session, Opened(EDGE, AGENT, "s1", "v1", "hub-0"))
@@ -391,8 +391,8 @@ def test_agent_that_has_not_come_and_its_bootstrap_credential(world: World) -> N
     world.pass_time(timedelta(hours=1))
     assert world.cause()[0] == "BootstrapCredentialExpired"
     record, _ = world.newcomer.credential(cluster=EDGE, uses=1)
-    reason, said = world.cause()
-    assert (reason, record.id in said, world.diagnose().findings[-1].state) == ("NotRegisteredYet", True, FindingState.WAITING)
+    reason, text = world.cause()
+    assert (reason, record.id in text, world.diagnose().findings[-1].state) == ("NotRegisteredYet", True, FindingState.WAITING)
 
 
 def test_cluster_that_an_operator_entered_and_whose_agent_never_asked(world: World) -> None:

@@ -213,13 +213,13 @@ def test_revocation_is_recorded_once_and_denies_pending_requests_and_later_ones(
 
 
 def test_ended_credentials_are_forgotten_after_a_while(newcomer: Newcomer, clock: ManualClock) -> None:
-    requester, standing = newcomer.bootstrap(), newcomer.bootstrap(lifetime=timedelta(days=3))
+    requester, current = newcomer.bootstrap(), newcomer.bootstrap(lifetime=timedelta(days=3))
     newcomer.issued(requester)
     clock.advance(timedelta(days=1))
     assert newcomer.store.transact(lambda tx: tx.credentials.forget_ended(tx.now - timedelta(days=1))) == 0
     clock.advance(timedelta(hours=1, seconds=1))
     assert newcomer.store.transact(lambda tx: tx.credentials.forget_ended(tx.now - timedelta(days=1))) == 1
-    assert newcomer.store.transact(lambda tx: [record.id for record in tx.credentials.all()]) == [standing.credential]
+    assert newcomer.store.transact(lambda tx: [record.id for record in tx.credentials.all()]) == [current.credential]
     assert newcomer.certificate().credential == requester.credential, "certificates keep their origin"
 
 

@@ -157,12 +157,12 @@ async def test_what_befell_the_election_is_counted() -> None:
         await until(lambda: leading.leadership.term is None)
         way.swallows = False
         await until(lambda: leading.leadership.term == 3)
-        told = values(registry)
-        assert (told["muster_hub_leader_gained_total"], told['muster_hub_leader_lost_total{cause="DEPOSED"}']) == (3, 1)
-        assert told['muster_hub_leader_lost_total{cause="NOT_RENEWED"}'] == 1
-        assert told['muster_hub_leader_writes_refused_total{where="unsent"}'] >= 1
-        assert told['muster_hub_leader_writes_refused_total{where="fenced"}'] == 1
-        assert told["muster_hub_leader_lock_failures_total"] >= 2
+        counted = values(registry)
+        assert (counted["muster_hub_leader_gained_total"], counted['muster_hub_leader_lost_total{cause="DEPOSED"}']) == (3, 1)
+        assert counted['muster_hub_leader_lost_total{cause="NOT_RENEWED"}'] == 1
+        assert counted['muster_hub_leader_writes_refused_total{where="unsent"}'] >= 1
+        assert counted['muster_hub_leader_writes_refused_total{where="fenced"}'] == 1
+        assert counted["muster_hub_leader_lock_failures_total"] >= 2
     assert values(registry)['muster_hub_leader_lost_total{cause="STOPPED"}'] == 1
 
 
@@ -226,13 +226,13 @@ def made(cluster: Documents, pod: str, name: str | None = None) -> float:
     """Has the Lease made for that pod, under the name that was given; how many seconds that took."""
     settings = load({"leader_elect_resource_name": name} if name else {}, None, {})
 
-    async def told() -> float:
+    async def reported() -> float:
         begun = asyncio.get_running_loop().time()
         lease = await lease_on(cluster, settings, "muster", pod, ManualClock())
         await lease.take(None, Candidate("one", "one-1"), timedelta(seconds=15))
         return asyncio.get_running_loop().time() - begun
 
-    return in_virtual_time(told())
+    return in_virtual_time(reported())
 
 
 def metadata(cluster: Documents) -> tuple[str, Any]:
@@ -266,10 +266,10 @@ def test_lease_is_named_and_owned_by_the_workload_of_the_pod_and_each_link_is_wa
 def test_a_pod_that_belongs_to_nothing_needs_a_name() -> None:
     cluster = Documents()
     check_refusal(InvalidError, made, cluster, "alone", match="belongs to no Deployment or StatefulSet: name the Lease")
-    with capture_logs() as told:
+    with capture_logs() as logged:
         made(cluster, "alone", "mine")
     assert metadata(cluster) == ("mine", None)
-    assert "get no owner" in told[-1]["event"]
+    assert "get no owner" in logged[-1]["event"]
 
 
 def test_lease_with_a_name_has_the_owner_or_a_warning_that_it_has_none() -> None:
@@ -282,10 +282,10 @@ def test_lease_with_a_name_has_the_owner_or_a_warning_that_it_has_none() -> None
     for error in (ForbiddenError("no right"), NotFoundError("no pod")):
         cluster = Documents()
         cluster.trouble[f"{SETS}/hub-5d"] = times(1, error)
-        with capture_logs() as told:
+        with capture_logs() as logged:
             made(cluster, "hub-5d-x", "mine")
         assert metadata(cluster) == ("mine", None)
-        [line] = [line for line in told if line["log_level"] == "warning"]
+        [line] = [line for line in logged if line["log_level"] == "warning"]
         assert (line["event"], line["kind"]) == ("the controller of this pod is not known: its objects get no owner", "Lease")
 
 

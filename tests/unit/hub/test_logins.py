@@ -191,8 +191,8 @@ def test_an_authenticator_is_read_with_its_defaults() -> None:
 
 
 def account(tx: Transaction, /, name: str, **metadata: Any) -> None:
-    told = {"name": name, "namespace": "edge1", "labels": {CLUSTER_LABEL: "edge1"}, **metadata}
-    PATH.put(tx, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": told}, None, WHO)
+    fields = {"name": name, "namespace": "edge1", "labels": {CLUSTER_LABEL: "edge1"}, **metadata}
+    PATH.put(tx, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": fields}, None, WHO)
 
 
 def stored(tx: Transaction, name: str) -> StoredObject:
@@ -243,21 +243,21 @@ def test_logins_of_an_account_end_with_it_and_those_of_another_stay(store: Inlin
     assert reason(store, serial) is None, "a login that has expired is not revoked"
 
 
-def told(kind: str = "KubeClusterSigningCertificate", time: str = "t1", **more: Any) -> dict[str, Any]:
+def strategy_entry(kind: str = "KubeClusterSigningCertificate", time: str = "t1", **more: Any) -> dict[str, Any]:
     return {"type": kind, "status": "Success", "reason": "r", "message": "m", "lastUpdateTime": time, **more}
 
 
 def test_strategy_replaces_its_own_where_more_than_the_time_differs_and_all_are_in_one_order() -> None:
-    others = [told("Zebra"), told("ImpersonationProxy")]
+    others = [strategy_entry("Zebra"), strategy_entry("ImpersonationProxy")]
     rows: tuple[tuple[Any, Any, Any], ...] = (
-        ([], told(), [told()]),
-        ([told(message="old")], told(time="t2"), [told(time="t2")]),
-        ([told()], told(time="t2"), [told()]),
-        (others, told(), [told(), told("ImpersonationProxy"), told("Zebra")]),
+        ([], strategy_entry(), [strategy_entry()]),
+        ([strategy_entry(message="old")], strategy_entry(time="t2"), [strategy_entry(time="t2")]),
+        ([strategy_entry()], strategy_entry(time="t2"), [strategy_entry()]),
+        (others, strategy_entry(), [strategy_entry(), strategy_entry("ImpersonationProxy"), strategy_entry("Zebra")]),
     )
     check_results(merge, rows)
     kinds = ("KubeClusterSigningCertificate", "ImpersonationProxy", "Aardvark", "Bee", "Zebra")
-    strategies, random = [told(kind) for kind in kinds], Random(7)
+    strategies, random = [strategy_entry(kind) for kind in kinds], Random(7)
     for _ in range(200):
         new, *others = random.sample(strategies, len(strategies))
         assert merge(others, new) == strategies

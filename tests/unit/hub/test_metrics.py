@@ -94,8 +94,8 @@ def clocks(store: InlineStore, _clock: ManualClock) -> Case:
 
 def beats(store: InlineStore, clock: ManualClock) -> Case:
     subject = BeatBuffer(store, clock, timedelta(seconds=1))
-    told, again = "heartbeats cannot be stored and are not acknowledged", "heartbeats are stored again"
-    return Case(subject.run(), told, again, lambda: subject.hold(EDGE, 1, Acks(), available=True))
+    message, again = "heartbeats cannot be stored and are not acknowledged", "heartbeats are stored again"
+    return Case(subject.run(), message, again, lambda: subject.hold(EDGE, 1, Acks(), available=True))
 
 
 def records(store: InlineStore, clock: ManualClock) -> Case:
@@ -105,8 +105,8 @@ def records(store: InlineStore, clock: ManualClock) -> Case:
             await super().write(entries)
 
     trail = Trail(Sink(), clock, capacity=100, batch=10, window=timedelta(milliseconds=5))
-    told, again = "audit records cannot be written now", "audit records are written again"
-    return Case(trail.run(), told, again, lambda: trail.offer(record(1)))
+    message, again = "audit records cannot be written now", "audit records are written again"
+    return Case(trail.run(), message, again, lambda: trail.offer(record(1)))
 
 
 def log_of_changes(store: InlineStore, _clock: ManualClock) -> Case:
@@ -123,8 +123,8 @@ def trust(store: InlineStore, clock: ManualClock) -> Case:
     now = clock.now()
     came = CertificateRecord(SerialNumber(1), Purpose.AGENT, "u", (), now, now, "k", now, cluster=EDGE, agent=AgentId("a"))
     subject, numbers = TrustBundlePush(store, lambda: b""), count()
-    told = "trusted CAs of agents cannot be stored"
-    return Case(subject.run(), told, wanted=lambda: subject.note(came, frozenset({f"{next(numbers)}"})))
+    message = "trusted CAs of agents cannot be stored"
+    return Case(subject.run(), message, wanted=lambda: subject.note(came, frozenset({f"{next(numbers)}"})))
 
 
 def admin_file(store: InlineStore, clock: ManualClock) -> Case:
@@ -187,7 +187,7 @@ def test_every_background_task_logs_each_trouble_once_and_its_end() -> None:
     check_each(check, [(made,) for made in EVERYBODY])
 
 
-def test_it_is_told_when_open_sessions_are_written_down_again() -> None:
+def test_it_is_reported_when_open_sessions_are_written_down_again() -> None:
     def ours(store: InlineStore, _clock: ManualClock) -> Case:
         sessions = Sessions(store, "one")
         return Case(sessions.run(), "open sessions cannot be stored", wanted=lambda: sessions.add(Open("a")))
@@ -290,7 +290,7 @@ async def test_scrapes_ask_the_database_rarely_and_show_no_old_number_while_it_i
     assert "muster_hub_clusters{" in await registry.scrape()
 
 
-async def test_a_brake_that_holds_is_told_until_it_lets_go(clock: ManualClock, store: InlineStore) -> None:
+async def test_a_brake_that_holds_is_reported_until_it_lets_go(clock: ManualClock, store: InlineStore) -> None:
     registry, names = Registry(), [ClusterName(f"c{number}") for number in range(12)]
     add_fleet(registry, store, clock, reserve=0)
 
@@ -299,7 +299,7 @@ async def test_a_brake_that_holds_is_told_until_it_lets_go(clock: ManualClock, s
             clusters.set_condition(tx, name, verdict, "test")
         brake.keep(tx, BrakeLimits(), "test")
 
-    async def told() -> str:
+    async def reported() -> str:
         clock.advance(EVERY)
         (line,) = (line for line in (await registry.scrape()).splitlines() if line.startswith("muster_hub_brake_holds"))
         return line.split()[-1]
@@ -308,7 +308,7 @@ async def test_a_brake_that_holds_is_told_until_it_lets_go(clock: ManualClock, s
         store.transact(clusters.put, {"metadata": {"name": name}}, None, "ann")
     for verdict, expected in ((rules.AVAILABLE, "0"), (rules.SILENT, "1"), (rules.AVAILABLE, "0")):
         store.transact(turn, verdict)
-        assert await told() == expected
+        assert await reported() == expected
 
 
 async def test_beats_are_counted_once_they_are_durable_with_the_time_that_took(clock: ManualClock, store: InlineStore) -> None:
@@ -366,20 +366,20 @@ async def test_requests_for_what_somebody_makes_up_make_no_series_of_their_own(c
     assert set(counts.seconds) == {"list", "get", "other"}
 
 
-def standing(store: InlineStore) -> LogLevelOrder | None:
+def stored_order(store: InlineStore) -> LogLevelOrder | None:
     return store.transact(verbosity.current_log_level)
 
 
 def test_order_counts_for_its_time_replaces_the_one_before_and_can_be_canceled(store: InlineStore, clock: ManualClock) -> None:
     store.transact(verbosity.order_log_level, "debug", timedelta(minutes=10), "admin")
     clock.advance(timedelta(seconds=599))
-    order = present(standing(store))
+    order = present(stored_order(store))
     assert (order.level, order.by) == ("debug", "admin")
     clock.advance(timedelta(seconds=1))
-    assert standing(store) is None
+    assert stored_order(store) is None
     store.transact(verbosity.order_log_level, "debug", timedelta(minutes=10), "admin")
     store.transact(verbosity.order_log_level, "error", timedelta(minutes=10), "admin")
-    order = present(standing(store))
+    order = present(stored_order(store))
     assert order.level == "error"
     store.transact(verbosity.clear_log_level)
-    assert standing(store) is None
+    assert stored_order(store) is None

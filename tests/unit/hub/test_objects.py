@@ -21,8 +21,7 @@ from hub.api.meta.change import ADDONS, CONFIG_MAPS, MANAGED_CLUSTERS, REQUESTS,
 from hub.api.revocations import Reason
 from hub.https_door.groups import groups_of
 from hub.registry import kinds, owners
-from hub.registry.generic import objects
-from hub.registry.generic.declaration import structure_of
+from hub.registry.generic import objects, structure_of
 from hub.registry.generic.objects import Unchanged
 from hub.registry.kinds import DEFINITIONS, WRITE_PATHS
 from hub.registry.managedclusteraddons import service as addons
@@ -143,8 +142,8 @@ def large(accepted: InlineStore, request: pytest.FixtureRequest) -> InlineStore:
     return accepted
 
 
-def report(store: InlineStore, length: int, *, said: Condition = WORKS, actor: str = AGENT) -> None:
-    store.transact(clusters.report_status, EDGE, StatusReport(conditions=(said,), kubernetes_version="x" * length), actor)
+def report(store: InlineStore, length: int, *, status: Condition = WORKS, actor: str = AGENT) -> None:
+    store.transact(clusters.report_status, EDGE, StatusReport(conditions=(status,), kubernetes_version="x" * length), actor)
 
 
 def size(store: InlineStore) -> int:
@@ -164,7 +163,7 @@ def length(store: InlineStore) -> int:
 
 def test_large_object_grows_by_conditions_and_a_join_and_not_by_more(large: InlineStore) -> None:
     before = size(large)
-    report(large, length(large), said=Condition("Works", conditions.FALSE, "NotSeen", "x" * 100))
+    report(large, length(large), status=Condition("Works", conditions.FALSE, "NotSeen", "x" * 100))
     assert size(large) > before
     check_refusal(TooLargeError, report, large, length(large) + 2 * objects.GROWTH_ABOVE_LIMIT, match="the limit for agents is")
     before = size(large)
@@ -174,7 +173,7 @@ def test_large_object_grows_by_conditions_and_a_join_and_not_by_more(large: Inli
 
 
 @pytest.mark.parametrize(("use_case", "given"), [(owners.stand_by, ("uid-1", ME)), (owners.record_handover, (6,))])
-def test_where_it_has_gone_is_told_however_large_it_is(
+def test_where_it_has_gone_is_reported_however_large_it_is(
     accepted: InlineStore, use_case: Callable[..., Any], given: tuple[Any, ...]
 ) -> None:
     fill(accepted, OBJECT_CEILING)
@@ -319,10 +318,10 @@ def test_an_operators_condition_that_the_agent_reports_too_changes_hands(newcome
     newcomer.accepted()
     store.transact(clusters.set_condition, EDGE, Condition(AVAILABLE.type, "Unknown", "Test", ""), "hub")
     store.transact(clusters.report_status, EDGE, StatusReport(conditions=(AVAILABLE,), complete=False), "agent")
-    told, entry = shares(store, MANAGED_CLUSTERS, EDGE), condition(AVAILABLE.type)
+    own, entry = shares(store, MANAGED_CLUSTERS, EDGE), condition(AVAILABLE.type)
     changed = {"f:status", "f:reason", "f:message"}
-    assert changed.isdisjoint(told[f"{HUB_WRITER} status"]["f:status"]["f:conditions"][entry])
-    assert told[f"{AGENT_WRITER} status"]["f:status"]["f:conditions"][entry].keys() >= changed
+    assert changed.isdisjoint(own[f"{HUB_WRITER} status"]["f:status"]["f:conditions"][entry])
+    assert own[f"{AGENT_WRITER} status"]["f:status"]["f:conditions"][entry].keys() >= changed
 
 
 def test_who_holds_a_field_in_the_older_version_loses_it_under_its_older_name(newcomer: Newcomer, store: InlineStore) -> None:
@@ -340,16 +339,16 @@ def test_who_holds_a_field_in_the_older_version_loses_it_under_its_older_name(ne
     stored = store.transact(lambda tx: addons.find(tx, EDGE, AddOnName("metrics")))
     changed = {**stored.document, "status": {"registrations": [{**kube, "kubeClient": {"driver": "token"}}]}}
     store.transact(lambda tx: addons.put(tx, changed, addons.find(tx, EDGE, AddOnName("metrics")), "hub", writer=HUB_WRITER))
-    told = shares(store, ADDONS, "metrics", "edge")
-    assert told == {"old": {"f:status": {"f:registrations": {}}}, f"{HUB_WRITER} status": {"f:status": {"f:registrations": {}}}}
+    own = shares(store, ADDONS, "metrics", "edge")
+    assert own == {"old": {"f:status": {"f:registrations": {}}}, f"{HUB_WRITER} status": {"f:status": {"f:registrations": {}}}}
 
 
 def test_requests_are_the_agents_and_their_decision_and_certificate_the_hubs(newcomer: Newcomer, store: InlineStore) -> None:
-    told = shares(store, REQUESTS, newcomer.issued(newcomer.accepted()))
-    assert sorted(told) == [AGENT_WRITER, HUB_WRITER, f"{HUB_WRITER} status"]
-    assert "f:spec" not in told[AGENT_WRITER]
-    assert request_rules.RECOVERY_ANNOTATION in next(iter(told[HUB_WRITER]["f:metadata"]["f:annotations"].keys() - {"."}))
-    assert told[f"{HUB_WRITER} status"]["f:status"].keys() == {"f:conditions", "f:certificate"}
+    own = shares(store, REQUESTS, newcomer.issued(newcomer.accepted()))
+    assert sorted(own) == [AGENT_WRITER, HUB_WRITER, f"{HUB_WRITER} status"]
+    assert "f:spec" not in own[AGENT_WRITER]
+    assert request_rules.RECOVERY_ANNOTATION in next(iter(own[HUB_WRITER]["f:metadata"]["f:annotations"].keys() - {"."}))
+    assert own[f"{HUB_WRITER} status"]["f:status"].keys() == {"f:conditions", "f:certificate"}
 
 
 def test_what_came_without_holders_stays_without(store: InlineStore) -> None:

@@ -114,7 +114,7 @@ def test_lower_epoch_or_an_open_session_of_the_same_or_this_very_hub_change_noth
     assert (available(living)[0], kept(living)) == ("True", (8, None))
 
 
-def test_who_was_silent_before_it_told_where_it_is_has_moved(living: InlineStore, clock: ManualClock) -> None:
+def test_who_was_silent_before_it_reported_where_it_is_has_moved(living: InlineStore, clock: ManualClock) -> None:
     clock.advance(2 * GRACE)
     expire(living, clock)
     assert available(living)[1] == "ManagedClusterLeaseUpdateStopped"

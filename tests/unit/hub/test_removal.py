@@ -252,19 +252,19 @@ async def test_what_is_held_is_looked_at_rarely_and_on_time(newcomer: Newcomer, 
     """A stale policy may delete hundreds of clusters whose agents will never answer."""
     newcomer.registered()
     add_addon(store, "a", finalizers=[HELD])
-    told: list[EventRecord] = []
-    subject = Removal(store, HOUR, told.append)
+    events: list[EventRecord] = []
+    subject = Removal(store, HOUR, events.append)
     delete(store)
     began, looks = clock.now(), 0
     overdue_at: list[timedelta] = []
     while clock.now() - began < timedelta(days=1):
         pause = present(await subject.reconcile("edge"))
         looks += 1
-        if len(told) > len(overdue_at):
+        if len(events) > len(overdue_at):
             overdue_at.append(clock.now() - began)
         clock.advance(pause)
     assert looks < 24 * 60 + 100
-    assert (overdue_at, [each.reason for each in told]) == ([HOUR], ["DeletionOverdue"])
+    assert (overdue_at, [each.reason for each in events]) == ([HOUR], ["DeletionOverdue"])
 
 
 async def test_next_priority_is_waited_for_from_its_mark_on(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
@@ -291,8 +291,8 @@ async def test_certificates_end_by_the_deadline(
     hold(store, "example.com/other")
     if content != "none":
         add_addon(store, "a", finalizers=[HELD] if content == "held" else [])
-    told: list[EventRecord] = []
-    subject = Removal(store, HOUR, told.append)
+    events: list[EventRecord] = []
+    subject = Removal(store, HOUR, events.append)
     delete(store)
     for _ in range(3):
         await subject.reconcile("edge")
@@ -301,7 +301,7 @@ async def test_certificates_end_by_the_deadline(
     for _ in range(3):
         await subject.reconcile("edge")
     assert is_revoked()
-    assert [each.reason for each in told] == ["DeletionOverdue"]
+    assert [each.reason for each in events] == ["DeletionOverdue"]
     status, reason, message = deleting(store)
     assert (status, reason) == ("False", "DeletionOverdue")
     assert ("example.com/pre-delete" if content == "held" else "example.com/other") in message
@@ -390,9 +390,9 @@ def test_finalizers_of_the_content_hold_the_namespace_and_it_says_so(store: Inli
         NamespaceDeletionProgress(held=2),
     ]
     stored = present(found(store))
-    told = {entry["type"]: (entry["status"], entry["message"]) for entry in doc.conditions(stored.document)}
-    assert told["NamespaceContentRemaining"] == ("True", "Some resources are remaining: configmaps has 2 resource instances")
-    assert NAMESPACE_HELD in told["NamespaceFinalizersRemaining"][1]
+    by_type = {entry["type"]: (entry["status"], entry["message"]) for entry in doc.conditions(stored.document)}
+    assert by_type["NamespaceContentRemaining"] == ("True", "Some resources are remaining: configmaps has 2 resource instances")
+    assert NAMESPACE_HELD in by_type["NamespaceFinalizersRemaining"][1]
     revision = store.state.revision
     assert namespace_proceed(store) == NamespaceDeletionProgress(held=2)
     assert store.state.revision == revision, "nothing new is written twice"

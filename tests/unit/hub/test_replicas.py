@@ -137,8 +137,8 @@ def test_sessions_of_a_replica_that_died_are_ended_by_whoever_looks(store: Inlin
 
 
 async def test_replicas_that_could_not_write_are_lost_only_later(store: InlineStore, clock: ManualClock) -> None:
-    heard: list[datetime | None] = [clock.now()]  # from when on the hub could write; None: it cannot
-    controller = LostReplicas(store, since=lambda _tx: heard[0])
+    received: list[datetime | None] = [clock.now()]  # from when on the hub could write; None: it cannot
+    controller = LostReplicas(store, since=lambda _tx: received[0])
     for each, cluster in ((ONE, EDGE), (TWO, FAR)):
         store.transact(replicas.begin, each)
         store.transact(replicas.open_session, opened(each, f"of {each.name}", cluster))
@@ -148,9 +148,9 @@ async def test_replicas_that_could_not_write_are_lost_only_later(store: InlineSt
         return set(store.transact(lambda tx: tx.agent_sessions.replicas()))
 
     clock.advance(LOST_AFTER * 8)
-    heard[0] = None
+    received[0] = None
     assert await with_sessions() == {"one", "two"}, "the database is away still"
-    heard[0] = clock.now()
+    received[0] = clock.now()
     store.transact(replicas.beat, TWO)  # the first of them whose connection came back
     assert await with_sessions() == {"one", "two"}
     clock.advance(LOST_AFTER)
@@ -205,24 +205,24 @@ async def test_replica_that_was_taken_for_dead_writes_its_sessions_again(store: 
 
 
 async def test_heartbeat_of_a_replica_reports_load_and_returns_a_drain(store: InlineStore, clock: ManualClock) -> None:
-    heard: list[bool] = []
+    received: list[bool] = []
     ahead = ManualClock(clock.now() + timedelta(seconds=3))
     presence = ReplicaHeartbeat(
-        store, ONE, LifecycleSignals(clock), ahead, sessions=lambda: 1, watches=lambda: 4, drained=heard.append
+        store, ONE, LifecycleSignals(clock), ahead, sessions=lambda: 1, watches=lambda: 4, drained=received.append
     )
     await register_replica(store, ONE, alone=True)
     await presence.beat()
     await store.run(replicas.order_drain, "one", "ann", force=True)
     await presence.beat()
-    told = store.state.replicas["one"]
-    assert (heard, told.drained, told.seen) == ([False, True], True, clock.now())
-    assert (told.load.watches, told.load.ahead, told.load.memory > 2**20) == (4, timedelta(seconds=3), True)
+    reported = store.state.replicas["one"]
+    assert (received, reported.drained, reported.seen) == ([False, True], True, clock.now())
+    assert (reported.load.watches, reported.load.ahead, reported.load.memory > 2**20) == (4, timedelta(seconds=3), True)
     store.execute(delete(schema.replicas))
     await presence.beat()
-    assert (heard[-1], store.state.replicas["one"].drained) == (True, True), "a row that is lost does not end a drain"
+    assert (received[-1], store.state.replicas["one"].drained) == (True, True), "a row that is lost does not end a drain"
     await store.run(replicas.end_drain, "one", "ann")
     await presence.beat()
-    assert heard[-1] is False
+    assert received[-1] is False
 
 
 async def test_a_replica_tells_at_once_that_it_is_ready_and_that_it_ends(store: InlineStore, clock: ManualClock) -> None:
@@ -303,11 +303,11 @@ def test_last_replica_that_takes_sessions_is_drained_only_by_force(pair: InlineS
 class Drained(Open):
     """A session that notes what it is told, and when."""
 
-    told: list[tuple[float, timedelta, str]] = field(default_factory=list)
+    recorded: list[tuple[float, timedelta, str]] = field(default_factory=list)
     ended_at: float = 0.0
 
     def drain(self, reconnect_after: timedelta, reason: str = "") -> None:
-        self.told.append((asyncio.get_running_loop().time(), reconnect_after, reason))
+        self.recorded.append((asyncio.get_running_loop().time(), reconnect_after, reason))
 
     def end(self, error: MusterError) -> None:
         super().end(error)
@@ -315,7 +315,7 @@ class Drained(Open):
 
 
 @in_the_loops_time
-async def test_sessions_are_told_at_a_rate_and_those_that_stay_are_ended_after_the_grace() -> None:
+async def test_sessions_are_notified_at_a_rate_and_those_that_stay_are_ended_after_the_grace() -> None:
     sessions = [Drained(f"s{number}") for number in range(1_000)]
     everybody = list(sessions)
     cordon = Cordon(GRACE, lambda: list(sessions))
@@ -328,15 +328,15 @@ async def test_sessions_are_told_at_a_rate_and_those_that_stay_are_ended_after_t
     await asyncio.sleep(10)
     del sessions[1:]
     await asyncio.sleep(GRACE.total_seconds())
-    [(at, hint, why)] = stays.told
+    [(at, hint, why)] = stays.recorded
     assert at == pytest.approx(0, abs=0.1)
     assert (hint, "drained" in why) == (RECONNECT_WITHIN, True)
     [error] = stays.ended
     assert isinstance(error, UnavailableError)
     assert stays.ended_at - at >= GRACE.total_seconds()
     running.cancel()
-    assert all(len(each.told) == 1 for each in everybody), "each is told, and once"
-    assert max(each.told[0][0] for each in everybody) == pytest.approx(1_000 / LEAST_RATE, rel=0.05)
+    assert all(len(each.recorded) == 1 for each in everybody), "each is told, and once"
+    assert max(each.recorded[0][0] for each in everybody) == pytest.approx(1_000 / LEAST_RATE, rel=0.05)
     assert not any(each.ended for each in everybody[1:]), "who has gone is ended by nobody"
 
 
@@ -352,26 +352,26 @@ async def test_canceled_drain_ends_no_session_and_a_new_order_gives_the_whole_gr
         cordon.check()
         await cordon.ready()
         await asyncio.sleep(2 * GRACE.total_seconds())
-    assert (len(session.told), session.ended) == (2, [])
+    assert (len(session.recorded), session.ended) == (2, [])
     cordon.order(True)  # noqa: FBT003 - likewise
     await asyncio.sleep(GRACE.total_seconds() - 1)
     cordon.order(False)  # noqa: FBT003 - likewise
     cordon.order(True)  # noqa: FBT003 - in the same moment
     await asyncio.sleep(GRACE.total_seconds() - 1)
-    assert (len(session.told), session.ended) == (4, [])
+    assert (len(session.recorded), session.ended) == (4, [])
     await asyncio.sleep(2)
     assert len(session.ended) == 1
     running.cancel()
 
 
 @in_the_loops_time
-async def test_a_fleet_that_is_told_for_longer_than_half_the_grace_is_told_faster() -> None:
+async def test_a_fleet_that_takes_longer_than_half_the_grace_is_notified_faster() -> None:
     sessions = [Drained(f"s{number}") for number in range(600)]
     cordon = Cordon(timedelta(seconds=2), lambda: list(sessions))
     running = asyncio.create_task(cordon.run())
     cordon.order(True)  # noqa: FBT003 - what is ordered
     await asyncio.sleep(1.1)
-    assert all(each.told for each in sessions)
+    assert all(each.recorded for each in sessions)
     running.cancel()
 
 

@@ -248,10 +248,10 @@ def test_a_revocation_is_an_event_of_its_cluster_once(newcomer: Newcomer, store:
     chronicle = TransitionRecorder(events.append)
     chronicle.listed(REVOCATIONS, Key("", "r0"), document)  # what is there at the start is no news
     chronicle.changed(REVOCATIONS, Key("", "r1"), document, ChangeType.ADDED, OPERATOR)
-    (told,) = events
-    assert (told.cluster, told.reason, told.type) == ("edge", "Revoked", "Warning")
-    assert told.message == rules.describe(document)
-    assert told.about["metadata"]["uid"] == document["status"]["clusterUID"]
+    (event,) = events
+    assert (event.cluster, event.reason, event.type) == ("edge", "Revoked", "Warning")
+    assert event.message == rules.describe(document)
+    assert event.about["metadata"]["uid"] == document["status"]["clusterUID"]
 
 
 class TwoSigners(ListSigner):

@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2 as wire
 from structlog.testing import capture_logs
 
 from hub.grpc_door.gate import QUIET, Gate
-from hub.grpc_door.health import MOST_WATCHES, WATCHED_FOR, HealthService
+from hub.grpc_door.server import MOST_WATCHES, WATCHED_FOR, HealthService
 from hub.grpc_door.session.acknowledgements import TICK as ACK_TICK, Acknowledgements, BeatRate, Deferred, spacing
 from hub.grpc_door.session.drain import BACKSTOP, JITTER, MAX_RECONNECT_WITHIN, Age, Aging
 from hub.grpc_door.session.reports import MAX_QUEUED, MAX_QUEUED_BYTES, ReportQueue

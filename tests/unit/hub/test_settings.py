@@ -89,8 +89,8 @@ def test_all_problems_are_reported_at_once_with_their_sources(file: Path) -> Non
 def test_no_refusal_of_a_setting_is_in_the_terms_of_python() -> None:
     def check(name: str, value: Any) -> None:
         refused = refusal(InvalidError, load, {name: value}, None, {})
-        told = (refused.message if refused else "").replace(str(value)[:80], "")
-        assert not PYTHON.search(told), told
+        message = (refused.message if refused else "").replace(str(value)[:80], "")
+        assert not PYTHON.search(message), message
 
     check_each(check, ((name, value) for name in Settings.model_fields for value in WRONG_VALUES))
 

@@ -32,10 +32,10 @@ class Session(TrustBundleReceiver):
         self.sent.append((asyncio.get_running_loop().time(), bundle))
 
 
-def test_bundle_that_changes_goes_to_all_that_lack_it_and_of_another_ca_every_session_is_told_once() -> None:
+def test_bundle_that_changes_goes_to_all_that_lack_it_and_of_another_ca_every_session_gets_it_once() -> None:
     async def work() -> tuple[Session, Session, Session]:
-        bundle, standing = [OLD], [1]
-        trusting = TrustBundlePush(fresh_store(), lambda: bundle[0], authorities=lambda: tuple(standing))
+        bundle, current = [OLD], [1]
+        trusting = TrustBundlePush(fresh_store(), lambda: bundle[0], authorities=lambda: tuple(current))
         running = asyncio.create_task(trusting.run())
         taking, silent, gone = Session(fingerprints(OLD)), Session(None), Session(fingerprints(OLD))
         for session in (taking, silent, gone):
@@ -43,7 +43,7 @@ def test_bundle_that_changes_goes_to_all_that_lack_it_and_of_another_ca_every_se
         await asyncio.sleep(2 * POLL.total_seconds())
         assert not taking.sent
         trusting.leave(gone)
-        standing[0] = 2
+        current[0] = 2
         for pem in (OLD + NEW, NEW):
             bundle[0] = pem
             await asyncio.sleep(2 * POLL.total_seconds())

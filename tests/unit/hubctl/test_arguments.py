@@ -135,7 +135,7 @@ def test_a_command_describes_itself_and_its_examples_can_be_typed() -> None:
                 found, context = below, below.make_context(below.name, list(arguments), parent=context)
 
 
-def test_a_wrong_command_is_told_what_was_meant() -> None:
+def test_a_wrong_command_suggests_what_was_meant() -> None:
     assert 'did you mean "get"?' in here.hubctl("gte").err
     assert "use `hubctl certificate approve`" in here.hubctl("approve", "edge1").err
     assert here.hubctl("xyzzy").code == 2
@@ -175,5 +175,5 @@ def test_completion_offers_kinds_options_and_forms_or_nothing(
         assert offered(words) == [":4"], words
     assert capfd.readouterr() == ("", "")
     for shell in ("bash", "zsh", "fish", "powershell"):
-        said = here.hubctl("completion", shell)
-        assert (said.code, "_HUBCTL_COMPLETE" in said.out) == (0, True), shell
+        answer = here.hubctl("completion", shell)
+        assert (answer.code, "_HUBCTL_COMPLETE" in answer.out) == (0, True), shell

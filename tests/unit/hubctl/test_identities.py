@@ -137,8 +137,8 @@ def test_a_plug_in_is_called_when_needed_and_again_when_its_answer_expires_or_is
 def test_a_plug_in_returns_certificate_and_token_and_gets_its_cluster_as_from_kubectl(folder: Path) -> None:
     answer(folder, {"clientCertificateData": "chain", "clientKeyData": "key", "token": "one"}, V1BETA1)
     extensions = [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "hub"}}]
-    told = plugin(apiVersion=V1BETA1, provideClusterInfo=True)
-    path = kubeconfig(folder, {"exec": told}, extensions=extensions, **{"tls-server-name": "inner"})
+    reported = plugin(apiVersion=V1BETA1, provideClusterInfo=True)
+    path = kubeconfig(folder, {"exec": reported}, extensions=extensions, **{"tls-server-name": "inner"})
     assert identity_of(read_kubeconfig(path)).current() == RequestCredentials(Credential(b"chain", b"key"), "one")
     identity(folder, {"exec": plugin(apiVersion=V1BETA1)}).current()
     cluster = {
@@ -165,10 +165,10 @@ def test_plug_in_in_the_background_asks_and_prints_nothing(
     folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "plugin").write_text("#!/bin/sh\necho look here >&2\nexit 1\n")
-    for prompts, said in ((True, "look here\n"), (False, "")):
+    for prompts, text in ((True, "look here\n"), (False, "")):
         with pytest.raises(CommandError, match="failed with exit code 1"):
             identity_of(read_kubeconfig(kubeconfig(folder, {"exec": plugin()})), prompts=prompts).current()
-        assert capfd.readouterr().err == said
+        assert capfd.readouterr().err == text
     with pytest.raises(CommandError, match="not a terminal"):
         identity_of(read_kubeconfig(kubeconfig(folder, {"exec": plugin(interactiveMode="Always")})), prompts=False).current()
     monkeypatch.setenv("HUBCTL_KUBECONFIG", str(kubeconfig(folder, {"exec": plugin()})))
@@ -185,7 +185,7 @@ def test_what_a_user_shows_is_not_shown_to_people(folder: Path) -> None:
         assert "hush" not in repr(found) + repr(identity_of(found).current())
 
 
-def test_a_plug_in_that_fails_after_it_was_good_is_asked_again_later_unless_what_it_told_was_refused(folder: Path) -> None:
+def test_a_plug_in_that_fails_after_it_was_good_is_asked_again_later_unless_what_it_returned_was_refused(folder: Path) -> None:
     answer(folder, {"token": "one", "expirationTimestamp": RETRIED})
     user = identity(folder, {"exec": plugin()})
     assert token_of(user) == "one"
@@ -201,7 +201,7 @@ def test_a_plug_in_that_fails_after_it_was_good_is_asked_again_later_unless_what
     assert not isinstance(ended.value, ConnectionLostError)
 
 
-def said(path: Path) -> CommandError:
+def error_of(path: Path) -> CommandError:
     with pytest.raises(CommandError) as refused:
         ApiClient(read_kubeconfig(path)).request("GET", "/version")
     return refused.value
@@ -210,7 +210,7 @@ def said(path: Path) -> CommandError:
 def test_an_unusable_user_is_refused_in_one_sentence_without_secrets(folder: Path) -> None:
     for user, words in TABLES["unusable"]:
         path = kubeconfig(folder, user)
-        error = said(path)
+        error = error_of(path)
         assert words in error.sentence, user
         assert f"kubeconfig {path}" in error.sentence, user
         assert error.code in (FAILED, MISUSED), user
@@ -225,7 +225,7 @@ def credential(status: Any, **changed: str) -> dict[str, Any]:
 def test_nothing_of_an_unusable_answer_of_a_plug_in_is_printed(folder: Path) -> None:
     path = kubeconfig(folder, {"exec": plugin()}, **{"certificate-authority-data": None, "certificate-authority": "ca"})
     (folder / "ca").write_text("")
-    for told in (
+    for text in (
         "hush",
         credential({"token": "hush"}, apiVersion=V1BETA1),
         credential({"token": "hush"}, kind="Hush"),
@@ -236,10 +236,10 @@ def test_nothing_of_an_unusable_answer_of_a_plug_in_is_printed(folder: Path) -> 
         credential({"token": "hush", "expirationTimestamp": "hush"}),
         credential({"clientCertificateData": "hush", "clientKeyData": "hush"}),
     ):
-        (folder / "answer").write_text(json.dumps(told))
-        error = said(path)
-        assert f"kubeconfig {path}" in error.sentence, told
-        assert "hush" not in error.sentence, told
+        (folder / "answer").write_text(json.dumps(text))
+        error = error_of(path)
+        assert f"kubeconfig {path}" in error.sentence, text
+        assert "hush" not in error.sentence, text
 
 
 def test_an_unverified_cluster_and_an_unusable_proxy_are_refused_without_the_proxys_password(
@@ -250,9 +250,9 @@ def test_an_unverified_cluster_and_an_unusable_proxy_are_refused_without_the_pro
         KubeconfigFiles.chosen(str(path)).read()
     monkeypatch.setenv("https_proxy", "http://ann:hush@elsewhere:1")
     for proxy in ("https://ann:hush@proxy", "socks5://ann:hush@proxy", "http://ann:hush@proxy:port"):
-        in_file = said(kubeconfig(folder, {"token": "one"}, **{"proxy-url": proxy}))
+        in_file = error_of(kubeconfig(folder, {"token": "one"}, **{"proxy-url": proxy}))
         monkeypatch.setenv("HTTPS_PROXY", proxy)
-        in_environment = said(kubeconfig(folder, {"token": "one"}))
+        in_environment = error_of(kubeconfig(folder, {"token": "one"}))
         assert (in_file.code, 'proxy-url of cluster "hub" in kubeconfig' in in_file.sentence) == (MISUSED, True), proxy
         assert (in_environment.code, in_environment.sentence[:13]) == (MISUSED, "HTTPS_PROXY: "), proxy
         assert "hush" not in in_file.sentence + in_environment.sentence, proxy

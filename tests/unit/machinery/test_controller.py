@@ -33,7 +33,7 @@ class Steps:
         return timedelta(seconds=1)
 
 
-def test_a_trouble_is_told_once_however_often_a_step_is_tried_and_another_one_or_a_new_one_again() -> None:
+def test_a_trouble_is_reported_once_however_often_a_step_is_tried_and_another_one_or_a_new_one_again() -> None:
     words = ("full", "full", "full", "away", "away", "", "away", "away", "")
     steps = Steps(*(UnavailableError(word) if word else None for word in words))
 
@@ -211,12 +211,12 @@ async def test_task_that_ends_by_itself_ends_the_service_with_its_name() -> None
             await forever()
 
 
-async def test_a_service_that_stops_in_its_own_order_is_told_and_not_cancelled() -> None:
-    told: list[TaskEndedError] = []
+async def test_a_service_that_stops_in_its_own_order_is_reported_and_not_cancelled() -> None:
+    errors: list[TaskEndedError] = []
     ended = asyncio.Event()
 
     def on_end(error: TaskEndedError) -> None:
-        told.append(error)
+        errors.append(error)
         ended.set()
 
     async with GuardedTasks("hub", on_end=on_end) as tasks:
@@ -224,5 +224,5 @@ async def test_a_service_that_stops_in_its_own_order_is_told_and_not_cancelled()
         other = tasks.start("other", forever())
         await ended.wait()
         assert not other.done()
-    assert [error.task for error in told] == ["hub/loop"]
+    assert [error.task for error in errors] == ["hub/loop"]
     assert other.cancelled()

@@ -23,13 +23,13 @@ def test_directory_is_private_owned_by_one_program_and_named_when_unusable(tmp_p
     file.write_text("")
     (tmp_path / "locked" / "hub.lock").mkdir(parents=True)
     with DataDirectory(used, "hub"):
-        for path, said in (
+        for path, text in (
             (used, r"in use by another hub \(process \d+\)"),
             (file, "is a file"),
             (file / "x", "cannot be made: Not a directory"),
             (tmp_path / "locked", "cannot be written"),
         ):
-            with pytest.raises(UnavailableError, match=said), DataDirectory(path, "hub"):
+            with pytest.raises(UnavailableError, match=text), DataDirectory(path, "hub"):
                 pass
     (used / "taken").mkdir()
     with DataDirectory(used, "hub") as directory, pytest.raises(UnavailableError, match="taken cannot be written"):

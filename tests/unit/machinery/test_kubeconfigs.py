@@ -94,22 +94,22 @@ async def test_relative_files_are_looked_up_beside_the_kubeconfig_and_tokens_rea
 async def test_what_a_kubeconfig_lacks_is_named_without_its_secrets(tmp_path: Path) -> None:
     at, user = ("clusters", 0, "cluster"), ("users", 0, "user")
     bare = edited(edited(complete(), *at, value={"proxy-url": "http://p"}), *user, value={"as": "x"})
-    documents = [(edited(complete(), *path, value=value), said) for value, path, said in TABLES["lacking"]]
-    for document, said in [*documents, (bare, "a server and a certificate-authority and a user's credential")]:
+    documents = [(edited(complete(), *path, value=value), text) for value, path, text in TABLES["lacking"]]
+    for document, text in [*documents, (bare, "a server and a certificate-authority and a user's credential")]:
         refused = present(await awaited_refusal(InvalidError, load(document, tmp_path)))
-        assert said in refused.message, said
-        assert "s3cret" not in refused.message, said
-        if not said.startswith("credential plugin"):
-            assert str(tmp_path / "kubeconfig") in refused.message, said
+        assert text in refused.message, text
+        assert "s3cret" not in refused.message, text
+        if not text.startswith("credential plugin"):
+            assert str(tmp_path / "kubeconfig") in refused.message, text
 
 
 async def test_file_that_is_no_kubeconfig_is_refused_without_quoting_it(tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     rows = {None: "cannot be read: No such file", b"": "empty", b"- a": "not a mapping", b"token: s3cret: {": "is not YAML"}
-    for content, said in rows.items():
+    for content, text in rows.items():
         if content is not None:
             file.write_bytes(content)
-        with pytest.raises(InvalidError, match=said) as refused:
+        with pytest.raises(InvalidError, match=text) as refused:
             read_document(file)
         assert str(file) in refused.value.message, content
         assert "s3cret" not in refused.value.message, content
@@ -205,9 +205,9 @@ ASKED = ExecCluster("https://hub:6443", b"ca", "http://proxy", "hub.example.org"
 
 def test_exec_info_and_credential_round_trip_or_are_refused() -> None:
     assert read_exec_info(exec_info(ASKED)) == ASKED
-    told = ExecCredential("chain", "key", "2026-01-01T00:00:00Z")
-    assert plugins.read_credential(json.dumps(plugins.written_credential(told))) == told
-    assert "key" not in repr(told).replace("key=", "")
+    credential = ExecCredential("chain", "key", "2026-01-01T00:00:00Z")
+    assert plugins.read_credential(json.dumps(plugins.written_credential(credential))) == credential
+    assert "key" not in repr(credential).replace("key=", "")
     plugin = ExecUser("hubctl", ("credential", "--x"), {"A": "b"}, install_hint="install it")
     entry = ClusterEntry("hub", "https://hub:6443", b"ca")
     found = parse_kubeconfig(hubs.write_kubeconfig(entry, plugin, user="ann"), source="here")
@@ -228,5 +228,5 @@ def test_exec_info_and_credential_round_trip_or_are_refused() -> None:
     check_refusals(InvalidError, read_exec_info, [(text, "") for text in ("", "[" * 100_000, "[]", "{}", beta, *odd)])
     rows: list[Any] = [None, {}, {"clientCertificateData": "c"}, {"clientCertificateData": "c", "clientKeyData": 5}]
     texts = [json.dumps({"apiVersion": API_VERSION, "kind": "ExecCredential", "status": status}) for status in rows]
-    said = "neither a token|without the other|has no status|not a string among"
-    check_refusals(InvalidError, plugins.read_credential, [(text, said) for text in texts])
+    message = "neither a token|without the other|has no status|not a string among"
+    check_refusals(InvalidError, plugins.read_credential, [(text, message) for text in texts])

@@ -73,9 +73,9 @@ def test_event_is_one_json_line_in_one_stream_with_standard_logging(stream: io.S
     log.info("ours")
     logging.getLogger("some.library").warning("theirs %d", 1)
     log.info("ours again", certificate=CERTIFICATE)
-    told = lines(stream)
-    assert [line["event"] for line in told] == ["ours", "theirs 1", "ours again"]
-    assert told[-1]["certificate"] == CERTIFICATE, "what is no secret is not redacted"
+    logged = lines(stream)
+    assert [line["event"] for line in logged] == ["ours", "theirs 1", "ours again"]
+    assert logged[-1]["certificate"] == CERTIFICATE, "what is no secret is not redacted"
     stream.close()
     log.info("nobody hears this")
     logs.flush()
@@ -120,8 +120,8 @@ def test_repeated_failure_is_logged_once_until_its_text_changes_or_it_ends(strea
     assert once.reset()
     once.error("not written", KeyError())
     once.warning("not written", KeyError())
-    told = [(line["event"], line["level"], line["error"], line["logger"]) for line in lines(stream)]
-    assert told == [("not written", "error", "KeyError", "hub")]
+    logged = [(line["event"], line["level"], line["error"], line["logger"]) for line in lines(stream)]
+    assert logged == [("not written", "error", "KeyError", "hub")]
 
 
 class ExecuteBatchError(Exception):
@@ -289,11 +289,11 @@ def test_spans_are_empty_without_tracing_and_recorded_by_share_and_sampling(subt
         assert kept.spans == []
 
     rows: list[tuple[float, dict[str, str], int]] = [(0.0, SENT, 0), (1.0, SENT, 1), (1.0, UNSAMPLED, 0), (0.0, {}, 0)]
-    for share, sent, told in [*rows, (1.0, {}, 1)]:
+    for share, sent, expected in [*rows, (1.0, {}, 1)]:
         with subtests.test(share=share, sent=sent), recorded(share) as kept:
             with tracing.serving("get", sent.get, {}):
                 pass
-            assert len(kept.spans) == told
+            assert len(kept.spans) == expected
 
 
 def test_collector_address_and_missing_extra_are_explained(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,8 +318,8 @@ def test_programs_that_do_not_trace_load_nothing_of_opentelemetry() -> None:
 
 
 def test_names_of_services_and_processes_stand_on_what_is_sent() -> None:
-    exporter, told = InMemorySpanExporter(), TraceExporter("muster-hub", "http://nowhere", instance="hub-0")
-    tracer, close = telemetry.tracer_of(told, SimpleSpanProcessor(exporter))
+    exporter, trace_exporter = InMemorySpanExporter(), TraceExporter("muster-hub", "http://nowhere", instance="hub-0")
+    tracer, close = telemetry.tracer_of(trace_exporter, SimpleSpanProcessor(exporter))
     tracing.use(tracer)
     with tracing.span("work"):
         pass

@@ -139,10 +139,10 @@ async def test_unusable_bootstrap_kubeconfig_ends_the_first_start(stage: Stage) 
     await check_refusal_of(InvalidError, stage.agent().run(), match=r"csr driver.*leave the driver on auto")
 
 
-async def logged(stage: Stage, text: bytes, said: str) -> None:
+async def logged(stage: Stage, text: bytes, message: str) -> None:
     with capture_logs() as logs:
         stage.replace_bootstrap(text)
-        await until(lambda: any(said in entry.get("error", "") for entry in logs))
+        await until(lambda: any(message in entry.get("error", "") for entry in logs))
 
 
 async def test_broken_bootstrap_file_that_is_put_in_place_later_is_logged_and_changes_nothing(stage: Stage) -> None:
@@ -294,12 +294,12 @@ async def test_failing_api_server_changes_the_verdict_and_nothing_is_reported_tw
     async with stage.at_work():
         session = stage.hub.session
         await until(lambda: len(session.beats) > 5)
-        told, beats = len(session.reports), len(session.beats)
+        reports, beats = len(session.reports), len(session.beats)
         stage.cluster.set_nodes(await stage.cluster.nodes())
         await until(lambda: len(session.beats) > beats + 5)
-        assert len(session.reports) == told
+        assert len(session.reports) == reports
         stage.scheduler.wake("status")
-        await until(lambda: len(session.reports) == told + 1)
+        await until(lambda: len(session.reports) == reports + 1)
         stage.cluster.answered_health = ApiServerHealth(ok=False, status_code=500, detail="etcd is gone")
         stage.scheduler.wake("status")
         await until(lambda: session.reports[-1].complete is False)
@@ -590,9 +590,9 @@ async def test_agent_brings_an_attestation_token_where_the_hub_demands_one(new_s
     assert proving.asked == [], "nobody demanded one"
     stage = new_stage()
     stage.hub.attestation_audience = "the-hub"
-    with capture_logs() as told:
+    with capture_logs() as log_lines:
         async with stage.running():
-            await until(lambda: "this agent cannot get one" in str(told))
+            await until(lambda: "this agent cannot get one" in str(log_lines))
         assert stage.hub.issued == []
         stage.attest = proving = Proving(away=True)
         async with stage.running():
@@ -600,8 +600,8 @@ async def test_agent_brings_an_attestation_token_where_the_hub_demands_one(new_s
             proving.away = False
             await until(lambda: is_available(stage))
     assert set(proving.asked) == {"the-hub"}
-    assert "cannot be had now: no answer" in str(told)
-    assert "token for the-hub" not in str(told)
+    assert "cannot be had now: no answer" in str(log_lines)
+    assert "token for the-hub" not in str(log_lines)
 
 
 async def test_pod_asks_for_a_token_of_the_account_that_it_runs_as(tmp_path: Path) -> None:

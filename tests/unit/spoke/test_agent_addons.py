@@ -42,7 +42,7 @@ OTHER_CUSTOM = AddOnRegistration("example.com/signer", "user")
 CARE = AddOnOptions()
 
 
-def told(stage: Stage, kind: str) -> list[str]:
+def statuses_of(stage: Stage, kind: str) -> list[str]:
     """The statuses of a condition of the add-on, as the hub was told over all sessions."""
     return [
         entry.status
@@ -56,14 +56,14 @@ def told(stage: Stage, kind: str) -> list[str]:
 async def test_an_addon_is_reported_as_its_lease_says_and_only_at_a_change(stage: Stage) -> None:
     stage.hub.addons = (AddOn(LOGS, "logging"),)
     async with stage.running():
-        await until(lambda: told(stage, ADDON_AVAILABLE) == [UNKNOWN])
+        await until(lambda: statuses_of(stage, ADDON_AVAILABLE) == [UNKNOWN])
         stage.cluster.leases["logging", "logs"] = stage.clock.now()
         stage.scheduler.wake("addon-lease")
-        await until(lambda: told(stage, ADDON_AVAILABLE) == [UNKNOWN, TRUE])
+        await until(lambda: statuses_of(stage, ADDON_AVAILABLE) == [UNKNOWN, TRUE])
         stage.scheduler.wake("addon-lease")
         stage.clock.advance(GRACE)
         stage.scheduler.wake("addon-lease")
-        await until(lambda: told(stage, ADDON_AVAILABLE) == [UNKNOWN, TRUE, FALSE])
+        await until(lambda: statuses_of(stage, ADDON_AVAILABLE) == [UNKNOWN, TRUE, FALSE])
 
 
 async def test_an_addon_with_a_check_of_its_own_is_left_alone(stage: Stage) -> None:
@@ -72,16 +72,16 @@ async def test_an_addon_with_a_check_of_its_own_is_left_alone(stage: Stage) -> N
         await until(lambda: stage.hub.sessions and stage.hub.session.addon_reports)
         stage.scheduler.wake("addon-lease")
         await until(lambda: len(stage.hub.session.beats) > 2)
-    assert told(stage, ADDON_AVAILABLE) == []
+    assert statuses_of(stage, ADDON_AVAILABLE) == []
 
 
 async def test_addon_gets_one_certificate_per_registration_once_its_namespace_exists(stage: Stage) -> None:
     stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS, CUSTOM)),)
     stage.addon_secrets.refuse_writes = UnavailableError('namespace "logging" not found')
     async with stage.running():
-        await until(lambda: told(stage, CERTIFICATE_ROTATED)[:1] == [FALSE])
+        await until(lambda: statuses_of(stage, CERTIFICATE_ROTATED)[:1] == [FALSE])
         stage.addon_secrets.refuse_writes = None
-        await until(lambda: told(stage, CERTIFICATE_ROTATED)[-1:] == [TRUE])
+        await until(lambda: statuses_of(stage, CERTIFICATE_ROTATED)[-1:] == [TRUE])
         await until(lambda: stage.addon_secrets.names == {SECRET, OTHER})
     async with stage.running():
         await until(lambda: len(stage.hub.sessions) == 2 and len(stage.hub.session.beats) > 3)
@@ -110,16 +110,16 @@ async def test_addons_certificate_is_renewed_changed_and_deleted_with_its_regist
         await until(lambda: len(stage.hub.session.beats) > beats + 2)
 
     async with stage.running():
-        await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE])
+        await until(lambda: statuses_of(stage, CERTIFICATE_ROTATED) == [TRUE])
         first = present()
         stage.clock.advance(rotate_at(first.serial, first.not_before, first.not_after) - stage.clock.now() + timedelta(1))
         stage.scheduler.wake("addon-registration")
-        await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE, TRUE])
+        await until(lambda: statuses_of(stage, CERTIFICATE_ROTATED) == [TRUE, TRUE])
         assert present().serial != first.serial
         assert present().subject == first.subject
         changed = replace(HUB_ACCESS, user="system:other")
         stage.hub.set_addons([replace(addon, registrations=(changed,))])
-        await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE, TRUE, TRUE])
+        await until(lambda: statuses_of(stage, CERTIFICATE_ROTATED) == [TRUE, TRUE, TRUE])
         assert present().subject == changed.subject
         stage.hub.set_addons([replace(addon, deleting=True, registrations=())])
         await beat()
@@ -167,7 +167,7 @@ async def test_an_add_on_gets_a_kubeconfig_with_a_token_and_nothing_of_a_certifi
     by(stage, TOKEN)
     stage.hub.addons = (AddOn(LOGS, "logging", registrations=(replace(BY_TOKEN, driver=CSR), CUSTOM)),)
     async with stage.running():
-        await until(lambda: told(stage, TOKEN_REFRESHED) == [TRUE] and told(stage, CERTIFICATE_ROTATED) == [TRUE])
+        await until(lambda: statuses_of(stage, TOKEN_REFRESHED) == [TRUE] and statuses_of(stage, CERTIFICATE_ROTATED) == [TRUE])
     stored = await contents(stage)
     assert stored["token"].decode() == stage.hub.tokens[0]
     assert yaml.safe_load(stored["kubeconfig"])["users"][0]["user"] == {"tokenFile": "token"}
@@ -183,14 +183,14 @@ async def test_token_waits_for_its_account_and_is_refreshed_in_time_or_with_the_
         await until(lambda: stage.hub.sessions and stage.hub.session.reports)
         assert stage.hub.tokens == []
         stage.hub.note_driver(LOGS, TOKEN)
-        await until(lambda: told(stage, TOKEN_REFRESHED) == [TRUE])
+        await until(lambda: statuses_of(stage, TOKEN_REFRESHED) == [TRUE])
         stage.scheduler.wake("addon-registration")
         beats = len(stage.hub.session.beats)
         await until(lambda: len(stage.hub.session.beats) > beats + 2)
         assert len(stage.hub.tokens) == 1
         stage.clock.advance(timedelta(minutes=49))
         stage.scheduler.wake("addon-registration")
-        await until(lambda: told(stage, TOKEN_REFRESHED) == [TRUE, TRUE])
+        await until(lambda: statuses_of(stage, TOKEN_REFRESHED) == [TRUE, TRUE])
         assert (await contents(stage))["token"].decode() == stage.hub.tokens[1]
         stage.hub.set_addons([AddOn(LOGS, "logging", registrations=(BY_TOKEN,), account_uid="second")])
         await until(lambda: len(stage.hub.tokens) == 3)
@@ -201,9 +201,9 @@ async def test_token_is_stored_as_soon_as_it_can_be_and_a_changed_kubeconfig_rea
     stage.hub.addons = (AddOn(LOGS, "logging", registrations=(BY_TOKEN,), account_uid="u"),)
     stage.addon_secrets.refuse_writes = UnavailableError('namespace "logging" not found')
     async with stage.running():
-        await until(lambda: told(stage, TOKEN_REFRESHED)[:1] == [FALSE])
+        await until(lambda: statuses_of(stage, TOKEN_REFRESHED)[:1] == [FALSE])
         stage.addon_secrets.refuse_writes = None
-        await until(lambda: told(stage, TOKEN_REFRESHED)[-1:] == [TRUE])
+        await until(lambda: statuses_of(stage, TOKEN_REFRESHED)[-1:] == [TRUE])
         secret = await stage.addon_secrets.read(SECRET)
         await stage.addon_secrets.write(SECRET, {**secret.contents, "kubeconfig": b"of another hub"}, secret.version)
         stage.scheduler.wake("addon-registration")
@@ -216,12 +216,12 @@ async def test_token_is_stored_as_soon_as_it_can_be_and_a_changed_kubeconfig_rea
 async def test_from_certificate_to_token_and_back_there_is_always_a_credential(stage: Stage) -> None:
     stage.hub.addons = (AddOn(LOGS, "logging", registrations=(replace(BY_TOKEN, driver=CSR),)),)
     async with stage.running():
-        await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE])
+        await until(lambda: statuses_of(stage, CERTIFICATE_ROTATED) == [TRUE])
         stage.hub.note_driver(LOGS, TOKEN)
-        await until(lambda: told(stage, TOKEN_REFRESHED) == [TRUE])
+        await until(lambda: statuses_of(stage, TOKEN_REFRESHED) == [TRUE])
         assert "tls.crt" not in await contents(stage)
         stage.hub.note_driver(LOGS, CSR)
-        await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE, TRUE])
+        await until(lambda: statuses_of(stage, CERTIFICATE_ROTATED) == [TRUE, TRUE])
     stored = await contents(stage)
     assert "token" not in stored
     assert b"tls.crt" in stored["kubeconfig"]
@@ -314,10 +314,10 @@ async def test_secret_that_the_agent_may_not_touch_is_a_condition_of_the_addon_u
         addon = AddOn(LOGS, "x", registrations=(FOR_HUB,))
         for _ in range(2):
             await run.look(addon, reserved)
-        told = {name: [each.message for each in conditions] for name, conditions in run.session.addon_reports}
-        assert told[LOGS] == [f"{SECRET} is somebody else's"]
-        assert len(run.session.addon_reports) == len(told) == 2, "once each"
-        assert "reserved for the agent" in told[reserved.name][0]
+        reported = {name: [each.message for each in conditions] for name, conditions in run.session.addon_reports}
+        assert reported[LOGS] == [f"{SECRET} is somebody else's"]
+        assert len(run.session.addon_reports) == len(reported) == 2, "once each"
+        assert "reserved for the agent" in reported[reserved.name][0]
         assert secrets.names == set()
         refused = False
         await run.look(addon, reserved)
@@ -377,14 +377,14 @@ async def test_one_registration_more_or_less_and_a_secret_without_its_hub_replac
     assert len(stage.hub.issued) == issued
 
 
-async def test_a_hub_that_does_not_keep_the_driver_is_told_once_and_served_all_the_same(stage: Stage) -> None:
+async def test_a_hub_that_does_not_keep_the_driver_is_reported_once_and_served_all_the_same(stage: Stage) -> None:
     place, addon = Place(), AddOn(LOGS, "logging", registrations=(replace(FOR_HUB, driver="token"),), account_uid="u")
     async with at(stage.hub, place, AddOnOptions(driver=CSR)) as run:
         await run.look(addon)
         assert run.session.addon_reports == [(LOGS, ())]
         for _ in range(2):
             await run.look(addon)
-        assert [entry.type for _, told in run.session.addon_reports for entry in told] == [CERTIFICATE_ROTATED]
+        assert [entry.type for _, reported in run.session.addon_reports for entry in reported] == [CERTIFICATE_ROTATED]
     assert leaf(place.at("logging")) == "system:logs"
 
 
@@ -399,8 +399,8 @@ async def test_leases_are_read_where_the_add_on_is_hosted_and_their_grace_is_a_s
             await controller.reconcile(name)
         stage.clock.advance(grace * 2)
         await controller.reconcile(LOGS)
-        told = [(name, entry.reason) for name, entries in run.session.addon_reports for entry in entries]
-    assert told == [
+        reported = [(name, entry.reason) for name, entries in run.session.addon_reports for entry in entries]
+    assert reported == [
         (LOGS, "ManagedClusterAddOnLeaseUpdated"),
         (near, "ManagedClusterAddOnLeaseNotFound"),
         (LOGS, "ManagedClusterAddOnLeaseUpdateStopped"),

@@ -156,9 +156,9 @@ async def test_unusable_secret_is_reported_and_one_that_cannot_be_read_is_not_go
             raise UnavailableError(f"no answer about {name}")
 
     check_refusal(MissingBootstrapError, (await loaded(secrets)).read, match="there is no secret")
-    for key, content, said in (("other", b"x", "has no key kubeconfig"), ("kubeconfig", b"a: [", "in secret s is not YAML")):
+    for key, content, text in (("other", b"x", "has no key kubeconfig"), ("kubeconfig", b"a: [", "in secret s is not YAML")):
         await put(secrets, "s", **{key: content})
-        check_refusal(InvalidError, (await loaded(secrets)).read, match=said)
+        check_refusal(InvalidError, (await loaded(secrets)).read, match=text)
     bootstraps = Bootstraps([BootstrapSecret(Away(), "s")])
     await bootstraps.load()
     listing = bootstraps.read()
@@ -194,16 +194,16 @@ async def test_labels_of_a_secret_change_nothing(secrets: MemorySecrets) -> None
             snapshot = await secrets.read(name)
             for version in ("1", "2", "3"):
                 yield SecretSnapshot(snapshot.contents, version)
-            told.set()
+            changed.set()
             await asyncio.Event().wait()
 
         async def read(self, name: str) -> SecretSnapshot:
             return await secrets.read(name)
 
-    told, watch = asyncio.Event(), BootstrapWatch(Bootstraps([BootstrapSecret(Relabelled(), "one")]))
+    changed, watch = asyncio.Event(), BootstrapWatch(Bootstraps([BootstrapSecret(Relabelled(), "one")]))
     async with watch.watching():
         watch.read()
-        await told.wait()
+        await changed.wait()
         assert not watch.changed
 
 
@@ -243,11 +243,11 @@ def test_extension_chooses_the_driver_and_the_option_overrides_it() -> None:
         ("grpc", {**BOTH, "certificate": False}, "client-certificate-data"),
         ("auto", {**BOTH, "certificate": False}, "--registration-driver=csr"),
     ]
-    for asked, has, told in refused:
-        said = refusal_text(Reach(asked).driver_for, source="FILE", **has)
-        assert said.startswith("InvalidError")
-        assert told in said
-        assert "kubeconfig FILE" in said
+    for asked, has, message in refused:
+        text = refusal_text(Reach(asked).driver_for, source="FILE", **has)
+        assert text.startswith("InvalidError")
+        assert message in text
+        assert "kubeconfig FILE" in text
 
 
 def test_proxy_is_the_options_the_kubeconfigs_or_the_environments() -> None:
@@ -278,10 +278,10 @@ def test_proxy_is_the_options_the_kubeconfigs_or_the_environments() -> None:
 
 def test_unusable_proxy_is_refused_and_its_password_is_never_shown() -> None:
     for url in ("socks5://user:hush@host:1", "http://", "nonsense-hush", "http://host:hush", "http://host:0"):
-        said = refusal_text(Reach(proxy_url=url).proxy_for, SERVER, named="")
-        assert said.startswith("InvalidError"), url
-        assert "the proxy's URL" in said, url
-        assert "hush" not in said
+        text = refusal_text(Reach(proxy_url=url).proxy_for, SERVER, named="")
+        assert text.startswith("InvalidError"), url
+        assert "the proxy's URL" in text, url
+        assert "hush" not in text
     with pytest.raises(InvalidError, match=r"https://proxy:3129.*registration-driver=csr") as refused:
         over_grpc("https://user:hush@proxy:3129")
     assert "hush" not in refused.value.message

@@ -207,7 +207,7 @@ class History:
     random: Random
     copies: list[Copy] = field(default_factory=list)
     owners: list[HubId] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    recorded: list[str] = field(default_factory=list)
 
     async def live(self, failovers: int) -> None:
         self.copies = [Copy(self.world, Random(self.random.random())) for _ in range(2)]
@@ -224,7 +224,7 @@ class History:
         hub = self._beating_now()[0]
         self._disturb()
         lose = self.random.choice([self.world.kill, self._fall_silent, self._drain])
-        self.told.append(f"{lose.__name__} {hub}")
+        self.recorded.append(f"{lose.__name__} {hub}")
         lose(hub)
         await asyncio.sleep(self.random.uniform(0, 20))
         self._disturb()
@@ -273,7 +273,7 @@ async def test_no_two_hubs_take_a_write_in_the_same_epoch_however_they_and_the_c
     epochs = [set(taken) for taken in orders]
     for number, taken in enumerate(epochs):
         for other in epochs[number + 1 :]:
-            assert not taken & other, history.told
+            assert not taken & other, history.recorded
     assert sum(before != after for before, after in zip(history.owners, history.owners[1:], strict=False)) > FAILOVERS / 3
     for order in orders:
         assert order == sorted(order), "a hub took a write of a lower epoch than before"
@@ -316,12 +316,12 @@ async def test_agents_whose_replica_is_killed_do_not_come_to_the_others_at_one_m
 
 
 def test_a_thousand_agents_whose_hub_is_away_knock_seldom_and_never_together() -> None:
-    knocks: list[float] = []
+    attempts: list[float] = []
     for seed in range(1000):
         pauses, now = Pauses().retry.backoff(Random(seed)), 0.0
         while (now := now + pauses.next().total_seconds()) < AWAY:
-            knocks.append(now)
-    assert _peak(knocks, WINDOW) < 400, "of a thousand in a tenth of a second"
-    late = [moment for moment in knocks if moment > AWAY / 2]
+            attempts.append(now)
+    assert _peak(attempts, WINDOW) < 400, "of a thousand in a tenth of a second"
+    late = [moment for moment in attempts if moment > AWAY / 2]
     assert len(late) / (AWAY / 2) < 150, "a second"
     assert _peak(late, WINDOW) < 50

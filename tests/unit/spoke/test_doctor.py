@@ -112,10 +112,10 @@ async def test_agent_that_is_stopped_left_or_lacks_its_namespace_is_never_well(j
     assert not (await found(replace(elsewhere, lock=None)))["agent"].ok
     held = await lock.take(None, Candidate("pod-1", "pod-1"), timedelta(seconds=15))
     assert not (await found(elsewhere))["agent"].ok, "its state is not known"
-    for told in ("not ready: opening a session: its cluster is denied (no beat yet)", READY):
-        lock.status = told
+    for word in ("not ready: opening a session: its cluster is denied (no beat yet)", READY):
+        lock.status = word
         held, step = await lock.renew(held), (await found(elsewhere))["agent"]
-        assert ("pod-1 works" in step.said, step.ok, "hubctl accept" in step.advice) == (True, told == READY, told != READY)
+        assert ("pod-1 works" in step.said, step.ok, "hubctl accept" in step.advice) == (True, word == READY, word != READY)
     joined.cluster.refused_namespaces.add("agents")
     steps = await found(elsewhere)
     assert not steps["namespace"].ok
@@ -160,10 +160,10 @@ async def test_cluster_that_waits_was_denied_or_is_not_accepted_is_never_well(st
 async def test_agent_known_by_its_hub_alone_is_well_only_while_it_is_accepted(joined: Stage, network: WordyNetwork) -> None:
     (cluster,) = joined.hub.clusters
     elsewhere = replace(patient(joined, network), probes="127.0.0.1:0")
-    for accepted, denied, said in ((False, False, "not accepted"), (False, True, "denies"), (True, False, "has accepted")):
+    for accepted, denied, text in ((False, False, "not accepted"), (False, True, "denies"), (True, False, "has accepted")):
         joined.hub.clusters[cluster].accepted, joined.hub.clusters[cluster].denied = accepted, denied
         step = (await found(elsewhere))["acceptance"]
-        assert (step.ok, said in step.said, f"hubctl accept {cluster}" in step.advice) == (accepted, True, not accepted), step
+        assert (step.ok, text in step.said, f"hubctl accept {cluster}" in step.advice) == (accepted, True, not accepted), step
     joined.hub.plain = True
     assert "acceptance" not in await found(elsewhere), "a hub of an older release does not report it"
 
@@ -230,9 +230,9 @@ async def test_each_fault_is_found_where_it_is_with_advice(joined: Stage) -> Non
         (WordyNetwork(hangs=True), "connection", "no answer in time", ""),
         (WordyNetwork(probe=(503, f"{waiting}\n")), "agent", waiting, "hubctl accept"),
     ]
-    for trouble, name, said, advice in rows:
+    for trouble, name, text, advice in rows:
         steps = await found(patient(joined, trouble))
-        assert (steps[name].ok, steps[name].said) == (False, said)
+        assert (steps[name].ok, steps[name].said) == (False, text)
         assert steps[name].advice
         assert advice in steps[name].advice
         assert ("hub" in steps) is (name == "agent")
@@ -325,14 +325,14 @@ async def test_running_agent_reports_its_hub_and_its_last_beat_and_nothing_secre
     assert document["owner"]["hubId"] == stage.hub.hub_id
     (hub,) = document["hubs"]
     assert (hub["owner"], hub["state"], hub["credentialEndsAt"]) == (True, "ready", "2026-01-31T00:00:00Z")
-    said = render(document, stage.clock.now())
-    assert document["cluster"] in said
-    assert "0 s ago" in said
-    told = json.dumps(document)
+    message = render(document, stage.clock.now())
+    assert document["cluster"] in message
+    assert "0 s ago" in message
+    text = json.dumps(document)
     for contents in [(await stage.secrets.read(name)).contents for name in stage.secrets.names]:  # type: ignore[attr-defined]
         for key in ("tls.key", "tls.crt", "kubeconfig"):
-            assert contents[key].decode()[30:80].strip() not in told
-    assert "BEGIN" not in told
+            assert contents[key].decode()[30:80].strip() not in text
+    assert "BEGIN" not in text
 
 
 async def test_without_an_agent_the_secrets_are_read_and_that_is_said(stage: Stage) -> None:
@@ -364,15 +364,15 @@ def full(clock: ManualClock) -> AgentProgress:
     return progress
 
 
-async def test_every_hub_of_the_list_is_told_with_what_failed_there_and_why_the_owner_is_the_owner(stage: Stage) -> None:
+async def test_every_hub_of_the_list_is_reported_with_what_failed_there_and_why_the_owner_is_the_owner(stage: Stage) -> None:
     document, outcome = await status(source(stage, full(stage.clock)))
     assert outcome is StatusExitCode.NOT_READY
-    said = render(document, stage.clock.now())
-    lines = [line.split() for line in said.splitlines()]
+    text = render(document, stage.clock.now())
+    lines = [line.split() for line in text.splitlines()]
     assert ["east", "yes", "ready", "2026-01-31T00:00:00Z", "https://east:6443"] in lines
     why, holder = "epoch 1770000000000, the hub west is lost; the hub east is ready", "spoke-7d9f-x2x4k holds the Lease"
     shown = ("west", "not accepted", "connection refused", why, f"stands by ({holder})", "HubFailedOver")
-    assert ([each for each in shown if each not in said], document["hubs"][1]["nextTry"]) == ([], "2026-01-01T00:00:10Z")
+    assert ([each for each in shown if each not in text], document["hubs"][1]["nextTry"]) == ([], "2026-01-01T00:00:10Z")
 
 
 async def test_a_process_that_works_no_more_tells_nothing_of_the_past(stage: Stage) -> None:
@@ -464,15 +464,15 @@ def lines(progress: AgentProgress) -> set[str]:
 
 
 def test_metrics_count_beats_and_give_the_instant_of_the_last(progress: AgentProgress, clock: ManualClock) -> None:
-    told = lines(progress)
-    assert {"muster_spoke_ready 0", "muster_spoke_live 1", "muster_spoke_works 1"} <= told
-    assert not [line for line in told if "last_acknowledged" in line or "cluster_available" in line]
+    page = lines(progress)
+    assert {"muster_spoke_ready 0", "muster_spoke_live 1", "muster_spoke_works 1"} <= page
+    assert not [line for line in page if "last_acknowledged" in line or "cluster_available" in line]
     at = clock.now().timestamp()
     progress.beat()
     clock.advance(timedelta(seconds=20))
-    told = lines(progress)
-    assert f"muster_spoke_last_acknowledged_heartbeat_timestamp_seconds {at!r}" in told
-    assert {"muster_spoke_ready 1", "muster_spoke_heartbeats_acknowledged_total 1"} <= told
+    page = lines(progress)
+    assert f"muster_spoke_last_acknowledged_heartbeat_timestamp_seconds {at!r}" in page
+    assert {"muster_spoke_ready 1", "muster_spoke_heartbeats_acknowledged_total 1"} <= page
 
 
 def test_metrics_count_hubs_by_state_troubles_by_cause_and_name_no_hub(progress: AgentProgress, clock: ManualClock) -> None:
@@ -485,17 +485,17 @@ def test_metrics_count_hubs_by_state_troubles_by_cause_and_name_no_hub(progress:
     made = HubDecision(ONE, ChoiceReason.FAILED_OVER, "the hub hub-b is lost")
     progress.hubs_status = HubsStatus(ONE, 1, hubs, made, now)
     progress.hubs_status = HubsStatus(ONE, 2, hubs, made, now)
-    told = lines(progress)
-    assert {'muster_spoke_hubs{state="ready"} 2', 'muster_spoke_hubs{state="lost"} 1'} <= told
-    assert 'muster_spoke_hubs{state="denied"} 0' in told
+    page = lines(progress)
+    assert {'muster_spoke_hubs{state="ready"} 2', 'muster_spoke_hubs{state="lost"} 1'} <= page
+    assert 'muster_spoke_hubs{state="denied"} 0' in page
     ends = {side: (now + timedelta(days=days)).timestamp() for side, days in (("owner", 9), ("standby", 3))}
-    assert {f'muster_spoke_certificate_expiry_timestamp_seconds{{hub="{side}"}} {end!r}' for side, end in ends.items()} <= told
-    assert 'muster_spoke_failover_total{reason="HubFailedOver"} 1' in told, "one decision is counted once"
-    assert not [line for line in told if "hub-a" in line or ONE in line]
+    assert {f'muster_spoke_certificate_expiry_timestamp_seconds{{hub="{side}"}} {end!r}' for side, end in ends.items()} <= page
+    assert 'muster_spoke_failover_total{reason="HubFailedOver"} 1' in page, "one decision is counted once"
+    assert not [line for line in page if "hub-a" in line or ONE in line]
     for error in (HubLostError("silent", SessionLoss.SILENT), HubLostError("silent", SessionLoss.SILENT), ForbiddenError("no")):
         progress.log_failure(error, timedelta(), "trying again")
-    told = lines(progress)
-    assert {'muster_spoke_troubles_total{cause="silent"} 2', 'muster_spoke_troubles_total{cause="Forbidden"} 1'} <= told
+    page = lines(progress)
+    assert {'muster_spoke_troubles_total{cause="silent"} 2', 'muster_spoke_troubles_total{cause="Forbidden"} 1'} <= page
     progress.role = lambda: Role("stands by", "other")
     assert "muster_spoke_works 0" in lines(progress)
     progress.role = lambda: Role("works without its Lease, and writes nothing")

@@ -30,9 +30,9 @@ async def test_agent_registers_everywhere_reports_to_the_first_and_leaves_it_whe
         owner, before = await world.owner()
         assert (owner, world["a"].session.epoch, world["b"].sessions) == ("a", before, [])
         assert world["b"].clusters[CLUSTER].owner == world["a"].hub_id
-        standing = agent.progress.hubs_status
-        assert [hub.state for hub in standing.hubs] == [HubState.READY, HubState.READY]
-        assert (standing.owner, standing.epoch) == (world["a"].hub_id, before)
+        current = agent.progress.hubs_status
+        assert [hub.state for hub in current.hubs] == [HubState.READY, HubState.READY]
+        assert (current.owner, current.epoch) == (world["a"].hub_id, before)
         for session in world["a"].open_sessions:
             session.end(HubLostError("GOAWAY"))
         await world.until(lambda: len(world["a"].sessions) == 2 and world.at() == "a")
@@ -45,7 +45,7 @@ async def test_agent_registers_everywhere_reports_to_the_first_and_leaves_it_whe
         assert epoch > before
         assert (owner, world["b"].session.epoch) == ("b", epoch)
         assert world.directory.contents["hub-id"] == world["b"].hub_id.encode()
-        assert "HubFailedOver" in world.told.reasons
+        assert "HubFailedOver" in world.recorded.reasons
         assert "connection re" in present(agent.progress.hubs_status.decision).message
         world.revive("a")
         await world.until(lambda: world["a"].clusters[CLUSTER].owner == world["b"].hub_id)
@@ -65,7 +65,7 @@ async def test_it_goes_back_to_a_preferred_hub_that_has_been_ready_for_the_time_
         world.revive("a")
         await world.until(lambda: world["a"].clusters[CLUSTER].owner == world["b"].hub_id)
         assert 240 < await world.arrived("a", 1000) < 320
-        assert "HubFailedBack" in world.told.reasons
+        assert "HubFailedBack" in world.recorded.reasons
         left = world["b"].session
         _, epoch = await world.owner()
         assert left.farewells == [(world["a"].hub_id, epoch)]
@@ -95,7 +95,7 @@ async def test_hub_is_left_with_last_words_for_a_planned_move_and_when_it_withdr
         await world.arrived("b")
         assert left.farewells == [(world["b"].hub_id, world["b"].session.epoch)]
         assert world["a"].clusters[CLUSTER].owner == world["b"].hub_id
-        assert "HubMoved" in world.told.reasons
+        assert "HubMoved" in world.recorded.reasons
         await asyncio.sleep(600)
         assert world.at() == "b"
         left = world["b"].session
@@ -178,7 +178,7 @@ async def test_move_that_is_refused_or_fails_leaves_the_session_and_the_owner_wh
         _, before = await world.owner()
         world["b"].away = True
         world["a"].session.drain(world["b"].hub_id)
-        await world.until(lambda: "HubMoveFailed" in world.told.reasons)
+        await world.until(lambda: "HubMoveFailed" in world.recorded.reasons)
         owner, epoch = await world.owner()
         assert (owner, world.at()) == ("a", "a")
         assert epoch > before
@@ -192,7 +192,7 @@ async def test_move_that_is_refused_or_fails_leaves_the_session_and_the_owner_wh
             await asyncio.sleep(600)  # the reserve has heard of it
             world["a"].session.drain(target)
             await asyncio.sleep(1)
-        assert (world.at(), world.told.reasons.count("HubMoveRefused")) == ("a", 2)
+        assert (world.at(), world.recorded.reasons.count("HubMoveRefused")) == ("a", 2)
         world["a"].session.drain()  # and a later notice of another kind is heard
         await world.until(lambda: len(world["a"].sessions) == 3)
 
@@ -219,7 +219,7 @@ async def test_an_owner_is_put_back_after_a_failed_move_as_soon_as_it_can(world:
         setattr(world["b"], ill, True)
         secrets.takes = 1
         world["a"].session.drain(world["b"].hub_id)
-        await world.until(lambda: "HubMoveFailed" in world.told.reasons)
+        await world.until(lambda: "HubMoveFailed" in world.recorded.reasons)
         if lost:
             world["a"].session.end(HubLostError("gone"))
         await asyncio.sleep(5)
@@ -234,7 +234,7 @@ async def test_an_owner_is_put_back_after_a_failed_move_as_soon_as_it_can(world:
         if not lost:
             assert (owner, len(world["a"].sessions)) == ("a", 1)
             assert after > epoch
-        assert "HubOvertaken" not in world.told.reasons
+        assert "HubOvertaken" not in world.recorded.reasons
 
 
 async def test_hub_learns_the_list_of_hubs_and_an_epoch_behind_the_hubs_is_raised_with_an_event(world: Several) -> None:
@@ -254,7 +254,7 @@ async def test_hub_learns_the_list_of_hubs_and_an_epoch_behind_the_hubs_is_raise
         _, epoch = await world.owner()
         assert epoch > before
         assert world["a"].session.epoch == epoch
-        assert "HubEpochRaised" in world.told.reasons
+        assert "HubEpochRaised" in world.recorded.reasons
 
 
 @pytest.mark.parametrize("world", [{"count": 1}], indirect=True)
@@ -326,9 +326,9 @@ async def test_two_copies_on_one_secret_leave_one_owner_and_do_not_leap_over_eac
             world.kill("a")
             await world.until(lambda: world["b"].open_sessions)
             await asyncio.sleep(600)
-            first, written = await world.owner(), world.told.reasons.count("HubEpochRaised")
+            first, written = await world.owner(), world.recorded.reasons.count("HubEpochRaised")
             await asyncio.sleep(600)
-            assert (await world.owner(), world.told.reasons.count("HubEpochRaised")) == (first, written)
+            assert (await world.owner(), world.recorded.reasons.count("HubEpochRaised")) == (first, written)
             assert len(world["b"].open_sessions) <= 1
             assert len(world["b"].sessions) < 100
 
@@ -344,18 +344,18 @@ async def test_a_copy_that_stood_still_while_another_went_on_follows_it(world: S
         world["a"].heard(CLUSTER, epoch, world["b"].hub_id)  # and the hub knows
         await world.arrived("b")
         assert (await world.owner(), world["b"].session.epoch) == (("b", epoch), epoch)
-        assert "HubEpochRaised" not in world.told.reasons
+        assert "HubEpochRaised" not in world.recorded.reasons
 
 
-@pytest.mark.parametrize("heard", [True, False])
-async def test_restored_owners_secret_ends_in_one_session_above_every_known_epoch(world: Several, *, heard: bool) -> None:
+@pytest.mark.parametrize("received", [True, False])
+async def test_restored_owners_secret_ends_in_one_session_above_every_known_epoch(world: Several, *, received: bool) -> None:
     """Whether the hub that the old secret names has heard of the change since, or has missed it."""
     async with world.running():
         await world.ready()
         old = await world.secrets.read(OWNER)
         world.kill("a")
         await world.arrived("b")
-        if heard:
+        if received:
             world.revive("a")
             await world.until(lambda: world["a"].clusters[CLUSTER].owner == world["b"].hub_id)
         _, above = await world.owner()
@@ -364,12 +364,12 @@ async def test_restored_owners_secret_ends_in_one_session_above_every_known_epoc
     async with world.running():
         await world.until(lambda: (name := world.at()) and world[name].session.epoch > above and world[name].session.beats)
         name = world.at()
-        assert heard or name == "a"
+        assert received or name == "a"
         owner, epoch = await world.owner()
         assert (owner, world[name].session.epoch) == (name, epoch)
         await world.until(lambda: all(hub.clusters[CLUSTER].epoch == epoch for hub in world.hubs.values()))
         assert all(hub.clusters[CLUSTER].owner == world[name].hub_id for hub in world.hubs.values())
-        assert heard or "HubEpochRaised" in world.told.reasons
+        assert received or "HubEpochRaised" in world.recorded.reasons
 
 
 @pytest.mark.parametrize("silent", [False, True])
@@ -413,7 +413,7 @@ async def test_hub_that_claims_an_incredible_epoch_locks_the_agent_out_of_no_oth
         await world.ready()
         world["b"].clusters[CLUSTER].epoch = 2**63 - 1
         await world.until(lambda: agent.progress.hubs_status.hubs[1].state is HubState.DENIED, 3600)
-        assert any("claims the epoch 9223372036854775807" in message for _, message in world.told.events)
+        assert any("claims the epoch 9223372036854775807" in message for _, message in world.recorded.events)
         world["a"].clusters[CLUSTER].epoch = 2**63 - 1
         for session in world["a"].open_sessions:
             session.end(SessionEpochError("no", 2**63 - 1))

@@ -64,10 +64,10 @@ def test_a_resource_that_vanished_leaves_the_capacity_and_what_others_added_stay
     status = {"capacity": {"cpu": "4", "gpu": "1", "sockets": "2"}, "allocatable": {"cpu": "3", "gpu": "1"}}
     changes = documents.status_patch(cluster(status), REPORT, NOW)["status"]
     assert (changes["capacity"], changes["allocatable"]) == ({"nodes": "2", "gpu": None}, {"gpu": None})
-    told, old = ClusterReport(conditions=(GOOD,), complete=False), {**ACCEPTED, "type": AVAILABLE}
-    assert set(documents.status_patch(cluster({"capacity": {"cpu": "4"}}), told, NOW)["status"]) == {"conditions"}
+    full, old = ClusterReport(conditions=(GOOD,), complete=False), {**ACCEPTED, "type": AVAILABLE}
+    assert set(documents.status_patch(cluster({"capacity": {"cpu": "4"}}), full, NOW)["status"]) == {"conditions"}
     for was, dated in ((TRUE, EARLIER), (UNKNOWN, "2026-01-01T12:00:00Z")):
-        (after,) = documents.status_patch(cluster({"conditions": [{**old, "status": was}]}), told, NOW)["status"]["conditions"]
+        (after,) = documents.status_patch(cluster({"conditions": [{**old, "status": was}]}), full, NOW)["status"]["conditions"]
         assert after["lastTransitionTime"] == dated, "a transition is dated only when the status changes"
 
 
@@ -141,9 +141,9 @@ def test_the_driver_is_noted_in_every_registration_at_the_hubs_api() -> None:
 
 def test_an_event_is_about_the_cluster_or_an_add_on_in_the_clusters_namespace() -> None:
     about: dict[str, Any] = {"apiVersion": "v", "metadata": {"name": "logs", "namespace": "c1", "uid": "u"}}
-    told = documents.event(about, "ManagedClusterAddOn", AgentEvent("Failed", "x" * 2000, "Warning"), "agent", NOW)
-    assert (told["metadata"]["namespace"], told["reason"], told["type"], len(told["note"])) == ("c1", "Failed", "Warning", 1024)
-    assert told["regarding"] == {"apiVersion": "v", "kind": "ManagedClusterAddOn", **about["metadata"]}
+    sent = documents.event(about, "ManagedClusterAddOn", AgentEvent("Failed", "x" * 2000, "Warning"), "agent", NOW)
+    assert (sent["metadata"]["namespace"], sent["reason"], sent["type"], len(sent["note"])) == ("c1", "Failed", "Warning", 1024)
+    assert sent["regarding"] == {"apiVersion": "v", "kind": "ManagedClusterAddOn", **about["metadata"]}
 
 
 def status(code: grpc.StatusCode, **trailing: str) -> aio.AioRpcError:
@@ -196,7 +196,7 @@ def test_pause_that_the_hub_asks_for_is_kept_also_when_it_is_busy() -> None:
     assert (lost.loss, lost.retry_after) == (SessionLoss.UNREACHABLE, timedelta(seconds=2.5))
 
 
-def test_a_stale_epoch_is_told_with_the_one_that_the_hub_knows() -> None:
+def test_a_stale_epoch_is_reported_with_the_one_that_the_hub_knows() -> None:
     lost = lost_error(status(Code.FAILED_PRECONDITION, reason="StaleEpoch", epoch="12"))
     assert isinstance(lost, SessionEpochError)
     assert (lost.loss, lost.epoch, lost.message) == (SessionLoss.STALE, 12, "said")

@@ -278,8 +278,8 @@ def test_each_process_has_an_incarnation_of_its_own_under_its_pods_name() -> Non
 
 async def test_what_a_killed_process_of_this_machine_held_is_free_at_once() -> None:
     lock, pipe = MemoryLock(ManualClock()), asyncio.subprocess.PIPE
-    told = "print(candidate_of({}).incarnation, flush=True)"
-    program = f"import sys; from spoke.agent.leader_election import candidate_of; {told}; sys.stdin.read()"
+    code = "print(candidate_of({}).incarnation, flush=True)"
+    program = f"import sys; from spoke.agent.leader_election import candidate_of; {code}; sys.stdin.read()"
     running = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdin=pipe, stdout=pipe)
     assert running.stdout is not None
     held = await lock.take(None, Candidate("it", (await running.stdout.readline()).decode().strip()), SECONDS)
@@ -298,10 +298,10 @@ def proc_of(folder: Path, *, stat: str | None) -> Path:
     (folder / "self/ns").mkdir(parents=True)
     (folder / "self/ns/pid").symlink_to("pid:[1]")
     rest = " ".join("0" * 18)
-    for number, said in ((os.getpid(), f"{os.getpid()} (python) R"), (7, stat)):
-        if said is not None:
+    for number, text in ((os.getpid(), f"{os.getpid()} (python) R"), (7, stat)):
+        if text is not None:
             (folder / str(number)).mkdir()
-            (folder / str(number) / "stat").write_text(f"{said} {rest} 500 0")
+            (folder / str(number) / "stat").write_text(f"{text} {rest} 500 0")
     return folder
 
 
@@ -318,7 +318,7 @@ def test_process_is_gone_only_where_that_can_be_known(tmp_path: Path) -> None:
     assert not is_gone(candidate_of({}, tmp_path).incarnation)
 
 
-async def test_missing_rights_are_told_with_what_to_do() -> None:
+async def test_missing_rights_are_reported_with_what_to_do() -> None:
     def refused(_call: str) -> None:
         raise ForbiddenError('leases.coordination.k8s.io "spoke-agent" is forbidden')
 
@@ -400,9 +400,9 @@ async def test_leaving_deletes_everything_but_the_mark_here_and_the_cluster_at_t
     await scene.lock.release(held)
     scene.stage.hub.away = True
     steps = await scene.leave()
-    (told,) = [step for name, step in steps.items() if name.startswith("hub ")]
-    assert not told.ok
-    assert "hubctl delete cluster" in told.advice
+    (reported,) = [step for name, step in steps.items() if name.startswith("hub ")]
+    assert not reported.ok
+    assert "hubctl delete cluster" in reported.advice
     assert scene.secrets.names == {OWNER, f"{OWNER}-0f1e2d3c"}, "the slot stays until the hub was told"
     assert set((await scene.secrets.read(OWNER)).contents) == {LEFT}
     assert "work-hub-kubeconfig" in steps["add-ons"].said
@@ -482,28 +482,28 @@ async def test_hub_where_the_agent_only_registered_forgets_its_cluster_and_reque
     commands = (f"hubctl delete cluster {cluster} ", f"kubectl delete csr {request}")
     hub.away = True
     for _ in range(2):
-        told = await left(scene)
-        assert (told.ok, [words for words in commands if words not in told.advice]) == (False, [])
+        outcome = await left(scene)
+        assert (outcome.ok, [words for words in commands if words not in outcome.advice]) == (False, [])
         assert slot in scene.secrets.names, "the hub is told by a later call"
     hub.away = False
     assert (await left(scene)).ok
     assert (hub.clusters, hub.requests, scene.secrets.names) == ({}, {}, {OWNER})
     await registered(scene)
     listed, scene.leaving = scene.leaving, replace(scene.leaving, bootstraps=Bootstraps([]))
-    told = await left(scene)
-    assert (told.ok, "not on the list" in told.said, slot in scene.secrets.names) == (False, True, True)
+    outcome = await left(scene)
+    assert (outcome.ok, "not on the list" in outcome.said, slot in scene.secrets.names) == (False, True, True)
     assert not (await left(scene, force=True)).ok
     assert scene.secrets.names == {OWNER}
     scene.leaving = listed
     cluster, _ = await registered(scene)
     hub.set_accepted(ClusterName(cluster), accepted=True)
-    told = await left(scene)
-    is_advised = f"hubctl delete cluster {cluster} " in told.advice
-    assert (told.ok, is_advised, hub.requests, scene.secrets.names) == (False, True, {}, {OWNER})
+    outcome = await left(scene)
+    is_advised = f"hubctl delete cluster {cluster} " in outcome.advice
+    assert (outcome.ok, is_advised, hub.requests, scene.secrets.names) == (False, True, {}, {OWNER})
     await registered(scene)
     hub.plain = True
-    told = await left(scene)
-    assert (told.ok, "kubectl delete csr" in told.advice, scene.secrets.names) == (False, True, {OWNER})
+    outcome = await left(scene)
+    assert (outcome.ok, "kubectl delete csr" in outcome.advice, scene.secrets.names) == (False, True, {OWNER})
 
 
 async def walked(leave: Leave) -> list[DoctorStep]:
@@ -541,9 +541,9 @@ async def test_hub_is_not_waited_for_by_force_or_where_it_does_not_know_the_call
     scene.stage.file.write_bytes(scene.stage.hub.bootstrap_kubeconfig())
     await scene.stage.joins()
     steps = await scene.leave()
-    (told,) = [step for name, step in steps.items() if name.startswith("hub ")]
-    assert not told.ok
-    assert "it cannot be notified" in told.said
+    (reported,) = [step for name, step in steps.items() if name.startswith("hub ")]
+    assert not reported.ok
+    assert "it cannot be notified" in reported.said
     assert scene.secrets.names == {OWNER}, "another call would not do better"
 
 

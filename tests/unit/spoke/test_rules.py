@@ -286,7 +286,7 @@ def test_no_claim_and_no_time_of_a_hub_makes_an_epoch_that_other_hubs_refuse() -
         ((now, 0, MOMENT), now + 1),
         ((0, now + 7, MOMENT), now + 8),
         ((now + 9, now + 7, MOMENT), now + 10),
-        *(((0, told, MOMENT), now) for told in (now + hour + 1, now + 24 * hour, 2**63 - 1, 2**64)),
+        *(((0, hub_time, MOMENT), now) for hub_time in (now + hour + 1, now + 24 * hour, 2**63 - 1, 2**64)),
         ((0, 0, MOMENT + timedelta(days=36500)), now + hour),
         ((now + 24 * hour + 1, 0, MOMENT), now),
         ((2**63 - 1, now + hour, MOMENT), now + hour + 1),

@@ -72,7 +72,7 @@ def controller(
     on: MemorySession,
     *,
     verdict: Callable[[], bool | None] = lambda: True,
-    told: list[float] | None = None,
+    reported: list[float] | None = None,
     random: float = 0,
     ack_timeout: timedelta = timedelta(milliseconds=60),
 ) -> HeartbeatSender:
@@ -80,7 +80,7 @@ def controller(
         def random(self) -> float:
             return random
 
-    acknowledged = (lambda: told.append(asyncio.get_running_loop().time())) if told is not None else lambda: None
+    acknowledged = (lambda: reported.append(asyncio.get_running_loop().time())) if reported is not None else lambda: None
     return HeartbeatSender(on, verdict=verdict, acknowledged=acknowledged, ack_timeout=ack_timeout, random=Drawn())
 
 
@@ -106,13 +106,13 @@ async def test_first_beat_is_sent_at_once_when_the_cluster_is_accepted_and_every
 
 @pytest.mark.parametrize(("drawn", "part"), [(0.0, 1.0), (1.0, 0.75)])
 async def test_the_interval_shrinks_by_up_to_a_quarter_and_a_new_verdict_is_beaten_at_once(drawn: float, part: float) -> None:
-    on, told = session(), list[float]()
+    on, reported = session(), list[float]()
     on.hub.beat_interval = timedelta(seconds=80)
-    lease = controller(on, told=told, random=drawn)
+    lease = controller(on, reported=reported, random=drawn)
     lease.accept(accepted=True)
     async with running(lease):
         await asyncio.sleep(390)
-        assert [after - before for before, after in pairwise(told)] == pytest.approx([80 * part] * (len(told) - 1))
+        assert [after - before for before, after in pairwise(reported)] == pytest.approx([80 * part] * (len(reported) - 1))
         beats = len(on.beats)
         assert beats >= 4
         lease.send_now()
@@ -137,17 +137,17 @@ class Thrifty(MemorySession):
 
 async def test_beats_keep_their_interval_while_acknowledgements_come_together() -> None:
     """The oldest beat that waits is the one by which silence is known."""
-    plain, told, loop = session(), list[float](), asyncio.get_running_loop()
+    plain, reported, loop = session(), list[float](), asyncio.get_running_loop()
     plain.hub.beat_interval = timedelta(milliseconds=10)
     on = Thrifty(plain.hub, plain.cluster, plain.identity)
-    lease = controller(on, told=told, ack_timeout=timedelta(milliseconds=200))
+    lease = controller(on, reported=reported, ack_timeout=timedelta(milliseconds=200))
     lease.accept(accepted=True)
     run = asyncio.create_task(lease.run())
     await until(lambda: len(on.beats) == 4)
-    assert told == []
+    assert reported == []
     on.acknowledge()
     began = loop.time()
-    await until(lambda: len(told) == 4)
+    await until(lambda: len(reported) == 4)
     lost = present(await awaited_refusal(HubLostError, run))
     assert lost.loss is SessionLoss.SILENT
     assert 0.2 <= loop.time() - began < 0.22, "the beat after those that were acknowledged, which came within an interval"
@@ -383,17 +383,17 @@ async def test_nothing_is_done_before_the_hub_has_said_what_it_wants_and_failure
 async def test_the_agent_reports_namespaces_with_its_status_and_makes_a_lost_one_again(stage: Stage) -> None:
     stage.hub.namespaces = (A,)
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         reports = stage.hub.session.reports if stage.hub.sessions else []
         return [each.condition.reason for each in reports[-1].namespaces] if reports else []
 
     async with stage.running():
-        await until(lambda: told() == ["NamespaceApplied"])
+        await until(lambda: reported() == ["NamespaceApplied"])
         del stage.cluster.namespaces["a"]
         stage.scheduler.wake("managed-namespaces")
         await until(lambda: "a" in stage.cluster.namespaces)
         stage.hub.set_namespaces(B)
-        await until(lambda: stage.hub.session.reports[-1].namespaces[:1] and told() == ["NamespaceApplied"])
+        await until(lambda: stage.hub.session.reports[-1].namespaces[:1] and reported() == ["NamespaceApplied"])
         await until(lambda: "b" in stage.cluster.namespaces and "true" not in stage.cluster.namespaces["a"].values())
 
 
@@ -417,7 +417,7 @@ def test_a_condition_that_is_not_true_is_a_warning() -> None:
     assert "--max-custom-cluster-claims" in left_out(3, 20).message
 
 
-async def test_the_same_news_is_told_once_refused_news_are_lost_and_a_lost_session_ends_the_telling() -> None:
+async def test_the_same_news_is_reported_once_refused_news_are_lost_and_a_lost_session_ends_the_telling() -> None:
     link = session()
     telling = SessionEvents(link)
     running = asyncio.create_task(telling.run())
@@ -433,7 +433,7 @@ async def test_the_same_news_is_told_once_refused_news_are_lost_and_a_lost_sessi
     await check_refusal_of(HubLostError, running)
 
 
-async def test_news_without_end_are_told_slowly_and_the_oldest_give_way() -> None:
+async def test_news_without_end_are_reported_slowly_and_the_oldest_give_way() -> None:
     link = session()
     telling = SessionEvents(link)
     for number in range(3 * EVENT_QUEUE):

@@ -66,20 +66,20 @@ def test_agent_of_these_settings_is_found_and_never_another_users(tmp_path: Path
         assert planted.read_text() == "127.0.0.1:6666"
 
 
-def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_everything_that_is_wrong_is_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "spoke.yaml"
     file.write_text("cluster-name: Bad_Name\ncluster-healthcheck-period: 0s\nno-such: 1\nmax-custom-cluster-claims: many\n")
     refused = present(refusal(InvalidError, load, {}, {}, file))
-    said = ("bootstrap-kubeconfig: is required", "cluster-name: ", "greater than zero", "no-such: there is no", "max-custom")
-    assert [each for each in said if each not in refused.message] == []
+    text = ("bootstrap-kubeconfig: is required", "cluster-name: ", "greater than zero", "no-such: there is no", "max-custom")
+    assert [each for each in text if each not in refused.message] == []
 
 
 def test_invalid_settings_are_refused_by_name(tmp_path: Path) -> None:
     """OCM looks at none of the agent id, the life of a token, or an unknown driver."""
     wrong = [
         (flags, found)
-        for flags, said in TABLES["refused"]
-        if not (found := refusal_text(read, **flags)).startswith("Inv") or said not in found
+        for flags, message in TABLES["refused"]
+        if not (found := refusal_text(read, **flags)).startswith("Inv") or message not in found
     ]
     assert wrong == []
     file = tmp_path / "spoke.yaml"
@@ -156,8 +156,8 @@ def test_choice_between_hubs_is_set_in_times_people_write_also_by_ocms_name() ->
 
 def test_feature_gates_have_ocms_defaults_and_are_switched_by_name() -> None:
     assert gates_of({}) == FeatureGates(cluster_claim=True, cluster_property=False, addon_management=True)
-    told = {"ClusterClaim": "false", "ClusterProperty": "TRUE", "AddonManagement": "0", "MultipleHubs": "true"}
-    assert gates_of(told) == FeatureGates(cluster_claim=False, cluster_property=True, addon_management=False)
+    variables = {"ClusterClaim": "false", "ClusterProperty": "TRUE", "AddonManagement": "0", "MultipleHubs": "true"}
+    assert gates_of(variables) == FeatureGates(cluster_claim=False, cluster_property=True, addon_management=False)
     assert gates_of({"V1beta1CSRAPICompatibility": "false"}) == FeatureGates(), "a gate that is gone may stay off"
     refused = present(refusal(InvalidError, gates_of, {"ClusterImporter": "true"}))
     assert all(name in refused.message for name in KNOWN)
@@ -184,14 +184,14 @@ def test_page_of_options_names_every_option_of_ocms_agent_and_the_programs_defau
     ours = {name for action in commands.choices["run"]._actions for name in action.option_strings}
     assert {row[1].strip("`") for row in table} - {NOT_TAKEN} - ours == set(), "no option of ours"
     assert [row[0] for row in table if row[1] == NOT_TAKEN and not row[3]] == [], "without a reason"
-    told = {row[1].strip("`"): row[2] for row in table}
+    reported = {row[1].strip("`"): row[2] for row in table}
     for option in (
         "max-custom-cluster-claims",
         "addon-token-expiration-seconds",
         "client-cert-expiration-seconds",
         "addon-kubeclient-registration-auth",
     ):
-        assert told[f"--{option}"] == str(SpokeSettings.model_fields[option.replace("-", "_")].default)
+        assert reported[f"--{option}"] == str(SpokeSettings.model_fields[option.replace("-", "_")].default)
     gates = {row[0].strip("`"): row[1] for row in rows("Feature gates")}
     assert set(gates) == set(KNOWN)
     defaults = {name: default for name, default in gates.items() if name != "V1beta1CSRAPICompatibility"}
@@ -210,8 +210,8 @@ def test_no_refusal_of_a_setting_or_a_flag_is_in_the_terms_of_python(capsys: pyt
 
     def check(name: str, value: Any) -> None:
         refused = refusal(InvalidError, load, {**NEEDED, name: value}, {}, None)
-        told = (refused.message if refused else "").replace(str(value)[:80], "")
-        assert not PYTHON.search(told), told
+        message = (refused.message if refused else "").replace(str(value)[:80], "")
+        assert not PYTHON.search(message), message
 
     def check_flag(command: str, flag: str, value: str) -> None:
         def loaded() -> None:
@@ -222,8 +222,8 @@ def test_no_refusal_of_a_setting_or_a_flag_is_in_the_terms_of_python(capsys: pyt
             refused = refusal(InvalidError, loaded)
         except SystemExit:
             refused = None
-        told = ((refused.message if refused else "") + capsys.readouterr().err).replace(value[:80], "")
-        assert not PYTHON.search(told), told
+        message = ((refused.message if refused else "") + capsys.readouterr().err).replace(value[:80], "")
+        assert not PYTHON.search(message), message
 
     check_each(check, ((name, value) for name in SpokeSettings.model_fields for value in values))
     check_each(check_flag, ((*flag, value) for flag in flags for value in WRONG_TEXTS))

@@ -32,7 +32,7 @@ async def pass_time(duration: timedelta) -> None:
     await asyncio.sleep(duration.total_seconds())
 
 
-async def test_every_hub_but_the_busy_one_is_registered_at_and_told_of_a_new_owner_at_once(stage: ReserveStage) -> None:
+async def test_every_hub_but_the_busy_one_is_registered_at_and_informed_of_a_new_owner_at_once(stage: ReserveStage) -> None:
     async with stage.running() as standby:
         await come(ready(stage))
         assert standby.epoch == 7
@@ -80,12 +80,12 @@ async def test_hub_that_has_not_accepted_the_cluster_is_reported_once_and_notice
     stage.hubs[B].accept = False
     async with stage.running():
         await come(lambda: stage.state(B) is HubState.NOT_ACCEPTED and stage.state(C) is HubState.READY)
-        assert stage.told_of(B, "HubNotAccepted") == 1
-        assert ("HubNotAccepted", "the hub hub-b has not accepted this cluster: hubctl accept it there") in stage.told
+        assert stage.count_of(B, "HubNotAccepted") == 1
+        assert ("HubNotAccepted", "the hub hub-b has not accepted this cluster: hubctl accept it there") in stage.recorded
         await pass_time(2 * HOUR)
         stage.hubs[B].set_accepted(NAMES.cluster, accepted=True)
         await come(ready(stage), within=timedelta(minutes=2))
-        assert stage.told_of(B, "HubNotAccepted") == 1
+        assert stage.count_of(B, "HubNotAccepted") == 1
 
 
 async def test_pending_request_waits_without_calls_survives_a_restart_and_is_replaced_when_denied(stage: ReserveStage) -> None:
@@ -135,10 +135,10 @@ async def test_hub_without_any_credential_is_lost_until_there_is_a_new_bootstrap
         await pass_time(3 * HOUR)
         stage.hubs[B].away = False
         await come(lambda: stage.state(B) is HubState.LOST)
-        assert stage.told_of(B, "HubLost") == 1
-        assert any("hubctl create bootstrap-kubeconfig" in message for _, message in stage.told)
+        assert stage.count_of(B, "HubLost") == 1
+        assert any("hubctl create bootstrap-kubeconfig" in message for _, message in stage.recorded)
         await pass_time(DAY)
-        assert stage.told_of(B, "HubLost") == 1
+        assert stage.count_of(B, "HubLost") == 1
         listing = BootstrapListing((stage.listing.hubs[0], stage.bootstrap(B), stage.listing.hubs[2]))
         stage.attend(replace(stage.post, listing=listing))
         await come(ready(stage), within=timedelta(seconds=5))
@@ -178,7 +178,7 @@ async def test_certificate_that_expired_while_its_hub_was_away_is_recovered(stag
         stage.hubs[B].away = False
         await come(ready(stage))
         assert "recover submit_request" in stage.hubs[B].calls
-        assert stage.told_of(B, "HubLost") == 0
+        assert stage.count_of(B, "HubLost") == 0
 
 
 async def test_credential_that_is_not_renewed_is_reported_before_it_ends(stage: ReserveStage) -> None:
@@ -187,10 +187,10 @@ async def test_credential_that_is_not_renewed_is_reported_before_it_ends(stage: 
         await come(ready(stage))
         stage.hubs[B].approve = False
         await pass_time(21 * HOUR)
-        assert stage.told_of(B, "HubCredentialEndsSoon") == 0
+        assert stage.count_of(B, "HubCredentialEndsSoon") == 0
         await pass_time(2 * HOUR)
-        assert stage.told_of(B, "HubCredentialEndsSoon") == 1
-        assert any("hub-b ends at" in message for _, message in stage.told)
+        assert stage.count_of(B, "HubCredentialEndsSoon") == 1
+        assert any("hub-b ends at" in message for _, message in stage.recorded)
 
 
 async def test_hub_that_refuses_the_new_certificate_is_called_with_the_one_before(stage: ReserveStage) -> None:
@@ -203,7 +203,7 @@ async def test_hub_that_refuses_the_new_certificate_is_called_with_the_one_befor
         due = rotate_at(leaf.serial, leaf.not_before, leaf.not_after) - stage.clock.now()
         await asyncio.sleep(due.total_seconds() + 60)
         assert 2 <= len(hub.issued) <= 5, "it tries again, and not in a circle"
-        assert stage.told_of(B, "HubLost") == 0, "the one before is good"
+        assert stage.count_of(B, "HubLost") == 0, "the one before is good"
         hub.refuse_new = False
         await asyncio.sleep(1200)
         renewed = (await stage.contents(B))["tls.crt"]
@@ -224,7 +224,7 @@ async def test_refused_credential_is_reported_once_and_replaced_where_there_is_a
         assert "recover submit_request" in stage.hubs[C].calls
         await pass_time(7 * HOUR)
         assert stage.state(B) is HubState.LOST
-        assert stage.told_of(B, "HubLost") == 1
+        assert stage.count_of(B, "HubLost") == 1
         stage.attend(replace(stage.post, listing=BootstrapListing(tuple(stage.bootstrap(hub, life=DAY) for hub in (A, B, C)))))
         await come(lambda: len(stage.hubs[B].issued) == 2, within=10 * HOUR)
         await come(ready(stage))

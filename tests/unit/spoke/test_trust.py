@@ -181,7 +181,7 @@ async def test_a_bundle_is_kept_in_every_place_before_it_is_answered_and_no_cert
     assert stage.hub.issued == before, "it is known after a restart too, by an unchanged bootstrap kubeconfig"
 
 
-async def test_a_bundle_by_which_the_hub_cannot_be_reached_is_refused_told_and_changes_nothing(stage: Stage) -> None:
+async def test_a_bundle_by_which_the_hub_cannot_be_reached_is_refused_reported_and_changes_nothing(stage: Stage) -> None:
     own = stage.hub.authority.certificate
     async with stage.at_work():
         before = (await stage.secrets.read(OWNER)).contents
@@ -515,7 +515,7 @@ def test_the_hub_kubeconfig_keeps_the_name_that_the_hubs_certificate_must_have()
     assert written["clusters"][0]["cluster"]["tls-server-name"] == "hub.example.com"
 
 
-async def test_the_condition_of_a_rotation_is_told_though_its_save_failed_at_first(stage: Stage) -> None:
+async def test_the_condition_of_a_rotation_is_reported_though_its_save_failed_at_first(stage: Stage) -> None:
     """OCM's agent loses the condition when the save is repeated."""
     async with stage.at_work():
         leaf = pki.parse_certificate((await stage.secrets.read(OWNER)).contents["tls.crt"])
@@ -526,11 +526,11 @@ async def test_the_condition_of_a_rotation_is_told_though_its_save_failed_at_fir
         stage.secrets.refuse_writes = None  # type: ignore[attr-defined]
         stage.scheduler.wake("certificate-rotation")
 
-        def told() -> list[str]:
+        def reported() -> list[str]:
             reports = [report for session in stage.hub.sessions for report in session.reports]
             return [entry.status for report in reports for entry in report.conditions if entry.type == CERTIFICATE_ROTATED]
 
-        await until(lambda: told()[-1:] == [TRUE])
+        await until(lambda: reported()[-1:] == [TRUE])
 
 
 async def test_expired_credential_says_why_a_bootstrap_credential_is_needed(joined: Stage) -> None:
@@ -542,7 +542,7 @@ async def test_expired_credential_says_why_a_bootstrap_credential_is_needed(join
     assert "has no recovery certificate" in recovery_obstacle(contents)
 
 
-async def test_a_rebuilt_cluster_under_an_old_name_is_told_what_to_do(stage: Stage) -> None:
+async def test_a_rebuilt_cluster_under_an_old_name_is_shown_what_to_do(stage: Stage) -> None:
     stage.options = replace(stage.options, cluster_name="berlin")
     await stage.joins()
     stage.cluster._uid = "of-the-cluster-that-was-rebuilt"
@@ -568,14 +568,14 @@ async def test_deleted_secrets_are_created_again_and_reported(stage: Stage, monk
 
 
 async def test_nothing_is_created_again_after_leaving_or_without_the_lease_or_that_the_agent_deleted_itself() -> None:
-    inner, told = MemorySecrets(), list[str]()
-    secrets = RestoringSecrets(inner, lambda reason, _: told.append(reason))
+    inner, events = MemorySecrets(), list[str]()
+    secrets = RestoringSecrets(inner, lambda reason, _: events.append(reason))
     for name in (OWNER, SLOT, "east"):
         await secrets.write(name, {"a": b"1"}, None)
         await inner.delete(name)
         await secrets.read(name)
     assert inner.names == {OWNER, SLOT}, "a bootstrap kubeconfig is not the agent's"
-    assert told == ["SecretRestored"] * 2
+    assert events == ["SecretRestored"] * 2
     await inner.delete(SLOT)
     for refusal in (NotLeaderError("another process works"), ForbiddenError("the namespace is being terminated")):
         inner.refuse_writes = refusal

@@ -74,10 +74,10 @@ class Stage:
     certificate: bytes
     serial: SerialNumber
     ends: datetime
-    told: list[SerialNumber | None] = field(default_factory=list)  # the revocations that were reported
+    recorded: list[SerialNumber | None] = field(default_factory=list)  # the revocations that were reported
 
     def __post_init__(self) -> None:
-        self.peers.listen(self.told.append)
+        self.peers.listen(self.recorded.append)
 
     async def revoke(self) -> None:
         await self.store.run(lambda tx: tx.certificates.revoke([self.serial], tx.now, "test"))
@@ -121,7 +121,7 @@ async def test_a_revocation_is_seen_after_one_poll_and_reported_once(stage: Stag
     await stage.peers.poll()
     await check_refusal_of(UnauthorizedError, stage.peers.identify(stage.certificate), match="revoked")
     await stage.peers.poll()
-    assert stage.told == [stage.serial]
+    assert stage.recorded == [stage.serial]
 
 
 async def test_read_that_began_before_a_revocation_lets_nobody_in(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,9 +151,9 @@ async def test_a_revocation_whose_commit_waited_for_hours_is_found_by_a_look_far
     stage.clock.advance(timedelta(days=1) - timedelta(minutes=1))
     await stage.peers.poll()
     await stage.store.run(lambda tx: tx.certificates.revoke([stage.serial], tx.now - timedelta(hours=20), "test"))
-    for far, told in ((False, []), (False, []), (True, [stage.serial]), (True, [stage.serial])):
+    for far, expected in ((False, []), (False, []), (True, [stage.serial]), (True, [stage.serial])):
         await stage.peers.poll(far=far)
-        assert stage.told == told
+        assert stage.recorded == expected
 
 
 async def test_without_polls_nothing_old_is_believed(stage: Stage) -> None:
@@ -200,14 +200,14 @@ async def test_a_replica_that_cannot_read_revocations_for_a_minute_says_that_nob
     stage.store.failure = UnavailableError("the database is away")
     stage.clock.advance(BLIND)
     await look(stage)
-    assert stage.told == []
+    assert stage.recorded == []
     stage.clock.advance(timedelta(seconds=1))
     await look(stage)
-    assert stage.told == [None]
+    assert stage.recorded == [None]
     await check_refusal_of(UnavailableError, stage.peers.identify(stage.certificate))
     stage.store.failure = None
     await look(stage)
-    assert ((await stage.peers.identify(stage.certificate)).serial, stage.told) == (stage.serial, [None])
+    assert ((await stage.peers.identify(stage.certificate)).serial, stage.recorded) == (stage.serial, [None])
     stage.store.failure = UnavailableError("the database is away from here")
     stage.clock.advance(BLIND / 2)
     await look(stage)
@@ -215,7 +215,7 @@ async def test_a_replica_that_cannot_read_revocations_for_a_minute_says_that_nob
     await stage.revoke()
     stage.clock.advance(BLIND / 4)
     await look(stage)
-    assert stage.told == [None, stage.serial], "what was revoked meanwhile is reported at the first look after"
+    assert stage.recorded == [None, stage.serial], "what was revoked meanwhile is reported at the first look after"
     assert stage.peers.refusal(stage.serial).denial_cause is DenialCause.CERTIFICATE_REVOKED
 
 
@@ -281,16 +281,16 @@ def looks_of(bell: Bell, looks: CoalescedReads, *, rings: tuple[float, ...] = ()
 
 
 def test_looks_are_regular_or_follow_announcements_and_some_are_far_back() -> None:
-    for told, period in ((True, RARELY), (False, POLL)):
-        looks = looks_of(Bell(told=told), CoalescedReads(), until=20)
-        assert abs(len(looks.at) - 20 / period.total_seconds()) <= 2, told
+    for announced, period in ((True, RARELY), (False, POLL)):
+        looks = looks_of(Bell(announced=announced), CoalescedReads(), until=20)
+        assert abs(len(looks.at) - 20 / period.total_seconds()) <= 2, announced
         assert looks.far == [0.0], "the first look is one far back, the others are not"
     looks = looks_of(Bell(), CoalescedReads(), rings=(7.0,), until=9)
     assert next((at, far) for at, far in looks.at if at >= 7.0) == (7.0, False)
     assert 7.0 < looks.far[1] <= 7.0 + NOTIFICATION_DELAY.total_seconds()
     many = looks_of(Bell(), CoalescedReads(), rings=tuple(6 + number / 100 for number in range(300)), until=10)
     assert 5 <= len([at for at in many.far if at >= 6]) <= 8, "many have one look far back each half second"
-    looks = looks_of(Bell(told=False), CoalescedReads(), until=5 * AFRESH.total_seconds() + 1)
+    looks = looks_of(Bell(announced=False), CoalescedReads(), until=5 * AFRESH.total_seconds() + 1)
     assert len(looks.far) == 6
     failing = looks_of(Bell(), CoalescedReads(failing=True), until=5)
     assert len(failing.far) == len(failing.at) >= 5 / POLL.total_seconds()
@@ -359,8 +359,8 @@ class Prover:
 
     def claims(self, **changed: Any) -> dict[str, Any]:
         now = int(self.clock.now().timestamp())
-        told = {"iss": ISSUER, "aud": [AUDIENCE], "sub": SUBJECT, "exp": now + 600, "nbf": now, "iat": now, **changed}
-        return {name: value for name, value in told.items() if value is not None}
+        payload = {"iss": ISSUER, "aud": [AUDIENCE], "sub": SUBJECT, "exp": now + 600, "nbf": now, "iat": now, **changed}
+        return {name: value for name, value in payload.items() if value is not None}
 
     def token(self, **changed: Any) -> str:
         return self.keys.sign(self.claims(**changed))
@@ -438,13 +438,13 @@ async def test_an_rsa_key_of_the_issuer_signs_by_rs256_alone(prover: Prover) -> 
     record = prover.requester(prover.demand(keys=json.dumps({"keys": [jwk]})))
     pss = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH)
     signatures: tuple[tuple[str, padding.AsymmetricPadding], ...] = (("RS256", padding.PKCS1v15()), ("PS256", pss))
-    said = []
+    text = []
     for algorithm, how in signatures:
         signed = f"{encoded({'alg': algorithm, 'kid': 'r'})}.{encoded(prover.claims())}"
-        said.append(await prover.refused(f"{signed}.{encoded(key.sign(signed.encode(), how, hashes.SHA256()))}", record))
-    assert said[0] is None
-    assert said[1] is not None
-    assert "with an accepted algorithm" in said[1].why
+        text.append(await prover.refused(f"{signed}.{encoded(key.sign(signed.encode(), how, hashes.SHA256()))}", record))
+    assert text[0] is None
+    assert text[1] is not None
+    assert "with an accepted algorithm" in text[1].why
 
 
 async def test_keys_of_discovery_are_kept_and_follow_a_rotation(prover: Prover) -> None:

@@ -192,8 +192,8 @@ def test_names_count_by_purpose_and_an_add_on_never_passes_for_another() -> None
     assert caller_record_of(record(Purpose.OPERATOR)) is None
     assert caller_record_of(None) is None
     for purpose in (Purpose.ADDON, Purpose.RECOVERY, Purpose.SERVING):
-        standing = present(caller_record_of(record(purpose)))
-        assert rights_of(standing, ClusterView(accepted=True, agent=AGENT), GROUPS) == Rights()
+        current = present(caller_record_of(record(purpose)))
+        assert rights_of(current, ClusterView(accepted=True, agent=AGENT), GROUPS) == Rights()
     group = "system:open-cluster-management:edge1"
     assert caller_record_by_name(AGENT_USER, (group,)) == CallerRecord(Purpose.AGENT, EDGE1, AGENT, AGENT_USER)
     assert caller_record_by_name(AGENT_USER, ()) is None
@@ -449,9 +449,9 @@ def test_accepting_denying_and_replacing_a_cluster_need_the_permission_to_accept
         (cluster(), doc.with_annotations(cluster(), {GIVEN_TO: "twin"}), "give this cluster to one of its agents"),
     ):
         admitted(CLUSTERS, new, old, may=(ACCEPT,))
-        said = refusal(ForbiddenError, admitted, CLUSTERS, new, old)
-        assert (said is not None) == bool(refused), (old, new)
-        assert said is None or f'user "bob" cannot {refused}' in str(said), (old, new)
+        text = refusal(ForbiddenError, admitted, CLUSTERS, new, old)
+        assert (text is not None) == bool(refused), (old, new)
+        assert text is None or f'user "bob" cannot {refused}' in str(text), (old, new)
 
 
 def test_joining_leaving_and_binding_a_cluster_set_need_the_permission_for_each() -> None:

@@ -91,8 +91,8 @@ async def test_a_place_that_fails_gets_the_same_links_again() -> None:
             await trail.finish()
             assert trail.snapshot()["failures"] == 2
     assert kept(sink) == [record(1)]
-    told = [line["event"] for line in lines]
-    assert told[:2] == ["audit records cannot be written now", "audit records are written again"], "each of them once"
+    logged = [line["event"] for line in lines]
+    assert logged[:2] == ["audit records cannot be written now", "audit records are written again"], "each of them once"
     sink = MemorySink()
     sink.broken = 4
     async with running(sink) as trail:
@@ -247,7 +247,7 @@ def test_rules_match_as_in_kubernetes_and_secret_bodies_are_never_recorded() -> 
     assert [stage for stage in Stage if verdict.records(stage)] == [Stage.RESPONSE_COMPLETE, Stage.DROPPED]
 
 
-def test_everything_wrong_with_a_file_is_told_at_once(tmp_path: Path) -> None:
+def test_everything_wrong_with_a_file_is_reported_at_once(tmp_path: Path) -> None:
     path = CASE_FILES / "wrong-audit-policy.yaml"
     refused = present(refusal(InvalidError, read_policy, path))
     assert str(refused).splitlines() == [

@@ -51,8 +51,8 @@ def health(hub: Hub, name: str) -> tuple[str, str] | None:
 
 
 def report(hub: Hub, name: str, status: str) -> None:
-    told = Condition("Available", status, "ManagedClusterAddOnLeaseUpdated", "told")
-    hub.store.transact(addons.report, C1, AddOnName(name), (told,), "agent")
+    reported = Condition("Available", status, "ManagedClusterAddOnLeaseUpdated", "told")
+    hub.store.transact(addons.report, C1, AddOnName(name), (reported,), "agent")
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ async def test_an_add_on_by_token_has_an_account_and_its_agent_the_right_to_it(h
     binding = made(hub, ROLE_BINDINGS)
     assert [subject["name"] for subject in binding["subjects"]] == ["system:open-cluster-management:c1"]
     assert binding["roleRef"]["name"] == "x-token-role"
-    assert [told.reason for told in by_token.told] == ["TokenInfrastructureReady"]
+    assert [event.reason for event in by_token.recorded] == ["TokenInfrastructureReady"]
     uid = made(hub, SERVICE_ACCOUNTS)["metadata"]["uid"]
     assert infrastructure(hub) == ("True", "TokenInfrastructureReady", f"ServiceAccount c1/x-agent (UID: {uid}) is ready")
     before = hub.revision
@@ -257,7 +257,7 @@ async def test_an_account_of_somebody_else_is_neither_used_nor_taken_away(hub: H
     await work.start()
     assert infrastructure(hub)[:2] == ("False", "TokenInfrastructureApplyFailed")
     assert "serviceaccounts c1/x-agent exists" in infrastructure(hub)[2]
-    assert (parts(hub), [told.type for told in work.told]) == ([SERVICE_ACCOUNTS], ["Warning"])
+    assert (parts(hub), [event.type for event in work.recorded]) == ([SERVICE_ACCOUNTS], ["Warning"])
     hub.store.transact(remove, ADDONS, "x", "c1")
     await work.settle()
     assert parts(hub) == [SERVICE_ACCOUNTS]
@@ -290,10 +290,10 @@ def subject(chance: random.Random) -> Document:
 
 
 def stored_registration(chance: random.Random, driver: str | None) -> Document:
-    told = {"subject": found} if (found := subject(chance)) else {}
+    reported = {"subject": found} if (found := subject(chance)) else {}
     if chance.random() < 0.5:
-        return {"type": "customSigner", "customSigner": {"signerName": "example.com/signer", **told}}
-    kube = {**told, **({"driver": driver} if driver else {})}
+        return {"type": "customSigner", "customSigner": {"signerName": "example.com/signer", **reported}}
+    kube = {**reported, **({"driver": driver} if driver else {})}
     return {"type": "kubeClient", **({"kubeClient": kube} if kube else {})}
 
 

@@ -202,8 +202,10 @@ async def test_a_name_that_fails_holds_up_no_other_and_waits_again(hub: Hub) -> 
 @asynccontextmanager
 async def working(hub: Hub, *globs: str, decided: list[RuleDecision] | None = None) -> AsyncIterator[ManualScheduler]:
     settings, scheduler = load({"auto_approve": globs}, None, {}), ManualScheduler()
-    told = [] if decided is None else decided
-    audit: Any = SimpleNamespace(write=lambda _tx, outcome: outcome, committed=lambda outcome: told.extend(outcome.decisions))
+    reported = [] if decided is None else decided
+    audit: Any = SimpleNamespace(
+        write=lambda _tx, outcome: outcome, committed=lambda outcome: reported.extend(outcome.decisions)
+    )
     common = (hub.store, hub.issuer, settings, hub.lifetimes)
     builder = ControllerBuilder(*common, clock=hub.clock, since=lambda _now: START, decisions=audit)
     controllers = ControllerManager(builder)
@@ -227,7 +229,7 @@ def status_of(hub: Hub, name: str) -> dict[str, Any]:
     return dict(stored.document.get("status") or {})
 
 
-def told(hub: Hub, reason: str) -> list[str]:
+def messages_of(hub: Hub, reason: str) -> list[str]:
     items = hub.store.transact(lambda tx: tx.objects.find(EVENTS, Query()).items)
     return [str(item.document["message"]) for item in items if item.document["reason"] == reason]
 
@@ -241,7 +243,7 @@ async def test_rules_decide_about_those_who_wait_when_they_come_or_are_unpaused_
         name = hub.submit("c1")
         hub.join("c2")
         await until(hub, lambda: status_of(hub, "dry").get("matched") == 3)
-        await until(hub, lambda: len(told(hub, "ApprovalRuleDryRun")) == 3)
+        await until(hub, lambda: len(messages_of(hub, "ApprovalRuleDryRun")) == 3)
         assert (status_of(hub, "dry")["wouldAccept"], status_of(hub, "dry")["wouldApprove"]) == (2, 1)
         await until(hub, lambda: status_of(hub, "ones").get("conditions"))
         assert status_of(hub, "ones")["conditions"][0]["reason"] == "Paused"
@@ -251,14 +253,14 @@ async def test_rules_decide_about_those_who_wait_when_they_come_or_are_unpaused_
         await until(hub, lambda: hub.state(name).phase is RequestPhase.ISSUED)
         await until(hub, lambda: (found := hub.condition("c1", HUB_ACCEPTED)) and '"ones"' in found.message)
         await until(hub, lambda: status_of(hub, "ones").get("matched") == 2)
-        await until(hub, lambda: told(hub, "ApprovedByRule"))
+        await until(hub, lambda: messages_of(hub, "ApprovedByRule"))
     assert sorted((each.rule, each.action, each.cluster) for each in decided if not each.dry_run) == [
         ("ones", RuleAction.ACCEPT, "c1"),
         ("ones", RuleAction.APPROVE, "c1"),
     ]
     status = status_of(hub, "ones")
     assert (status["accepted"], status["approved"], status["conditions"][0]["reason"]) == (1, 1, "Deciding")
-    assert told(hub, "ApprovedByRule") == ['certificate request approved by the rule "ones"']
+    assert messages_of(hub, "ApprovedByRule") == ['certificate request approved by the rule "ones"']
     assert hub.condition("c2", HUB_ACCEPTED) is None
 
 

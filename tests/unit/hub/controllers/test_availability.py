@@ -500,20 +500,20 @@ async def test_replicas_that_are_replaced_one_by_one_give_nobody_a_new_grace(wor
 
 
 async def test_other_replicas_hear_for_one_that_stands_still_and_all_begin_anew_after_all_stood_still(world: World) -> None:
-    standing, other = world.start("a"), world.start("b")
+    current, other = world.start("a"), world.start("b")
     await world.pass_time(10)
     del world.up["a"]
     await world.pass_time(60)
-    assert await world.since(standing) == world.started + SECOND
-    await standing.mark()
-    assert await world.since(standing) == await world.since(other) == world.started + SECOND
-    world.up["a"] = standing
+    assert await world.since(current) == world.started + SECOND
+    await current.mark()
+    assert await world.since(current) == await world.since(other) == world.started + SECOND
+    world.up["a"] = current
     await world.pass_time(10)
     world.stand_still(20)
     await other.mark()
     anew = world.now
     await world.pass_time(3)
-    assert await world.since(standing) == await world.since(other) == anew
+    assert await world.since(current) == await world.since(other) == anew
 
 
 def joined(tx: Transaction, name: ClusterName) -> None:

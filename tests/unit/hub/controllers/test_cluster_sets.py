@@ -120,7 +120,7 @@ async def test_default_and_global_are_made_and_come_again_when_deleted(hub: Hub)
     await work.settle()
     assert present(hub.store.transact(find, CLUSTER_SETS, rules.DEFAULT)).uid != first.uid
     assert hub.store.transact(find, CLUSTER_SETS, rules.GLOBAL) is not None
-    assert [told.reason for told in work.told] == ["ClusterSetCreated"] * 4
+    assert [event.reason for event in work.recorded] == ["ClusterSetCreated"] * 4
 
 
 async def test_an_edit_of_their_selector_is_taken_back_unless_they_say_that_it_is_meant(hub: Hub) -> None:
@@ -133,7 +133,7 @@ async def test_an_edit_of_their_selector_is_taken_back_unless_they_say_that_it_i
         "clusterSelector": {"selectorType": "LabelSelector", "labelSelector": {}},
         "managedNamespaces": [{"name": "web"}],
     }
-    assert work.told[-1].reason == "ClusterSetRestored"
+    assert work.recorded[-1].reason == "ClusterSetRestored"
     hub.store.transact(put, CLUSTER_SETS, doc.with_annotations(cluster_set(rules.GLOBAL, EU), {rules.AUTOUPDATE: "false"}))
     await work.settle()
     kept = present(hub.store.transact(find, CLUSTER_SETS, rules.GLOBAL))
@@ -181,7 +181,7 @@ async def test_several_hubs_write_what_one_would(hub: Hub) -> None:
     assert hub.revision == alone.revision
 
 
-def told(hub: Hub, name: str = "a") -> list[tuple[str, str]]:
+def bound_sets(hub: Hub, name: str = "a") -> list[tuple[str, str]]:
     entries = doc.sequence(hub.cluster(name), "status", "managedNamespaces")
     return [(entry["clusterSet"], entry["name"]) for entry in entries]
 
@@ -195,39 +195,39 @@ async def staged(hub: Hub) -> Fleetwork:
     return work
 
 
-async def test_clusters_are_told_the_namespaces_of_their_sets_as_both_change(hub: Hub) -> None:
+async def test_clusters_get_the_namespaces_of_their_sets_as_both_change(hub: Hub) -> None:
     work = await staged(hub)
-    assert told(hub) == [("one", "db"), ("one", "web")]
+    assert bound_sets(hub) == [("one", "db"), ("one", "web")]
     hub.store.transact(put, CLUSTER_SETS, doc.with_metadata(cluster_set("one", namespaces=("web", "db")), labels={"x": "y"}))
     before = hub.revision
     await work.settle()
     await Fleetwork(hub.store).start()
     assert hub.revision == before + 1, "the set's own count, which the edit has dropped"
-    assert told(hub) == [("one", "db"), ("one", "web")]
+    assert bound_sets(hub) == [("one", "db"), ("one", "web")]
     hub.store.transact(put, MANAGED_CLUSTERS, {**cluster("a", into="one", region="eu"), "status": hub.cluster("a")["status"]})
     await work.settle()
-    assert told(hub) == [("europe", "web"), ("one", "db"), ("one", "web")]
+    assert bound_sets(hub) == [("europe", "web"), ("one", "db"), ("one", "web")]
     hub.store.transact(put, CLUSTER_SETS, cluster_set("one", namespaces=("db",)))
     await work.settle()
-    assert told(hub) == [("europe", "web"), ("one", "db")]
+    assert bound_sets(hub) == [("europe", "web"), ("one", "db")]
     hub.store.transact(put, MANAGED_CLUSTERS, {**cluster("a"), "status": hub.cluster("a")["status"]})
     await work.settle()
-    assert told(hub) == []
+    assert bound_sets(hub) == []
 
 
 async def test_namespaces_of_a_set_that_is_gone_or_being_deleted_go(hub: Hub) -> None:
     work = await staged(hub)
     hub.store.transact(remove, CLUSTER_SETS, "one")
     await work.start()  # it went while nobody looked
-    assert told(hub) == []
+    assert bound_sets(hub) == []
     held = doc.with_metadata(cluster_set("one", namespaces=("web", "db")), finalizers=["example.com/hold"])
     hub.store.transact(put, CLUSTER_SETS, held)
     await work.settle()
-    assert told(hub) == [("one", "db"), ("one", "web")]
+    assert bound_sets(hub) == [("one", "db"), ("one", "web")]
     hub.store.transact(remove, CLUSTER_SETS, "one")
     assert hub.store.transact(find, CLUSTER_SETS, "one") is not None
     await work.settle()
-    assert told(hub) == []
+    assert bound_sets(hub) == []
 
 
 async def test_sets_and_clusters_that_are_being_deleted_or_wait_cost_no_write(hub: Hub) -> None:
@@ -239,10 +239,10 @@ async def test_sets_and_clusters_that_are_being_deleted_or_wait_cost_no_write(hu
     hub.join("c1")
     before = hub.revision
     await Fleetwork(hub.store, with_profiles=True).start()
-    assert (hub.revision, told(hub)) == (before, [])
+    assert (hub.revision, bound_sets(hub)) == (before, [])
     hub.store.transact(put, CLUSTER_SETS, cluster_set("two", namespaces=("web",)))
     await Fleetwork(hub.store).start()
-    assert told(hub) == []
+    assert bound_sets(hub) == []
 
 
 async def test_a_cluster_that_is_being_deleted_and_falls_silent_reads_unknown(hub: Hub) -> None:
@@ -343,14 +343,14 @@ async def test_clusters_that_wait_are_denied_or_are_being_deleted_are_not_shown(
 async def test_a_profile_says_what_its_cluster_says(hub: Hub, work: Fleetwork) -> None:
     await bind(hub, work, "p/one")
     moment = "2026-01-01T00:00:00Z"
-    told = {"status": "True", "reason": "ManagedClusterAvailable", "message": "well", "lastTransitionTime": moment}
+    condition = {"status": "True", "reason": "ManagedClusterAvailable", "message": "well", "lastTransitionTime": moment}
     status = {
         "version": {"kubernetes": "v1.36.1"},
         "clusterClaims": [{"name": "z", "value": "1"}, {"name": "a", "value": "2"}],
         "conditions": [
-            {**told, "type": "ManagedClusterConditionAvailable"},
-            {**told, "type": "ManagedClusterJoined"},
-            {**told, "type": "HubAcceptedManagedCluster"},
+            {**condition, "type": "ManagedClusterConditionAvailable"},
+            {**condition, "type": "ManagedClusterJoined"},
+            {**condition, "type": "HubAcceptedManagedCluster"},
         ],
     }
     hub.store.transact(put, MANAGED_CLUSTERS, {**cluster("a", into="one"), "status": status})

@@ -53,8 +53,8 @@ EAST = {"kind": "ManagedCluster", "metadata": {"name": "east", "uid": "u-1"}}
 class Reader:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self.told: list[EventRecord] = []
-        self.chronicle = TransitionRecorder(self.told.append)
+        self.recorded: list[EventRecord] = []
+        self.chronicle = TransitionRecorder(self.recorded.append)
         builder = builder_of(hub.store)
         builder.handlers.observers.append(self.chronicle)
         for kind in (MANAGED_CLUSTERS, REQUESTS):
@@ -107,11 +107,13 @@ async def test_joins_and_decisions_are_logged_with_their_author_and_the_next_ste
     assert [line["event"] for line in lines] == ["cluster accepted", "certificate request approved", "cluster denied"]
     assert ({line["by"] for line in lines}, {line["cluster"] for line in lines}) == ({"admin"}, {"c1"})
     assert lines[1]["request"] == name
-    assert [(each.reason, each.type, each.message) for each in reader.told if each.reason in ("Registered", "Accepted")] == [
+    assert [
+        (each.reason, each.type, each.message) for each in reader.recorded if each.reason in ("Registered", "Accepted")
+    ] == [
         ("Registered", "Normal", "registered by agent: it waits for `hubctl accept c1`"),
         ("Accepted", "Normal", "accepted by admin"),
     ]
-    assert {each.cluster for each in reader.told} == {"c1"}
+    assert {each.cluster for each in reader.recorded} == {"c1"}
 
 
 async def test_availability_is_logged_when_it_changes_and_not_with_every_report(hub: Hub, reader: Reader) -> None:
@@ -121,7 +123,7 @@ async def test_availability_is_logged_when_it_changes_and_not_with_every_report(
     hub.store.transact(clusters.report_status, C1, StatusReport(conditions=(cluster_rules.AVAILABLE,)), "agent")
     (line,) = await reader.read()
     assert (line["available"], line["log_level"]) == ("True", "info")
-    assert (reader.told[-1].reason, reader.told[-1].type) == ("ManagedClusterAvailable", "Normal")
+    assert (reader.recorded[-1].reason, reader.recorded[-1].type) == ("ManagedClusterAvailable", "Normal")
     hub.store.transact(clusters.report_status, C1, StatusReport(kubernetes_version="v1.34.2"), "agent")
     hub.clock.advance(timedelta(seconds=5))
     hub.store.transact(clusters.report_status, C1, StatusReport(kubernetes_version="v1.34.2", capacity={"cpu": "2"}), "agent")
@@ -131,7 +133,7 @@ async def test_availability_is_logged_when_it_changes_and_not_with_every_report(
     assert (line["available"], line["log_level"]) == ("False", "info")
     hub.store.transact(clusters.set_condition, C1, SILENT, "hub")
     await reader.read()
-    assert [(each.reason, each.type) for each in reader.told[-2:]] == [
+    assert [(each.reason, each.type) for each in reader.recorded[-2:]] == [
         ("ManagedClusterKubeAPIServerUnavailable", "Warning"),
         ("ManagedClusterLeaseUpdateStopped", "Warning"),
     ], "not only with the taint"
@@ -147,7 +149,7 @@ async def test_a_move_to_another_set_is_logged_and_the_first_set_is_not(hub: Hub
     into("blue")
     (line,) = await joined.read()
     assert (line["event"], line["cluster_set"], line["before"], line["by"]) == ("cluster moved", "blue", "default", "admin")
-    assert joined.told[-1].message == "moved from cluster set default to blue by admin"
+    assert joined.recorded[-1].message == "moved from cluster set default to blue by admin"
 
 
 async def test_a_duplicate_is_a_warning_and_a_successor_of_a_deleted_cluster_is_news(hub: Hub, joined: Reader) -> None:
@@ -172,10 +174,10 @@ async def test_requests_are_counted_once_by_outcome_and_their_end_is_an_event_of
     await reader.read()
     await reader.read()
     assert (dict(chronicle.phases), dict(chronicle.by_phase())) == ({"Approved": 1}, {"Approved": 1})
-    reader.told.clear()
+    reader.recorded.clear()
     hub.store.transact(issuance.issue, name, hub.issuer, hub.lifetimes, "issuance")
     await reader.read()
-    assert [(each.cluster, each.reason, each.message, each.about["kind"]) for each in reader.told] == [
+    assert [(each.cluster, each.reason, each.message, each.about["kind"]) for each in reader.recorded] == [
         ("c1", "CertificateIssued", "certificate request issued by issuance", "CertificateSigningRequest")
     ]
     sign = partial(issuance.sign_request, issuer=hub.issuer, lifetimes=hub.lifetimes)
@@ -206,16 +208,16 @@ async def test_what_was_there_at_the_start_is_no_news_and_what_changed_or_went_m
 
 class Agents:
     def __init__(self) -> None:
-        self.told: list[EventRecord] = []
-        self.chronicle = TransitionRecorder(self.told.append)
+        self.recorded: list[EventRecord] = []
+        self.chronicle = TransitionRecorder(self.recorded.append)
 
     def change(
         self, kind: Kind, key: Key, document: Document, change: ChangeType = ChangeType.MODIFIED
     ) -> list[tuple[str, str]]:
         """Reason and type of what a change has to tell."""
-        self.told.clear()
+        self.recorded.clear()
         self.chronicle.changed(kind, key, document, change, "agent")
-        return [(each.reason, each.type) for each in self.told]
+        return [(each.reason, each.type) for each in self.recorded]
 
     def cluster(self, document: Document) -> list[tuple[str, str]]:
         return self.change(MANAGED_CLUSTERS, CLUSTER, document)
@@ -244,10 +246,10 @@ def agents() -> Agents:
     return agents
 
 
-def test_versions_clocks_and_deletions_of_clusters_are_told_when_they_change(agents: Agents) -> None:
+def test_versions_clocks_and_deletions_of_clusters_are_reported_when_they_change(agents: Agents) -> None:
     assert agents.cluster(cluster("v1.35.0")) == []  # the first that is known is no change
     assert agents.cluster(cluster("v1.36.0")) == [("KubernetesVersionChanged", "Normal")]
-    assert agents.told[0].message == "Kubernetes v1.36.0; it was v1.35.0"
+    assert agents.recorded[0].message == "Kubernetes v1.36.0; it was v1.35.0"
     assert agents.cluster(cluster("")) == []  # its API server is away
     assert agents.cluster(cluster("v1.36.0")) == []
     wrong, right = cluster("", clocksync.OUT_OF_SYNC), cluster("", clocksync.SYNCED)
@@ -259,15 +261,15 @@ def test_versions_clocks_and_deletions_of_clusters_are_told_when_they_change(age
     ]
     metadata = {"name": "c1", "uid": "u", "deletionTimestamp": "2026-11-22T10:00:00Z", "finalizers": ["example.org/backup"]}
     assert agents.cluster({**right, "metadata": metadata}) == [("DeletionBegun", "Normal")]
-    assert agents.told[0].message == "is being deleted by agent: it waits for example.org/backup"
+    assert agents.recorded[0].message == "is being deleted by agent: it waits for example.org/backup"
 
 
-def test_failures_of_addons_are_told_once_each_and_not_those_of_a_silent_cluster(agents: Agents) -> None:
+def test_failures_of_addons_are_reported_once_each_and_not_those_of_a_silent_cluster(agents: Agents) -> None:
     silenced = in_step(addon(WELL), SILENT, ManualClock().now())
     for nothing in (addon(), addon(NOT_THERE_YET), addon(WELL), silenced, in_step(silenced, None, ManualClock().now())):
         assert agents.addon(nothing) == [], "a silent cluster has its own alarm"
     assert agents.addon(addon(ILL)) == [("AddOnUnavailable", "Warning")]
-    assert (agents.told[0].cluster, agents.told[0].message) == ("c1", "ProbeFailed: no endpoint")
+    assert (agents.recorded[0].cluster, agents.recorded[0].message) == ("c1", "ProbeFailed: no endpoint")
     assert (agents.addon(addon(ILL)), agents.addon(addon(WELL))) == ([], [("AddOnAvailable", "Normal")])
     agents.addon(addon(ILL))
     assert agents.change(ADDONS, ADDON, addon(ILL), ChangeType.DELETED) == []
@@ -322,7 +324,7 @@ async def test_news_that_wait_hold_no_whole_objects_and_outlast_an_outage_of_the
 
 async def test_one_that_cannot_be_recorded_costs_no_other(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     error = InvalidError("it breaks a rule")
-    failing(monkeypatch, events, "record", error, lambda told, _: any(each.reason == "Reason3" for each in told))
+    failing(monkeypatch, events, "record", error, lambda batch, _: any(each.reason == "Reason3" for each in batch))
     subject = Recorder(hub.store)
     for number in range(AT_MOST + 5):
         subject.add(news(number))
@@ -370,8 +372,8 @@ async def settle(subject: Compaction, until: timedelta = timedelta()) -> int:
     return steps
 
 
-def kept_reasons(told: Sequence[EventRecord]) -> list[str]:
-    return [each.reason for each in told]
+def kept_reasons(recorded: Sequence[EventRecord]) -> list[str]:
+    return [each.reason for each in recorded]
 
 
 async def test_the_past_is_kept_for_its_time_and_watches_for_theirs(hub: Hub) -> None:
@@ -391,27 +393,27 @@ async def test_the_past_is_kept_for_its_time_and_watches_for_theirs(hub: Hub) ->
 
 
 async def test_a_log_that_is_too_large_loses_its_oldest_past_and_nothing_a_watch_needs(hub: Hub) -> None:
-    told: list[EventRecord] = []
+    recorded: list[EventRecord] = []
     hub.join("c1")
     relabel(hub, 20, DAY)
     everything = compaction(hub)
     await settle(everything)
     half = present(everything.status).ledger.bytes // 2
-    subject = compaction(hub, replace(KEEPING, history_bytes=half), told.append)
+    subject = compaction(hub, replace(KEEPING, history_bytes=half), recorded.append)
     await settle(subject)
     assert present(subject.status).ledger.bytes <= half
-    assert kept_reasons(told) == [rules.SHORTENED]
+    assert kept_reasons(recorded) == [rules.SHORTENED]
     relabel(hub, 1, timedelta())
     newest = hub.revision
     await settle(compaction(hub, replace(KEEPING, history_bytes=0)))
     assert [change.revision for change in hub.store.transact(lambda tx: tx.changes.since(newest - 2))] == [newest - 1, newest]
 
 
-async def test_a_disk_that_fills_up_costs_history_and_is_told(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[EventRecord] = []
+async def test_a_disk_that_fills_up_costs_history_and_is_reported(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded: list[EventRecord] = []
     hub.join("c1")
     relabel(hub, 5, DAY)
-    subject = compaction(hub, replace(KEEPING, reserve=100), told.append)
+    subject = compaction(hub, replace(KEEPING, reserve=100), recorded.append)
     hub.store.failure = UnavailableError("the database is away")
     await check_refusal_of(UnavailableError, subject.reconcile("all"))
     hub.store.failure = None
@@ -419,9 +421,9 @@ async def test_a_disk_that_fills_up_costs_history_and_is_told(hub: Hub, monkeypa
     assert hub.store.transact(lambda tx: tx.changes.ledger()).compacted, "what was due is due again"
     for free, expected in ((200, []), (199, [rules.FILLS_UP]), (99, [rules.SHORTENED, rules.FULL]), (300, [])):
         monkeypatch.setattr("hub.store.writer.transaction.volume", lambda _connection, free=free: Volume(0, free=free))
-        told.clear()
+        recorded.clear()
         await settle(subject)
-        assert kept_reasons(told) == expected
+        assert kept_reasons(recorded) == expected
     ledger = hub.store.transact(lambda tx: tx.changes.ledger())
     assert ledger.floor == ledger.compacted, "with no room at all nothing is kept but what watches need"
 
@@ -485,17 +487,17 @@ async def test_audit_records_above_their_size_go_early_and_not_for_strangers(hub
     ):
         hub.store.transact(lambda tx, entries: tx.audit.add(entries), entries)
     others = [replace(each, replica="two", fields=AuditFields("bob", "get")) for each in known[:5]]
-    told: list[EventRecord] = []
+    recorded: list[EventRecord] = []
 
     async def left(size: int) -> tuple[int, int]:
-        await settle(compaction(hub, replace(KEEPING, records_bytes=size), told.append))
+        await settle(compaction(hub, replace(KEEPING, records_bytes=size), recorded.append))
         found = hub.store.transact(lambda tx: tx.audit.find(AuditQuery()))
         replicas = [entry.replica for entry in found]
         return replicas.count("one"), replicas.count("one.refused")
 
-    assert (await left(20_000), told) == ((10, 100), [])
+    assert (await left(20_000), recorded) == ((10, 100), [])
     assert (await left(10 * (BYTES_OF_A_ROW + 800)), await left(9_999)) == ((10, 100), (8, 100))
-    assert kept_reasons(told) == [rules.AUDIT_FILLS_UP, rules.AUDIT_SHORTENED]
+    assert kept_reasons(recorded) == [rules.AUDIT_FILLS_UP, rules.AUDIT_SHORTENED]
     hub.store.transact(lambda tx: tx.audit.add([replace(each, at=each.at - DAY) for each in others]))
     assert await left(9_999) == (4, 100), "the caller with most of them loses its own first, although others' are older"
     assert sum(size.records for size in hub.store.transact(audit.sizes)[1].values()) == 9
@@ -503,4 +505,6 @@ async def test_audit_records_above_their_size_go_early_and_not_for_strangers(hub
 
 def test_a_server_that_does_not_say_what_is_free_warns_of_nothing() -> None:
     assert list(warnings(replace(KEEPING, reserve=2**40), Volume(2**40), early=False)) == []
-    assert [told.reason for told in warnings(replace(KEEPING, reserve=9), Volume(100, 5, 10), early=False)] == [rules.FILLS_UP]
+    assert [event.reason for event in warnings(replace(KEEPING, reserve=9), Volume(100, 5, 10), early=False)] == [
+        rules.FILLS_UP
+    ]

@@ -46,7 +46,7 @@ class World:
     folder: Path
     place: Callable[["World"], KeyPlace]
     clock: ManualClock = field(default_factory=ManualClock)
-    told: list[EventRecord] = field(default_factory=list)
+    recorded: list[EventRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.store = InlineStore(self.clock)
@@ -71,7 +71,7 @@ class World:
             patience=PATIENCE,
             recovery=LIFETIMES.recovery,
             api_version="hub/v1alpha1",
-            record_event=self.told.append,
+            record_event=self.recorded.append,
             clock_guard=self.steady,
         )
 
@@ -156,7 +156,7 @@ async def test_hub_without_agents_changes_its_ca_at_once(tmp_path: Path, place: 
     await world.go_on()
     assert world.phases == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
     assert world.issuer.trust_bundle == world.issuer.client_trust
-    assert [told.reason for told in world.told] == ["Distributing", "Issuing", "Outgoing", "Retiring", "Retired"]
+    assert [event.reason for event in world.recorded] == ["Distributing", "Issuing", "Outgoing", "Retiring", "Retired"]
     assert await world.ring.find(world.first) is None or world.chosen.refusal is None
     assert world.issuer.authorities == (f"hub/{world.second}",)
     await world.chosen.keep(world.first, first)  # the leader was killed before it removed the key
@@ -188,7 +188,7 @@ async def test_a_key_that_cannot_be_removed_with_its_ca_is_later_and_holds_up_no
             await world.follower.look()
             await leader.reconcile("all")
     assert world.phases == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
-    assert [told.reason for told in world.told][-1] == "Retired"
+    assert [event.reason for event in world.recorded][-1] == "Retired"
     assert [line["ca"] for line in lines if line["log_level"] == "warning"] == [world.first], "once"
     assert await world.chosen.find(world.first) is not None
     place.error = None
@@ -324,7 +324,7 @@ async def test_a_ca_goes_at_once_where_an_operator_says_so_whatever_the_clock(re
     assert retiring.phases[retiring.first] is Phase.RETIRED
 
 
-async def test_a_ca_that_waits_for_its_time_holds_up_no_other_that_is_compromised_or_told_to_go(retiring: World) -> None:
+async def test_a_ca_that_waits_for_its_time_holds_up_no_other_that_is_compromised_or_asked_to_go(retiring: World) -> None:
     second = retiring.second
     retiring.holds("ann", Purpose.OPERATOR, 2, second)
     retiring.rotate()

@@ -491,7 +491,7 @@ async def test_one_that_fails_holds_up_no_other(hub: Hub, monkeypatch: pytest.Mo
     assert [mark(hub, name) for name in ("c1", "c2", "c3")] == [None, "True", "True"]
 
 
-async def test_a_removal_waits_for_add_ons_as_a_deletion_by_hand_does_and_is_told_of(hub: Hub) -> None:
+async def test_a_removal_waits_for_add_ons_as_a_deletion_by_hand_does_and_is_reported(hub: Hub) -> None:
     """Nobody answers for its add-ons any more: what they hold is an operator's to give up, and not a policy's."""
     silent(hub)
     held = {"metadata": {"name": "a", "namespace": "c1", "finalizers": ["example.com/pre-delete"]}}
@@ -499,18 +499,18 @@ async def test_a_removal_waits_for_add_ons_as_a_deletion_by_hand_does_and_is_tol
     for days in (7, 23):
         hub.clock.advance(days * DAY)
         await work(aging(hub), PERIODIC)
-    told: list[EventRecord] = []
-    removing = Removal(hub.store, timedelta(hours=1), told.append)
+    events: list[EventRecord] = []
+    removing = Removal(hub.store, timedelta(hours=1), events.append)
     while await removing.reconcile("c1") == timedelta():
         pass
     hub.clock.advance(timedelta(hours=1))
     await removing.reconcile("c1")
-    assert [(each.reason, each.cluster) for each in told] == [("DeletionOverdue", "c1")]
-    assert "hubctl delete cluster c1 --force" in told[0].message
+    assert [(each.reason, each.cluster) for each in events] == [("DeletionOverdue", "c1")]
+    assert "hubctl delete cluster c1 --force" in events[0].message
     revision = hub.revision
     await work(aging(hub), PERIODIC)
     await removing.reconcile("c1")
-    assert (is_there(hub), hub.revision, len(told)) == (True, revision, 1)
+    assert (is_there(hub), hub.revision, len(events)) == (True, revision, 1)
 
 
 @pytest.mark.parametrize("is_marked", [True, False])

@@ -66,7 +66,7 @@ class Stage:
             return error
 
     @property
-    def told(self) -> Strategy:
+    def strategy(self) -> Strategy:
         return self.status.written[-1]
 
     @property
@@ -166,16 +166,20 @@ async def test_a_failure_to_fetch_the_key_is_reported_and_tried_again() -> None:
         failure = await stage.look()
         assert isinstance(failure, MusterError), f"{row}: so it is tried again"
         assert re.search(row.message, failure.message), row
-        assert (stage.told.status, stage.told.reason, stage.told.message) == ("Error", row.reason, failure.message), row
-        assert (stage.told.server, stage.told.signer) == ("", ""), f"{row}: no frontend"
+        assert (stage.strategy.status, stage.strategy.reason, stage.strategy.message) == (
+            "Error",
+            row.reason,
+            failure.message,
+        ), row
+        assert (stage.strategy.server, stage.strategy.signer) == ("", ""), f"{row}: no frontend"
         assert " ".join(stage.verbs) == row.verbs, row
         assert (stage.issuer.certificate != b"") is row.loads, row
 
 
-async def test_a_fetched_key_is_told_with_the_cluster_that_it_opens() -> None:
+async def test_a_fetched_key_is_reported_with_the_cluster_that_it_opens() -> None:
     stage = Stage(having())
     assert await stage.look() == RESYNC
-    assert stage.told == Strategy(
+    assert stage.strategy == Strategy(
         "KubeClusterSigningCertificate",
         "Success",
         "FetchedKey",
@@ -187,7 +191,7 @@ async def test_a_fetched_key_is_told_with_the_cluster_that_it_opens() -> None:
     assert (stage.verbs, stage.issuer.certificate) == ([], CERTIFICATE)
     set_by_hand = Stage(server="https://outside.example")
     await set_by_hand.look()
-    assert set_by_hand.told.server == "https://outside.example"
+    assert set_by_hand.strategy.server == "https://outside.example"
 
 
 async def test_a_missing_or_older_deployment_is_made_and_is_then_as_wanted() -> None:
@@ -357,7 +361,7 @@ async def test_the_agent_goes_where_the_newest_running_controller_manager_on_a_u
     assert await single.look() == RESYNC, "a single one needs no look at nodes"
 
 
-async def test_what_is_told_of_the_controller_holds_no_secret() -> None:
+async def test_what_is_shown_of_the_controller_holds_no_secret() -> None:
     stage = Stage()
     await stage.look()
     body = PEM.decode().splitlines()[1]
@@ -494,8 +498,8 @@ def test_a_missing_file_and_output_that_cannot_be_written_are_named(environment:
     assert main(["print"], environment, full.write, full.rest) == "kube-cert-agent: cannot write: No space left on device"
     for missing in ("CERT_PATH", "KEY_PATH"):
         paper, absent = Paper(), environment[missing] + ".absent"
-        said = main(["print"], {**environment, missing: absent}, paper.write, paper.rest)
-        assert (said, paper.text) == (f"kube-cert-agent: {absent} cannot be read: No such file or directory", "")
+        text = main(["print"], {**environment, missing: absent}, paper.write, paper.rest)
+        assert (text, paper.text) == (f"kube-cert-agent: {absent} cannot be read: No such file or directory", "")
 
 
 @contextmanager
@@ -508,7 +512,7 @@ def held_back(number: signal.Signals) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def test_the_program_itself_sleeps_until_it_is_told_to_stop_and_is_small() -> None:
+def test_the_program_itself_sleeps_until_it_is_asked_to_stop_and_is_small() -> None:
     program = "hub.extensions.kube_cert_agent"
     code = f"import sys, runpy\nsys.argv = ['agent', 'dance']\ntry:\n runpy.run_module('{program}', run_name='__main__')\n"
     code += "except SystemExit:\n print(*sorted(each for each in sys.modules if each.partition('.')[0] in OURS))"

@@ -147,13 +147,13 @@ def pair(name: str = "kubernetes") -> tuple[bytes, bytes]:
 
 def test_an_issuer_goes_through_good_and_bad_pairs_and_holds_the_last_good_one() -> None:
     """Pinniped's ten steps of a dynamic CA."""
-    issuer, told = KubernetesIssuer(), list[bytes]()
-    issuer.listen(told.append)
+    issuer, seen = KubernetesIssuer(), list[bytes]()
+    issuer.listen(seen.append)
     one, other = pair(), pair("other")
     assert (issuer.certificate, issuer.signer) == (b"", "")
     for refused in ((one[0], b""), (b"", one[1])):  # only a certificate, only a key
         check_refusal(InvalidError, issuer.set_authority, *refused)
-    assert (issuer.certificate, told) == (b"", [])
+    assert (issuer.certificate, seen) == (b"", [])
     good = (one, one, other)  # the same again
     for pairs in good:
         issuer.set_authority(*pairs)
@@ -161,9 +161,9 @@ def test_an_issuer_goes_through_good_and_bad_pairs_and_holds_the_last_good_one()
     bad: list[tuple[bytes, bytes]] = [(b"bad", other[1]), (other[0], b"bad"), (one[0], other[1])]
     for refused in bad:
         check_refusal(InvalidError, issuer.set_authority, *refused)
-        assert (issuer.certificate, told) == (other[0], [each[0] for each in good]), "what was good stays, and nobody is told"
+        assert (issuer.certificate, seen) == (other[0], [each[0] for each in good]), "what was good stays, and nobody is told"
     issuer.set_authority(*one)
-    assert (issuer.certificate, told[-1], len(told)) == (one[0], one[0], 4)
+    assert (issuer.certificate, seen[-1], len(seen)) == (one[0], one[0], 4)
 
 
 def test_unusable_pairs_are_refused_and_no_error_holds_a_key() -> None:
@@ -188,7 +188,7 @@ def test_unusable_pairs_are_refused_and_no_error_holds_a_key() -> None:
     assert pki.key_matches(issuer.certificate, pem_key)
 
 
-def test_what_stands_in_the_way_is_told_with_its_name(tmp_path: Path) -> None:
+def test_what_stands_in_the_way_is_reported_with_its_name(tmp_path: Path) -> None:
     place = tmp_path / "ca.key"
     place.mkdir()
     with pytest.raises(UnavailableError, match=f"{place} cannot be written: "):
@@ -394,7 +394,7 @@ class Following:
     def acted(self, *steps: tuple[float, str]) -> float:
         """When it acts upon the CA; until then these methods of the store, or of ours, are called at their times."""
 
-        async def told() -> float:
+        async def reported() -> float:
             loop, acting = asyncio.get_running_loop(), asyncio.Event()
             self._issuer.listen(acting.set)
             following = asyncio.create_task(self._follower.run())
@@ -406,7 +406,7 @@ class Following:
             following.cancel()
             return loop.time()
 
-        return in_virtual_time(told())
+        return in_virtual_time(reported())
 
     def ring(self) -> None:
         self.store.ring()

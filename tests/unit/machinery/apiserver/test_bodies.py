@@ -60,8 +60,8 @@ def test_json_patch_is_bounded_and_refused_where_it_does_not_fit() -> None:
 
     rows = TABLES["refused"]
     check_refusals(InvalidError, partial(apply_json_patch, DOCUMENT), [(operations, "") for operations in rows])
-    told = [refusal(InvalidError, apply_json_patch, DOCUMENT, operations) for operations in rows]
-    assert not PYTHON.search(" ".join(each.message for each in told if each))
+    refused_with = [refusal(InvalidError, apply_json_patch, DOCUMENT, operations) for operations in rows]
+    assert not PYTHON.search(" ".join(each.message for each in refused_with if each))
     check_refusals(BadRequestError, partial(apply_json_patch, DOCUMENT), [({"op": "x"}, ""), ("x", ""), ([1], "")])
 
 
@@ -149,9 +149,9 @@ def test_any_patch_gives_an_object_or_a_refusal(document: dict[str, Any], patch:
         partial(apply_strategic_patch, document, patch, KEYS),
         partial(apply_json_patch, document, operations),
     ):
-        told = refusal((BadRequestError, InvalidError), patched)
-        assert told is not None or isinstance(patched(), dict)
-        assert not PYTHON.search(told.message if told else ""), told
+        refused_with = refusal((BadRequestError, InvalidError), patched)
+        assert refused_with is not None or isinstance(patched(), dict)
+        assert not PYTHON.search(refused_with.message if refused_with else ""), refused_with
 
 
 GOLDEN = Path(__file__).parents[3] / "golden"

@@ -159,8 +159,8 @@ async def test_every_impersonated_part_is_authorized_by_itself() -> None:
     assert incoming.authenticated is ALICE, "the audit needs to know who really asked"
 
     for refused in ("bob", "dev", "u-1", "view"):
-        told = present(await awaited_refusal(ForbiddenError, answered(headers, Allows(refused))))
-        assert 'User "alice" cannot impersonate resource' in told.message, refused
+        refused_with = present(await awaited_refusal(ForbiddenError, answered(headers, Allows(refused))))
+        assert 'User "alice" cannot impersonate resource' in refused_with.message, refused
     await check_refusal_of(ForbiddenError, answered(headers, Allows("bob")), match=WHOLE_REFUSAL)
 
 

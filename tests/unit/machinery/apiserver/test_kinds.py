@@ -240,7 +240,9 @@ def rbac_object(resource: Resource, document: Mapping[str, Any], name: str = "x"
 def test_role_or_binding_that_breaks_a_rule_is_refused() -> None:
     kinds = {resource.kind: resource for resource in (CLUSTER_ROLE, ROLE, CLUSTER_ROLE_BINDING, ROLE_BINDING)}
     rows = yaml.safe_load((CASE_FILES / "roles.yaml").read_text())
-    check_refusals(InvalidError, rbac_object, [(kinds[kind], document, re.escape(told)) for kind, document, told in rows])
+    check_refusals(
+        InvalidError, rbac_object, [(kinds[kind], document, re.escape(refused_with)) for kind, document, refused_with in rows]
+    )
 
 
 def test_role_names_and_binding_defaults_are_those_of_kubernetes() -> None:
@@ -331,8 +333,8 @@ def test_decision_is_final_and_carries_its_times() -> None:
     approved = stored(conditions=[APPROVED])
     for conditions in ([DENIED], [], None):
         assert broken("approval", approved, conditions=conditions) == [("FieldValueForbidden", "status.conditions")]
-    told = broken("approval", stored(), conditions=[{**APPROVED, "status": "False"}])
-    assert told == [("FieldValueNotSupported", "status.conditions[0].status")]
+    found = broken("approval", stored(), conditions=[{**APPROVED, "status": "False"}])
+    assert found == [("FieldValueNotSupported", "status.conditions[0].status")]
 
 
 def test_server_sets_the_requester_and_each_subresource_writes_only_its_own_part() -> None:

@@ -376,10 +376,10 @@ async def test_malformed_review_is_refused() -> None:
         (local, {**pod, "user": "eve"}, "away", "must match metadata.namespace"),
         (local, {**url, "user": "eve"}, "home", "disallowed on this kind of request"),
     ]
-    for kind, spec, namespace, told in rows:
+    for kind, spec, namespace, message in rows:
         reviewer = Remembering()
         refused = present(await awaited_refusal(InvalidError, ask(kind, spec, reviewer, namespace)))
-        assert told in refused.message, (kind, spec)
+        assert message in refused.message, (kind, spec)
         assert reviewer.asked == [], (kind, spec)
 
     await check_refusal_of(InvalidError, ask(mine, pod, Remembering(), name="x"), match="must be empty")

@@ -60,8 +60,8 @@ def test_continue_tokens_timeouts_and_field_selectors_are_read_or_refused() -> N
     junk = [(token, "") for token in ("garbage", "", "e30", "bnVsbA", "eyJydiI6MSwic3RhcnQiOjF9", *large)]
     check_refusals(BadRequestError, options.read_continue, junk)
     times = ("soon", "1", "1x", "s", "-", "1e3s", "99999999h", "0x1s", "1s ", "1" * 30_000)
-    said = "invalid timeout specified in the request URL"
-    check_refusals(BadRequestError, lambda text: options.request_timeout({"timeout": text}, most), [(t, said) for t in times])
+    why = "invalid timeout specified in the request URL"
+    check_refusals(BadRequestError, lambda text: options.request_timeout({"timeout": text}, most), [(t, why) for t in times])
     check_refusals(InvalidError, lambda query: options.list_options(CONFIG_MAP, "", query, NOW), TABLES["tokens"])
     assert options.selection(NAMESPACE, "", {"fieldSelector": "status.phase=Active"}).fields
     with pytest.raises(BadRequestError, match=r"field label not supported: spec\.x"):
@@ -213,5 +213,5 @@ async def test_health_answers_equal_those_of_kubernetes() -> None:
     with structlog.testing.capture_logs() as logs:
         for _ in range(5):
             await endpoints.answer(request, "readyz", "")
-    told = [(line["event"], line.get("error")) for line in logs]
-    assert told == [("health check failed", "the disk is full"), ("health check passes again", None)]
+    logged = [(line["event"], line.get("error")) for line in logs]
+    assert logged == [("health check failed", "the disk is full"), ("health check passes again", None)]

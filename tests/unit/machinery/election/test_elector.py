@@ -60,14 +60,14 @@ async def test_slow_stop_is_renewed_and_ends_the_work_before_the_flag_and_the_fl
     assert await world.until(lambda: two.flag.term) <= POLL + SOON
 
 
-async def test_a_loss_is_told_when_the_flag_falls_and_not_when_the_work_has_ended(world: World) -> None:
+async def test_a_loss_is_reported_when_the_flag_falls_and_not_when_the_work_has_ended(world: World) -> None:
     one = await world.leader("one", stop_within=60)
     one.work_ends_after = 50.0
-    with capture_logs() as told:
+    with capture_logs() as logged:
         one.way.away = True
         await world.until(lambda: one.flag.term is None)
         await asyncio.sleep(SOON)
-        assert [line["because"] for line in told if line["event"] == "leadership lost"] == [str(TermEnd.NOT_RENEWED)]
+        assert [line["because"] for line in logged if line["event"] == "leadership lost"] == [str(TermEnd.NOT_RENEWED)]
         assert not [line for line in world.diary if "stopped" in line], "the work has not ended yet"
 
 
@@ -172,13 +172,13 @@ def odd(_call: str) -> None:
 
 
 async def test_unreadable_lock_is_logged_once_and_ends_a_term_only_after_the_deadline(world: World) -> None:
-    with capture_logs() as told:
+    with capture_logs() as logged:
         one = world.replica("one")
         one.way.before = odd
         await asyncio.sleep(60)
     assert (one.elector.tried.is_set(), one.elector.leader_known.is_set()) == (True, False)
     assert one.elector.tally.failures == pytest.approx(60 / RETRY, abs=2)
-    warnings = [(line["error"], type(line["exc_info"])) for line in told if line["log_level"] == "warning"]
+    warnings = [(line["error"], type(line["exc_info"])) for line in logged if line["log_level"] == "warning"]
     assert warnings == [("invalid literal for int()", ValueError)]
     one.way.before = lambda _call: None
     await world.until(lambda: one.flag.term)

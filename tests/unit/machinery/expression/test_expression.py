@@ -72,7 +72,7 @@ def test_document_of_wrong_types_has_missing_fields_and_fails_nothing() -> None:
 
 
 def test_mistake_is_reported_with_its_column_and_a_suggestion() -> None:
-    for text, column, said in (
+    for text, column, part in (
         *TABLE["mistakes"],
         ("name =~ '" + "é" * 129 + "'", 9, "at most 256 bytes, not 258"),
         (" && ".join(["name =~ 'a'"] * 9), 126, "at most 8 regular expressions"),
@@ -82,8 +82,8 @@ def test_mistake_is_reported_with_its_column_and_a_suggestion() -> None:
         ("x" * (LONGEST + 1), LONGEST + 1, "at most"),
     ):
         refused = present(refusal(ExpressionError, of, text))
-        told = refused.message
-        assert (refused.column, told.startswith(f"column {column}: "), said in told) == (column, True, True), (text, told)
+        why = refused.message
+        assert (refused.column, why.startswith(f"column {column}: "), part in why) == (column, True, True), (text, why)
 
 
 def test_regular_expression_matches_the_whole_text_in_linear_time() -> None:

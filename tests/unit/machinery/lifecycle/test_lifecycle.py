@@ -404,9 +404,9 @@ def test_an_end_that_takes_too_long_is_made_and_one_in_time_is_left_alone() -> N
 def test_listen_error_names_the_setting_and_the_reason() -> None:
     in_use, no_address = "is in use, perhaps by another hub", "is not an address of this machine"
     reasons = {errno.EADDRINUSE: in_use, errno.EADDRNOTAVAIL: no_address, errno.EACCES: "take a port above 1023"}
-    for number, said in (reasons | {errno.ENETDOWN: "Network is down"}).items():
+    for number, text in (reasons | {errno.ENETDOWN: "Network is down"}).items():
         error = str(listening_failed("grpc_listen", "10.0.0.7", 443, OSError(number, os.strerror(number))))
-        named = (said, "10.0.0.7 port 443 (grpc_listen)", "--grpc-listen")
+        named = (text, "10.0.0.7 port 443 (grpc_listen)", "--grpc-listen")
         assert [each for each in named if each not in error] == [], error
     assert "cannot be listened on: choose another" in str(listening_failed("grpc_listen", "h", 1, None))
 

@@ -293,8 +293,8 @@ def test_conflict_names_fields_and_holders_and_force_takes_them() -> None:
         f"conflicts with {two}:\n- .text"
     )
     holders = ((".number", '"one"'), ('.list[name="a"].value', '"one"'), (".text", two))
-    told = [(cause.reason, cause.message, cause.field) for cause in refusal.value.causes]
-    assert told == [("FieldManagerConflict", f"conflict with {holder}", field) for field, holder in holders]
+    refused_with = [(cause.reason, cause.message, cause.field) for cause in refusal.value.causes]
+    assert refused_with == [("FieldManagerConflict", f"conflict with {holder}", field) for field, holder in holders]
 
 
 HISTORIES: list[list[dict[str, Any]]] = yaml.safe_load((CASE_FILES / "applying.yaml").read_text())

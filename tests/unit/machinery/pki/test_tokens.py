@@ -69,8 +69,8 @@ def test_key_is_chosen_by_id_algorithm_and_family(rsa: SigningKey, ecdsa: Signin
 
 def test_malformed_tokens_and_headers_are_rejected(ecdsa: SigningKey) -> None:
     def signed(header: dict[str, Any], claims: Any) -> str:
-        said = f"{encoded({'alg': 'ES256', 'kid': 'ec', **header})}.{encoded(claims)}"
-        return f"{said}.{encoded(ecdsa.signature(said.encode(), 'ES256'))}"
+        text = f"{encoded({'alg': 'ES256', 'kid': 'ec', **header})}.{encoded(claims)}"
+        return f"{text}.{encoded(ecdsa.signature(text.encode(), 'ES256'))}"
 
     rows: list[dict[str, Any]] = [{"crit": ["exp"]}, {"b64": False}, {"alg": 5}, {"kid": 5}, {"alg": "es256"}]
     assert [header for header in rows if keys(ecdsa).verified(signed(header, CLAIMS)) is not None] == []

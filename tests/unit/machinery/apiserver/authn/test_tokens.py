@@ -51,8 +51,8 @@ class Stage:
         return self.issuer.token(account, self.issuer.audiences, now, now + HOUR)
 
     async def refused(self, token: str) -> str:
-        told = present(await awaited_refusal(UnauthorizedError, self.tokens.identify(token, ())))
-        return told.message
+        refused_with = present(await awaited_refusal(UnauthorizedError, self.tokens.identify(token, ())))
+        return refused_with.message
 
 
 async def test_token_is_valid_only_within_its_time_and_while_its_account_exists() -> None:
