@@ -205,8 +205,14 @@ async def test_expired_and_unrecorded_credentials_are_refused(tmp_path: Path, mo
         stranger, stub = stage.stub(Credential(unknown.chain, key)), stage.stub(credential)
         assert (await refusal(stranger.GetHub(GET_HUB))).reason == unauthorized
         assert (await refusal(stranger.FollowRequest(following("any")).read())).reason == unauthorized
-        await stub.GetHub(GET_HUB)
+        await stage.join(stub, "edge1")
+        name = (await stub.SubmitRequest(submission())).name
+        followed = stub.FollowRequest(following(name))
+        assert (await followed.read()).state == PENDING
         clock.at = facts.not_after + timedelta(seconds=1)
+        await stage.accept("edge1")
+        await stage.approve(name)
+        assert (await refusal(followed.read())).reason == unauthorized, "the certificate comes too late"
         assert (await refusal(stub.GetHub(GET_HUB))).reason == unauthorized
         for asked in (stranger.GetHub(GET_HUB), stranger.FollowRequest(following("any")).read()):
             refused = await refusal(asked)
