@@ -34,7 +34,7 @@ class BeatRate:
     sessions: Callable[[], int]
 
     def of(self, lease_duration: timedelta) -> timedelta:
-        """Returns the current interval for a cluster with this lease duration; never longer than the lease."""
+        """Returns the current beat interval for a cluster with this lease duration. It is never longer than the lease."""
         needed = self.sessions() / self.beats_per_second if self.beats_per_second else 0.0
         return _interval(self.interval, lease_duration, needed)
 

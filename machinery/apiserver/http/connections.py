@@ -62,7 +62,7 @@ class Connection(Protocol):
     """The interface of an open connection, for `Connections`."""
 
     def leave(self) -> None:
-        """Close the connection as soon as it is idle."""
+        """Close the connection as soon as no request is in progress."""
 
     def abort(self) -> None: ...
 
