@@ -195,11 +195,11 @@ class SessionAudit:
         self._call_about(self._beat).ended(None)
 
     def status(self) -> AbstractContextManager[None]:
-        """Audits the status report that the block stores."""
+        """Audits the cluster's status report, which the caller stores inside the `with` block."""
         return self._recorded(self.asked) if self.statuses else nullcontext()
 
     def addon(self, name: str) -> AbstractContextManager[None]:
-        """Audits an add-on's report that the block stores."""
+        """Audits a report about the add-on `name`, which the caller stores inside the `with` block."""
         return self._recorded(self._call.parts.attributes.addon(self._cluster, name))
 
     @contextmanager

@@ -63,7 +63,7 @@ def condition_is(kind: str, status: str) -> WaitCondition:
 
 
 def path_is(text: str) -> WaitCondition:
-    """Return a check whether `PATH` has a value, or with `PATH=VALUE` this value. Raises CommandError."""
+    """Return a check that the path has any value (text `PATH`), or one value (text `PATH=VALUE`). Raises CommandError."""
     from hubctl.jsonpath import find, parse_action, parse_path, text_of  # noqa: PLC0415 - only with a path
 
     braced = text.startswith("{")

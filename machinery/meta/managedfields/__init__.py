@@ -5,7 +5,7 @@ HTTP, kinds or clocks. The API server and the hub's own services use it.
 
     structure       division of a document into fields by its schema
     fieldset        sets of fields, as operations on the notation FieldsV1
-    comparing       differences of two documents by fields, the fields of one, and one without some fields
+    comparing       which fields differ between two documents, which fields a document has, removal of fields
     ownership       `metadata.managedFields`, and how a write changes the owners of fields
     applying        server-side apply: merge, removal of fields that are no longer applied, conflicts
     configurations  checks of an applied configuration, and its annotation of client-side apply

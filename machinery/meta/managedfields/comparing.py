@@ -133,7 +133,7 @@ def by_element(structure: Structure, entries: Sequence[Any]) -> dict[str, list[A
 
 
 def fields_of(structure: Structure, document: Mapping[str, Any]) -> Fields:
-    """Return the fields that an applier of this document owns: the content of a declared map, but not the map itself."""
+    """Return the fields owned by the applier of this document: of a non-empty map in the schema, entries but not the map."""
     return _fields(structure, document) or {}
 
 
