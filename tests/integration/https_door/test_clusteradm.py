@@ -177,13 +177,16 @@ async def accept(operator: Visitor, name: str) -> None:
 
 
 async def delete_token(operator: Visitor) -> None:
-    """`clusteradm delete token`, which a missing object does not stop."""
+    """`clusteradm clean`, which finds nothing to delete, and `delete token`, which a missing object does not stop."""
     options = {"apiVersion": "v1", "kind": "DeleteOptions"}
     bindings = ("open-cluster-management%3Abootstrap%3Aagent-registration", "agent-registration-bootstrap")
     assert (await send(operator, "GET", DEFINITION))[0] == 200
     for path, expected in (
         *((f"{RBAC}/clusterrolebindings/{name}", 404) for name in bindings),
+        (f"{RBAC}/clusterroles/system%3Aopen-cluster-management%3Abootstrap", 404),
         (f"{RBAC}/clusterroles/open-cluster-management%3Abootstrap", 200),
+        (SECRETS, 404),
+        ("/apis/operator.open-cluster-management.io/v1/clustermanagers/cluster-manager", 404),
     ):
         assert (await send(operator, "DELETE", path, options))[0] == expected, path
     status, answer = await send(operator, "GET", SECRETS)
