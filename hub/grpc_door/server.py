@@ -1,17 +1,17 @@
-"""The gRPC server with mutual TLS: its services, health, start, drain and close."""
+"""The gRPC server with mutual TLS: its services, start, drain and close."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, cast
+from typing import cast
 
 import grpc
 import structlog
 from grpc import aio
-from grpc_health.v1 import health_pb2 as health
-from grpc_health.v1.health_pb2_grpc import HealthServicer, add_HealthServicer_to_server
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
 from hub.grpc_door.errors import RegistrationInterceptor
+from hub.grpc_door.health import HealthService
 from hub.grpc_door.registration.servicer import RegistrationService
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.servicer import SessionServicer
@@ -34,11 +34,6 @@ HANDSHAKE = timedelta(seconds=10)
 """Time limit from the connection to the end of the TLS handshake and the client's HTTP/2 settings."""
 IDLE = timedelta(minutes=5)
 """Time for which a connection without a call stays open. Agents with a session are not idle; other clients reconnect."""
-MOST_WATCHES = 1_000
-"""Concurrent watches. The limit is needed because any certificate of the hub is sufficient to watch."""
-WATCHED_FOR = timedelta(hours=1)
-"""A watch ends after this time; the client may start another."""
-SERVICES = ("", "muster.registration.v1.Registration", "muster.session.v1.Session")
 
 OPTIONS = (
     # gRPC's default is 1: a second hub could then bind this port without an error, and would get half of the agents.
@@ -192,55 +187,3 @@ def _shutdown_error() -> UnavailableError:
 
 def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration([(material.key, material.chain)], material.trust)
-
-
-class HealthService(HealthServicer):
-    """The gRPC health protocol. Reports NOT_SERVING until `set_serving`, and always after `stop`.
-
-    `stop` ends watches; with gRPC's own servicer, they would delay the shutdown.
-    """
-
-    def __init__(self) -> None:
-        self._serving = False
-        self._stopped = False
-        self._changed = asyncio.Condition()
-        self._watches = 0
-
-    async def set_serving(self, *, serving: bool) -> None:
-        async with self._changed:
-            self._serving = serving and not self._stopped
-            self._changed.notify_all()
-
-    async def stop(self) -> None:
-        """Reports NOT_SERVING from now on and ends all watches."""
-        self._stopped = True
-        await self.set_serving(serving=False)
-
-    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 - the method's name
-        if request.service not in SERVICES:
-            await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
-        return self._status()
-
-    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802 - the method's name
-        if request.service not in SERVICES:
-            yield health.HealthCheckResponse(status=health.HealthCheckResponse.SERVICE_UNKNOWN)
-            return
-        if self._watches >= MOST_WATCHES:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many clients watch the health of this hub")
-        end = asyncio.get_running_loop().time() + WATCHED_FOR.total_seconds()
-        self._watches += 1
-        try:
-            while not self._stopped:
-                sent = self._serving
-                yield self._status()
-                async with asyncio.timeout_at(end), self._changed:
-                    await self._changed.wait_for(lambda: self._stopped or self._serving != sent)  # noqa: B023 - used at once
-            yield self._status()
-        except TimeoutError:
-            return
-        finally:
-            self._watches -= 1
-
-    def _status(self) -> Any:
-        serving = health.HealthCheckResponse.SERVING if self._serving else health.HealthCheckResponse.NOT_SERVING
-        return health.HealthCheckResponse(status=serving)

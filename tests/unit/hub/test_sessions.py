@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2 as wire
 from structlog.testing import capture_logs
 
 from hub.grpc_door.gate import QUIET, Gate
-from hub.grpc_door.server import MOST_WATCHES, WATCHED_FOR, HealthService
+from hub.grpc_door.health import MOST_WATCHES, WATCHED_FOR, HealthService
 from hub.grpc_door.session.acknowledgements import TICK as ACK_TICK, Acknowledgements, BeatRate, Deferred, spacing
 from hub.grpc_door.session.drain import BACKSTOP, JITTER, MAX_RECONNECT_WITHIN, Age, Aging
 from hub.grpc_door.session.reports import MAX_QUEUED, MAX_QUEUED_BYTES, ReportQueue
@@ -224,7 +224,7 @@ async def test_a_session_that_the_database_never_takes_keeps_no_other_from_being
         await sessions.write()
         await sessions.write()
     assert clusters_with_sessions(store) == {"a", "c"}
-    assert [line["cluster"] for line in logged] == ["b"], "it is told once, and not tried again"
+    assert [line["cluster"] for line in logged] == ["b"], "it is logged once, and not tried again"
     for session in sessions.all():
         sessions.remove(session)
     await sessions.write()
