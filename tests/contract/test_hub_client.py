@@ -217,7 +217,7 @@ async def test_a_new_session_supersedes_the_old_and_one_of_another_cluster_or_a_
                     while (await anext(following)).accepted:
                         pass  # whatever else there was to tell
                 except HubLostError as lost:  # a hub may end the session of a cluster that is denied before we have read on
-                    assert "is denied" in str(lost)  # noqa: PT017 - told in either way
+                    assert "is denied" in str(lost)  # noqa: PT017 - reported in either way
 
 
 @over_sessions

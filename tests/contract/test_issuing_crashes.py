@@ -89,7 +89,7 @@ class Mortal:
 
 
 class NumberedIssuer(WordIssuer):
-    """Tells the serial in its words: two certificates are never the same."""
+    """Returns a text with the serial: two certificates are never the same."""
 
     def issue(self, profile: Profile, serial: SerialNumber, now: object) -> IssuedCertificate:
         return IssuedCertificate(serial, super().issue(profile, serial, now).chain + f"{serial:x}\n".encode())

@@ -148,7 +148,7 @@ async def test_a_hub_is_restored_into_either_database_from_either(
             await store.run(lambda tx: tx.transitions.add(Transition(EDGE, "uid-edge", NOW, "True", "False", "Later", "ann")))
             assert len(await store.read(lambda tx: tx.transitions.of(EDGE, limit=9))) == 2
             record = present(await store.read(lambda tx: tx.leaders.record()))
-            assert record.holder == "", "whoever led leads no more"
+            assert record.holder == "", "the restored hub has no leader"
             taken = await store.run(lambda tx, old: tx.leaders.take(old, Candidate("r2", "i2"), timedelta(seconds=15)), record)
             assert taken.term > 1000 > record.term, "no term comes again"
 

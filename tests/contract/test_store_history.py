@@ -236,7 +236,7 @@ WRITERS, WRITES = 4, 40
 
 
 async def test_log_is_trimmed_while_all_write_and_no_reader_misses_a_change(store: Store, clock: ManualClock) -> None:
-    """Readers of the log at all speeds see every revision in its order, or are told that theirs is too old."""
+    """Readers of the log at all speeds see every revision in its order, or get the error that theirs is too old."""
     done, trimmed = asyncio.Event(), asyncio.Condition()
 
     async def write(writer: int) -> None:

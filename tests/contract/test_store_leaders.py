@@ -150,7 +150,7 @@ async def tell(store: Store, clock: ManualClock, held: LockRecord) -> None:
 
 
 def recorded(tx: Transaction) -> list[tuple[str, int]]:
-    """Every message, and how often it was told, in the order of the telling."""
+    """Every message and how often it was recorded, in order."""
     events = sorted(tx.objects.find(EVENTS, Query()).items, key=lambda stored: stored.revision)
     return [(str(event.document["message"]), event.document["count"]) for event in events]
 
@@ -172,7 +172,7 @@ async def test_ended_terms_not_reported_are_reported_by_the_next_leader(
     assert await row_lock.release(one)
     two = await row_lock.take(await row_lock.read(), TWO, LEASE)
     await check_refusal_of(NotLeaderError, tell(store, clock, one))
-    assert await store.read(recorded) == [], "who leads no more tells nothing, and takes nothing from the next"
+    assert await store.read(recorded) == [], "a former leader records nothing, and takes no record from its successor"
     clock.advance(timedelta(seconds=1))
     await tell(store, clock, await row_lock.take(two, ONE, LEASE))
     assert await store.read(recorded) == [

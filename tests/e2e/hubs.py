@@ -80,7 +80,7 @@ class Hub(Bench):
 
     @property
     def id(self) -> str:
-        """As its administrator's kubeconfig tells it."""
+        """As in its administrator's kubeconfig."""
         return read_kubeconfig(self.admin).require_endpoint().hub_id
 
     def row(self, cluster: str) -> Row:

@@ -166,13 +166,13 @@ async def test_claims_nodes_namespaces_and_a_token_for_an_add_on_reach_the_other
         status = {"namespace": "addons", "registrations": [{"type": "kubeClient", "kubeClient": {}}]}
         await hub.patch(f"{ADDONS}/logs/status", {"status": status})
 
-        document = await bench.cluster_when("c1", applied, what="tells of its namespace")
+        document = await bench.cluster_when("c1", applied, what="reports its namespace")
 
         def is_changed(found: Mapping[str, Any]) -> bool:
             status = found["status"]
             return {"name": "region.example", "value": "north"} in status["clusterClaims"] and status["capacity"]["cpu"] == "16"
 
-        await bench.cluster_when("c1", is_changed, what="tells the new claim and one node less")
+        await bench.cluster_when("c1", is_changed, what="reports the new claim and one node less")
         assert document["status"]["managedNamespaces"][0]["clusterSet"] == "default"
         labels = (await cluster.get("/api/v1/namespaces/team-a"))["metadata"]["labels"]
         assert [value for key, value in labels.items() if key.startswith("clusterset.open-cluster-management.io/")] == ["true"]
@@ -300,7 +300,7 @@ async def test_it_joins_waits_reports_renews_and_is_denied_and_deleted_like_any_
         async def reported() -> bool:
             return [event["reason"] for event in await hub.found(EVENTS_V1, "c1")] == ["Available"]
 
-        await until(reported, what="one Event tells of it")
+        await until(reported, what="one Event reports it")
 
         await hub.fall_silent("c1")
         await ocm_available(hub)

@@ -197,7 +197,7 @@ async def have_another_ca(bench: Bench) -> None:
 
 
 async def shown(bench: Bench, debug: Path) -> dict[str, bytes]:
-    """Everything that the hub shows to whoever may look."""
+    """Everything that the hub shows to authorized users."""
     places = {path: await asked(bench, "GET", path) for path in SHOWN}
     for resource in json.loads(await asked(bench, "GET", HUB))["resources"]:
         if "list" in resource["verbs"]:

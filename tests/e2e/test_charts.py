@@ -127,7 +127,7 @@ async def with_an_add_on(stage: Stage, hub: KubeClient) -> None:
         "healthCheck": {"mode": "Lease"},
     }
     await hub.patch(f"{ADDONS}/logs/status", {"status": status})
-    await stage.bench.cluster_when("c1", applied, what="tells of its namespaces")
+    await stage.bench.cluster_when("c1", applied, what="reports its namespaces")
     await until(lambda: stage.secret("logs-hub-kubeconfig", "addons"), what="the add-on has its secret")
 
     async def healthy() -> bool:
@@ -138,7 +138,7 @@ async def with_an_add_on(stage: Stage, hub: KubeClient) -> None:
 
 
 async def with_one_that_stands_by(stage: Stage) -> None:
-    """A second process follows the Lease. What decisions there are to tell comes of several hubs: told by the same adapter."""
+    """A second process follows the Lease. Decisions about several hubs are announced by the same adapter."""
     other = await stage.program("run").start()
     await until(
         lambda: any((asked.verb, asked.resource) == ("watch", "leases") for asked in stage.calls.allowed),

@@ -64,7 +64,7 @@ class Composed:
                 group.create_task(start(name), name=name)
 
     async def down(self) -> None:
-        """SIGTERM to all, and SIGKILL to whoever is still there."""
+        """SIGTERM to all, and SIGKILL to those that remain."""
         for process in self.running.values():
             if process.returncode is None:
                 process.terminate()

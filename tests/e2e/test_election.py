@@ -55,7 +55,7 @@ async def test_one_replica_writes_for_all_and_another_follows_however_it_ends(el
     await election.answered("at-0", "at-1", "at-2", at=first)
     assert {writer for _, writer in await election.writers()} == {first.name}
 
-    # told to stop: released, and followed at once
+    # SIGTERM: released, and followed immediately
     first.process.send(signal.SIGTERM)
     second = await election.followed(term)
     assert await first.process.ended() == 0
@@ -152,7 +152,7 @@ async def test_hubs_that_compete_for_a_lease_of_kubernetes_follow_each_other_wit
         await gained(second, f"{first.name} did not renew it")
         await election.accept("after", second)
         await election.answered("after", at=second)
-        await until(partial(_is_shown, second, term + 1), what="an Event tells who leads")
+        await until(partial(_is_shown, second, term + 1), what="an Event names the leader")
         await second.process.stop()
         assert (await holder(), (await election.holder())[0]) == ("", "")
     await election.check()
@@ -204,7 +204,7 @@ async def every_term_is_recorded(election: Election) -> None:
         found = sorted(int(each[1]) for each in text if each)
         return [term for term in found if term >= terms[0]] == terms
 
-    await until(recorded_once, what="each term is told by one Event")
+    await until(recorded_once, what="each term has one Event")
 
 
 def named(election: Election, name: str) -> Replica:
@@ -212,7 +212,7 @@ def named(election: Election, name: str) -> Replica:
 
 
 async def _up(election: Election, replica: Replica, was: signal.Signals) -> None:
-    """Serves again, whatever it was told before."""
+    """Serves again, after any earlier fault."""
     if was is signal.SIGSTOP:
         replica.process.send(signal.SIGCONT)
         await election.replicas.ready(replica)

@@ -134,7 +134,7 @@ async def test_a_first_start_that_is_killed_at_any_moment_is_made_good_by_the_ne
     async def killed_once_it_has(made: str) -> None:
         own = Bench(bench.folder, bench.programs, data_name=f"hub-{made}")
         hub = await own.hub_program("--auto-approve=*", name=own.data_name).start()
-        while not (own.data / made).exists() and hub.running:  # noqa: ASYNC110 - a file tells nobody that it has come
+        while not (own.data / made).exists() and hub.running:  # noqa: ASYNC110 - a new file sets no Event
             await asyncio.sleep(0.001)
         await asyncio.sleep(Random(trial).uniform(0, 0.05) if trial else 0)
         await hub.kill()

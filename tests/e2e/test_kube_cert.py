@@ -50,7 +50,7 @@ async def signs_with(bench: Bench, expected: str) -> Mapping[str, Any]:
         [found] = (await bench.get(ISSUER))["status"]["strategies"]
         return found if found["status"] == "Success" and found.get("signer") == expected else None
 
-    found: Mapping[str, Any] = await until(reported, what=f"{expected} is told")
+    found: Mapping[str, Any] = await until(reported, what=f"{expected} is reported")
     return found
 
 

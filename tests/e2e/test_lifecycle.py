@@ -46,7 +46,7 @@ CALLS = trials(test=150, soak=1_000)
 
 @asynccontextmanager
 async def held(database: Path, debug: Path) -> AsyncIterator[None]:
-    """Within the block nobody can write: whoever does waits, and is in flight.
+    """Within the block nobody can write: writers wait, and are in flight.
 
     Begins once the hub behind the debug socket has nothing of its own to write: its controllers end the step that they are in
     before it stops, and one that waits for the database would hold up a stop by more than the test looks at.
@@ -290,7 +290,7 @@ async def test_a_hub_that_hangs_tells_what_it_does_and_systemd_is_notified_once_
         async def stuck() -> bool:
             return "blocked_in_this_function" in await asked_for_debug(debug)
 
-        await until(stuck, what="the loop stands still and tells where")
+        await until(stuck, what="the loop is blocked and logs where")
         output = await asked_for_debug(debug)
         program.send(signal.SIGUSR1)
         await until(
@@ -386,5 +386,5 @@ async def test_a_kubectl_watch_ends_in_order_with_the_hub(bench: Bench) -> None:
             assert await hub.stop() == 0
         assert await kubectl.wait() == 0
     printed = watching.read_text()
-    assert "edge3" in printed, "what was written before the end was told"
+    assert "edge3" in printed, "lines before the end were printed"
     assert "rror" not in printed

@@ -163,7 +163,7 @@ async def test_agents_spread_over_a_later_replica_and_leave_a_drained_one_and_lo
             assert (answer.status != 200, b"drained" in answer.body) == (True, True)
             assert rows(postgres_url, "SELECT DISTINCT replica FROM sessions") == [("hub-1",)]
             await crowd.all_heard(asyncio.get_running_loop().time())
-            assert crowd.lost == 0, "whoever is told to leave beats on until the next session carries a beat"
+            assert crowd.lost == 0, "a draining session beats until the next session carries a beat"
 
 
 ROOT = Path(__file__).parents[2]
@@ -180,7 +180,7 @@ def release_to_come(folder: Path) -> dict[str, str]:
 
 
 async def all_exchanged(replicas: Replicas, crowd: Crowd, those: Sequence[Replica], environment: dict[str, str]) -> None:
-    """Each replica ends as it is told to, and starts as another release."""
+    """Each replica ends on SIGTERM, and starts as another release."""
     for replica in those:
         before = replica.process.output.count("ShutdownInitiated")
         replica.process.send(signal.SIGTERM)

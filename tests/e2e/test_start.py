@@ -207,7 +207,7 @@ async def ill(settings: HubSettings, clock: Clock | None = None) -> dict[str, Do
 async def behind_proxy(
     bench: Bench, port: int, folder: Path | None = None, *, alpn: Sequence[str] = BOTH
 ) -> AsyncIterator[int]:
-    """The port of a proxy that ends TLS before a door of the hub, with the hub's own certificate unless told."""
+    """The port of a proxy that ends TLS before a door of the hub, by default with the hub's own certificate."""
     shown = folder or bench.data
     async with TlsTerminator(shown / "serving.crt", shown / "serving.key", port, alpn).serving() as proxy:
         yield proxy.port
@@ -260,7 +260,7 @@ async def test_the_doctor_finds_what_stands_between_a_hub_and_those_who_come(ben
 
 
 async def behind_a_proxy_with_the_hubs_certificate(bench: Bench) -> None:
-    """At the HTTPS door nothing shows on the way: the administrator is nobody, and that is told."""
+    """At the HTTPS door nothing shows on the way: the administrator is anonymous, and the message says so."""
     admin = bench.data / "admin.kubeconfig"
     kept = admin.read_text()
     async with behind_proxy(bench, bench.https_port) as port:

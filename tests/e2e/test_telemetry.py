@@ -46,7 +46,7 @@ async def scraped(port: int) -> str:
 
 
 def fired(text: str, half: str) -> list[str]:
-    """The alerts that fire where this is all that is ever told."""
+    """The alerts that fire with these samples alone."""
     world = Prometheus()
     for family in text_string_to_metric_families(text):
         for each in family.samples:

@@ -27,7 +27,7 @@ OPERATOR = Requester("admin")
 
 
 class Fleetwork:
-    """One hub's worth of them. `told`: the Events that were asked for."""
+    """One hub's worth of them. `recorded`: the requested Events."""
 
     def __init__(self, store: Store, *, default_cluster_set: bool = False, with_profiles: bool = False) -> None:
         self.recorded: list[EventRecord] = []

@@ -41,7 +41,7 @@ class Forwarder:
             task.cancel()
 
     def silence(self) -> None:
-        """From now on nothing arrives, in either direction, and nobody is told: every socket stays open."""
+        """From now on nothing arrives, in either direction, and without an error: every socket stays open."""
         self._is_open.clear()
 
     def resume(self) -> None:
@@ -127,7 +127,7 @@ class Forwarder:
     async def _copy(
         self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, is_open: asyncio.Event, passes: Passes, *, up: bool
     ) -> None:
-        """Until the source ends; then the sink is told so. A connection that breaks breaks the other one, too."""
+        """Until the source ends; then the sink gets the end. A connection that breaks breaks the other one, too."""
         try:
             while chunk := await source.read(CHUNK):
                 await is_open.wait()

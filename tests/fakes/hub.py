@@ -110,7 +110,7 @@ class KnownCluster:
 
 
 class MemoryHub:
-    """Set what it shall do; read what it was told."""
+    """Set its behaviour; read the calls it got."""
 
     verdict: errors.DenialCause | None = None  # the machine-readable cause that a revoked one receives; None: nothing
     renew_within: timedelta | None = None
@@ -164,7 +164,7 @@ class MemoryHub:
         self.vouchers: tuple[bytes, ...] = (self.authority.certificate,)  # who trusts one of these CAs (PEM) can connect
 
     def dial(self, address: HubAddress | None, identity: ClientIdentity) -> "MemoryHubClient":
-        """The agent's `Dial`; without an address whoever is there is believed."""
+        """The agent's `Dial`; without an address any peer is trusted."""
         self.dialled += 1
         client = RecoveringMemoryClient if identity.recovers else MemoryHubClient
         return client(self, identity, address.ca if address is not None else None)

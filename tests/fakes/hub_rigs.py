@@ -266,7 +266,7 @@ class HubRig:
 
 
 class ApiRig(HubRig):
-    """The same hub through its HTTPS door. It tells no id there."""
+    """The same hub through its HTTPS door. It has no id there."""
 
     @property
     def hub_id(self) -> HubId:

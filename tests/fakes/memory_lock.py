@@ -59,7 +59,7 @@ class MemoryLock(Lock):
 
 
 class Way(Lock):
-    """One candidate's way to the lock: `before` is told of each call.
+    """One candidate's way to the lock: `before` is called before each call.
 
     `away` refuses, `swallows` does nothing and never answers, `swallows_answers` does it and never answers.
     """

@@ -26,7 +26,7 @@ def postgres_server(*, flushing: bool = False) -> Iterator[str]:
     """The URL of a fresh server's database. Tests that use it bear the marker `postgres`.
 
     Its directory is not pytest's: the server runs as a user of its own, and every pytest that starts shuts others out of that.
-    Unless it is `flushing`, as whoever measures wants it, it does not flush to the disk: what a process loses is lost with and
+    Unless it is `flushing`, as benchmarks need it, it does not flush to the disk: what a process loses is lost with and
     without, and what a machine loses nobody tests here.
     """
     with TemporaryDirectory(prefix="muster-postgres-", ignore_cleanup_errors=True) as directory:

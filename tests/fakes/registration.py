@@ -41,7 +41,7 @@ class Newcomer:
     key: bytes = field(default_factory=pki.generate_key)
 
     def bootstrap(self, **asked: Any) -> CertificateRecord:
-        """A bootstrap credential's certificate, for any cluster name and any number of them unless told."""
+        """A bootstrap credential's certificate, for any cluster name and any number of them by default."""
         record, _ = self.credential(**asked)
         (certificate,) = self.store.transact(lambda tx: tx.certificates.of_credential(record.id))
         return certificate

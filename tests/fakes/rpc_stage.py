@@ -234,7 +234,7 @@ class Stream:
 
     @classmethod
     async def open(cls, stage: RpcStage, credential: Credential, *, uid: str = "uid-1", **more: Any) -> "Stream":
-        """An opened stream that has said hello; one that the door refuses before it has read that tells so by its status."""
+        """An opened stream that has said hello; a refused one shows that in its status."""
         stream = cls(stage.channel(credential))
         with suppress(aio.AioRpcError, asyncio.InvalidStateError):
             await stream.send(hello=wire.Hello(agent_version="1.2.3", cluster_uid=uid, **more))

@@ -1,4 +1,4 @@
-"""An API server that does what a test tells it, misbehaviour included; it keeps no state and checks nothing."""
+"""An API server that a test scripts, misbehaviour included; it keeps no state and checks nothing."""
 
 import asyncio
 import json

@@ -34,7 +34,7 @@ LETTERS = "abcde"
 CLUSTER, AGENT = ClusterName("edge"), AgentId("agent")
 
 
-class Told(Announcer):
+class RecordedEvents(Announcer):
     """The Events of the management cluster."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Several:
     )
 
     def __post_init__(self) -> None:
-        self.recorded = Told()
+        self.recorded = RecordedEvents()
         self.directory = MemoryDirectory()
         self.hubs: dict[str, MemoryHub] = {}
         for number, name in enumerate(LETTERS[: self.count]):
@@ -117,7 +117,7 @@ class Several:
     async def until(self, holds: Callable[[], object], within: float = 600) -> None:
         began = self.clock.monotonic()
         async with asyncio.timeout(within):
-            while not holds():  # noqa: ASYNC110 - any condition, told by nobody
+            while not holds():  # noqa: ASYNC110 - any condition, without an Event
                 await asyncio.sleep(max(0.01, (self.clock.monotonic() - began) / 100))
 
     async def ready(self) -> None:
@@ -291,7 +291,7 @@ class ReserveStage:
 async def come(holds: Callable[[], object], within: timedelta = timedelta(hours=1)) -> None:
     """Waits, in virtual time. Raises TimeoutError."""
     async with asyncio.timeout(within.total_seconds()):
-        while not holds():  # noqa: ASYNC110 - any condition, told by nobody
+        while not holds():  # noqa: ASYNC110 - any condition, without an Event
             await asyncio.sleep(max(within.total_seconds() / 3_000, 0.05))
 
 

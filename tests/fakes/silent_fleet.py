@@ -233,7 +233,7 @@ class Fleet:
             self.tainting.enqueue(name)
 
     async def report(self, agent: Agent) -> None:
-        """The agent tells its verdict, when it has changed."""
+        """The agent sends its verdict when it has changed."""
         condition = rules.AVAILABLE if agent.well else rules.UNAVAILABLE
         await self.store.run(clusters.report_status, agent.name, StatusReport(conditions=(condition,)), "agent")
 

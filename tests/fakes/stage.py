@@ -108,7 +108,7 @@ async def nothing_pends(secrets: Secrets, slot: str = SLOT) -> bool:
 async def until(holds: Callable[[], object], within: float = 10) -> None:
     """Waits for a condition. Raises TimeoutError."""
     async with asyncio.timeout(within):
-        while not holds():  # noqa: ASYNC110 - any condition, told by nobody
+        while not holds():  # noqa: ASYNC110 - any condition, without an Event
             await asyncio.sleep(0.002)
 
 

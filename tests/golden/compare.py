@@ -1,4 +1,4 @@
-"""What of an answer must be as recorded, and what is chance. Each difference is told as `<aspect>: <what>`."""
+"""What of an answer must be as recorded, and what is chance. Each difference is reported as `<aspect>: <what>`."""
 
 import json
 import re

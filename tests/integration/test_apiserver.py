@@ -385,7 +385,7 @@ async def test_client_that_leaves_in_the_middle_leaves_no_error(with_maps: Clien
 
 
 class Sharing(MemoryStorage):
-    """Tells all watchers of a change by one event, as the hub's feed does."""
+    """Delivers a change to all watchers as one event, as the hub's feed does."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -42,7 +42,7 @@ LONG = timedelta(hours=1)  # longer than any test may take
 
 
 class ByHeader(Authenticator):
-    """Whoever the header names."""
+    """The user in the header."""
 
     async def authenticate(self, request: web.Request) -> Actor:
         return Actor(request.headers.get("X-User", "bob"))

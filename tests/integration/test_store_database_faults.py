@@ -81,7 +81,7 @@ class Load:
     async def progress(self, more: int = 20) -> None:
         """Returns when every replica has written again, several times."""
         before = {writer: self._of(writer) for writer in range(len(self.stores))}
-        while any(self._of(writer) < count + more for writer, count in before.items()):  # noqa: ASYNC110 - nobody tells
+        while any(self._of(writer) < count + more for writer, count in before.items()):  # noqa: ASYNC110 - no Event
             await asyncio.sleep(0.01)
 
     def _of(self, writer: int) -> int:
@@ -105,7 +105,7 @@ async def loaded(stores: list[SqlStore]) -> AsyncIterator[Load]:
         found = {*await stores[0].read(names)}
         missing = load.done - found
         assert not missing, f"{len(missing)} acknowledged writes are lost"
-        while not all(found <= seen for seen in load.seen):  # noqa: ASYNC110 - nobody tells
+        while not all(found <= seen for seen in load.seen):  # noqa: ASYNC110 - no Event
             await asyncio.sleep(0.02)
         for store in stores:
             await store.check()
@@ -221,7 +221,7 @@ async def test_a_revocation_that_the_standby_confirms_late_ends_what_every_repli
         await asyncio.to_thread(standby.start)
         await visible
         for peers in everybody:
-            while await is_known(peers, certificate):  # noqa: ASYNC110 - nobody tells
+            while await is_known(peers, certificate):  # noqa: ASYNC110 - no Event
                 await asyncio.sleep(0.01)
 
 

@@ -48,7 +48,7 @@ async def store(path: Path) -> AsyncIterator[SqlStore]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Another process's write lock: SQLite tells connections apart, not processes."""
+    """Another process's write lock: SQLite distinguishes connections, not processes."""
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     try:
@@ -74,7 +74,7 @@ async def test_database_locked_by_another_process(store: SqlStore, path: Path) -
 
 
 async def test_a_log_that_has_lost_nothing_is_not_begun_anew(store: SqlStore) -> None:
-    """Whoever asks for it has looked at a server that is behind, or another replica was faster."""
+    """The caller has read from a server that is behind, or another replica was faster."""
 
     def bounds(tx: Transaction) -> tuple[int, int]:
         return tx.changes.newest(), tx.changes.ledger().compacted

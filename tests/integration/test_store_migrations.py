@@ -98,7 +98,7 @@ def test_two_that_upgrade_at_once_do_it_once(tmp_path: Path) -> None:
         both.wait()
         try:
             upgrade(engine)
-        except Exception as error:  # noqa: BLE001 - told to the test
+        except Exception as error:  # noqa: BLE001 - returned to the test
             failures.append(error)
         engine.dispose()
 
@@ -406,7 +406,7 @@ def upgrading(url: str, limits: SessionLimits = PATIENT) -> Iterator[tuple[Event
     def attempt() -> None:
         try:
             migrate_database(parse_url(url), limits, patience=timedelta(seconds=30))
-        except Exception as error:  # noqa: BLE001 - told to the test
+        except Exception as error:  # noqa: BLE001 - returned to the test
             raised.append(error)
         ended.set()
 

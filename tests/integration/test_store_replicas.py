@@ -232,7 +232,7 @@ async def _cut_again_and_again(cut: Callable[[], None], progress: Callable[[], i
         before = progress()
         await asyncio.sleep(draw.uniform(0.01, 0.1))
         cut()
-        while progress() == before:  # noqa: ASYNC110 - nobody tells
+        while progress() == before:  # noqa: ASYNC110 - nothing sets an Event
             await asyncio.sleep(0.01)
 
 
@@ -267,7 +267,7 @@ def flush(tx: Transaction, clusters: list[str]) -> None:
 
 
 def judge(tx: Transaction, name: str) -> None:
-    """Locks a beat, then writes the object, as whoever judges or revives a cluster."""
+    """Locks a beat, then writes the object, as the availability controller and a reviving heartbeat do."""
     tx.heartbeats.of(ClusterName(name))
     put(tx, name)
 
@@ -437,10 +437,10 @@ def asked(server: "PostgresServer", question: str) -> Any:
 async def stands_still(place: Place) -> None:
     """The standby has all that there is now. From now on it confirms what it gets, and shows none of it."""
     written = asked(place.primary, "SELECT pg_current_wal_lsn()")
-    while not asked(place.standby, f"SELECT pg_last_wal_replay_lsn() >= '{written}'"):  # noqa: ASYNC110 - nobody tells
+    while not asked(place.standby, f"SELECT pg_last_wal_replay_lsn() >= '{written}'"):  # noqa: ASYNC110 - nothing sets an Event
         await asyncio.sleep(0.01)
     asked(place.standby, "SELECT pg_wal_replay_pause()::text")
-    while asked(place.standby, "SELECT pg_get_wal_replay_pause_state()") != "paused":  # noqa: ASYNC110 - nobody tells
+    while asked(place.standby, "SELECT pg_get_wal_replay_pause_state()") != "paused":  # noqa: ASYNC110 - nothing sets an Event
         await asyncio.sleep(0.01)
 
 
@@ -478,14 +478,14 @@ def candidate(stack: AsyncExitStack, url: str, name: str) -> tuple[Elector, Lead
 
 
 async def led(flags: Sequence[Leadership], *, by_somebody: bool) -> None:
-    while any(flag.term is not None for flag in flags) is not by_somebody:  # noqa: ASYNC110 - nobody tells
+    while any(flag.term is not None for flag in flags) is not by_somebody:  # noqa: ASYNC110 - nothing sets an Event
         await asyncio.sleep(0.01)
 
 
 async def tried(elector: Elector, times: int) -> None:
     """Returns when it has looked so many times more, in vain or not."""
     before = elector.tally.polls
-    while elector.tally.polls < before + times:  # noqa: ASYNC110 - nobody tells
+    while elector.tally.polls < before + times:  # noqa: ASYNC110 - nothing sets an Event
         await asyncio.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""The lock and the fence on a real PostgreSQL, and replicas that were told different things of their lock."""
+"""The lock and the fence on a real PostgreSQL, and replicas that got different answers about their lock."""
 
 import asyncio
 import threading
@@ -44,7 +44,7 @@ async def locks(url: str, store: SqlStore) -> AsyncIterator[tuple[RowLock, RowLo
 
 
 class Held:
-    """A use case that writes, and then stands still in its transaction until it is told to go on."""
+    """A use case that writes, and then waits in its transaction until it may continue."""
 
     def __init__(self) -> None:
         self.begun, self.go_on = threading.Event(), threading.Event()

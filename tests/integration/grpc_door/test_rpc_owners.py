@@ -355,7 +355,7 @@ async def test_first_agent_keeps_the_cluster_while_it_has_a_session_and_another_
         async with asyncio.timeout(20):
             while not message:
                 message = (await first.expect("desired")).second_agent
-        assert message == condition.message, "the agent that has the session is told of the other one"
+        assert message == condition.message, "the agent with the session receives the message about the other agent"
         await first.beat(2)
         superseding = await opened(stage, credential, EPOCH)
         assert await first.status() is SUPERSEDED

@@ -44,7 +44,7 @@ OF_OTHER: dict[str, Any] = {"cluster_name": OTHER, "agent_id": "agent", "cluster
 
 @dataclass(frozen=True)
 class Expectation:
-    """What is asked of a method, about the other cluster. `open_to`: who is answered, because it tells of nobody's cluster."""
+    """A request about the other cluster. `open_to`: callers that get an answer, because it is about no cluster."""
 
     ask: Callable[[], Message]
     open_to: frozenset[str] = frozenset()
@@ -68,7 +68,7 @@ EXPECTED = {
     "Session/Connect": Expectation(
         lambda: session.AgentMessage(hello=session.Hello(agent_version="1", cluster_uid="uid-1")), frozenset(("agent",))
     ),
-    # Whether it serves is no secret to whoever has a certificate of this hub.
+    # Every caller with a certificate of this hub may see whether it serves.
     "Health/Check": Expectation(health_pb2.HealthCheckRequest, HOLDERS | {"revoked"}),
     "Health/Watch": Expectation(health_pb2.HealthCheckRequest, HOLDERS | {"revoked"}),
 }  # by service and method

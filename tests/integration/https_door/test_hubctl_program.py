@@ -40,7 +40,7 @@ exec cat answer
 
 @dataclass
 class Site:
-    """A hub whose ServiceAccounts may do everything, and a folder with a plug-in that tells what lies beside it."""
+    """A hub whose ServiceAccounts may do everything, and a folder with a plug-in that prints the file beside it."""
 
     hub: HubUnderTest
     admin: Visitor
@@ -63,7 +63,7 @@ class Site:
         return self.user(exec=content)
 
     def answer(self, status: Mapping[str, Any], version: str = V1) -> None:
-        """What the plug-in tells from now on."""
+        """Sets the plug-in's output."""
         content = {"apiVersion": version, "kind": "ExecCredential", "status": dict(status)}
         new = self.folder / "answer.new"
         new.write_text(json.dumps(content))
@@ -71,7 +71,7 @@ class Site:
 
     @property
     def asked(self) -> list[Any]:
-        """What the plug-in was told, each time."""
+        """The input of each call of the plug-in."""
         path = self.folder / "asked"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -260,7 +260,7 @@ async def test_a_plug_in_is_called_as_kubectl_calls_it_and_once_more_after_a_ref
 
 
 async def test_what_is_posted_is_not_sent_again_when_its_connection_is_dropped(site: Site) -> None:
-    """A certificate that TLS refuses: whether the hub has done what was asked cannot be told by that."""
+    """A certificate that TLS refuses: it does not show whether the hub has executed the request."""
     over = kubeconfig.read_kubeconfig(await site.hub.agent("edge1", expired_since=timedelta(hours=1))).require_credential()
     site.answer({"clientCertificateData": over.chain.decode(), "clientKeyData": over.key.decode()})
     path = site.plugin()

@@ -183,7 +183,7 @@ async def test_all_failures_have_one_body_and_come_at_one_time(stage: Stage) -> 
     assert json.loads(body)["status"] == FAILED
     assert min(spent) >= 0.25, spent
     why = {each["annotations"].get("login.muster/failure") for each in await stage.audited()}
-    assert len(why - {None}) >= 8, "the audit log tells them apart"
+    assert len(why - {None}) >= 8, "the audit log distinguishes them"
 
 
 async def test_the_audit_log_has_the_hash_of_the_token_and_never_the_token(stage: Stage) -> None:

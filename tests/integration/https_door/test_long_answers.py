@@ -199,7 +199,7 @@ class Client:
         if kind == "BOOKMARK":
             assert revision >= self.place
         else:
-            assert revision > self.place, f"{kind} {name} at {revision} was told after {self.place}"
+            assert revision > self.place, f"{kind} {name} at {revision} was delivered after {self.place}"
         match kind:
             case "ADDED":
                 assert name not in self.table
@@ -232,7 +232,7 @@ async def test_clients_that_are_cut_and_sent_elsewhere_see_exactly_what_the_tabl
             assert watcher.table == truth.table
             assert watcher.tally["watches"] > 5
             changes = watcher.tally["ADDED"] + watcher.tally["MODIFIED"] + watcher.tally["DELETED"]
-            assert changes == newest - watcher.begun, "each change is told once"
+            assert changes == newest - watcher.begun, "each change is delivered once"
 
 
 async def follow(watcher: Client, writing: asyncio.Task[None]) -> None:

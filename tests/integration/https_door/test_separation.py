@@ -276,9 +276,9 @@ CLUSTER_GROUP = "cluster.open-cluster-management.io"
 LOGINS = {("login.open-cluster-management.io", "tokencredentialrequests")}
 """What somebody asks who is nobody yet; there is nothing in it to list."""
 PUBLIC = {"/version", "/healthz", "/livez", "/readyz", "/crl"}
-"""Open to whoever comes: they tell of no cluster. Below /livez and its like too, as Kubernetes has it."""
+"""Open to everyone, because they are about no cluster. Paths below /livez and similar too, as in Kubernetes."""
 KNOWN = {"/", "/api", "/apis", "/openapi/v2", "/openapi/v3"}
-"""What is served to whoever is known, and tells what could be asked: discovery."""
+"""Discovery, which is served to every authenticated user."""
 COUNTED = {"/metrics"}  # what is open to who looks after the hub, and to nobody else here
 PARTS = ("/healthz/", "/livez/", "/readyz/", "/api/", "/apis/", "/openapi/v3/")
 """What lies below one of these is as open as that."""

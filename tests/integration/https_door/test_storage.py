@@ -73,7 +73,7 @@ async def test_entering_and_leaving_a_condition_is_added_and_deleted(storage: Se
         assert await take_names(events, 5) == [*of_a, ("ADDED", "b"), ("DELETED", "b")]
         first = await anext(never)
         while not isinstance(first, int):
-            pytest.fail(f"what is unknown was told: {first}")
+            pytest.fail(f"an uncommitted change was delivered: {first}")
 
 
 LEASES = GroupResource("coordination.k8s.io", "leases")
@@ -164,7 +164,7 @@ async def test_a_watch_tells_beats_new_clusters_and_ordinary_leases(leases: Leas
 
 
 async def first_events(leases: LeaseStorage, after: int, count: int, query: Query | None = None) -> list[tuple[str, str, int]]:
-    """The first `count` things that a watch tells."""
+    """The first `count` events of a watch."""
     watched: list[tuple[str, str, int]] = []
     async with asyncio.timeout(10), leases.watch(LEASES, query or Query(), after=after) as events:
         while len(watched) < count:
@@ -226,7 +226,7 @@ async def test_watches_resume_in_a_namespace_and_expire_before_the_log_begins(le
 async def test_beats_within_a_window_are_one_change_and_all_watchers_get_it_by_the_same_event(
     leases: LeaseStorage, store: SqlStore
 ) -> None:
-    """However long the machine takes, a watcher is told of no more changes than there were windows."""
+    """However long the machine takes, a watcher gets at most one change per window."""
 
     async def follow(watched: list[WatchEvent]) -> None:
         async with leases.watch(LEASES, Query(), after=await leases.revision()) as events:
@@ -246,7 +246,7 @@ async def test_beats_within_a_window_are_one_change_and_all_watchers_get_it_by_t
         windows = 1 + int((asyncio.get_running_loop().time() - began) / WINDOW)
         for watch in watches:
             watch.cancel()
-    assert max(len(watched) - 1 for watched in watchers) <= windows, "each was told once when it began"
+    assert max(len(watched) - 1 for watched in watchers) <= windows, "each got one event at its start"
     assert len({id(watched[-1]) for watched in watchers}) == 1
 
 
@@ -298,7 +298,7 @@ async def test_a_namespace_and_all_namespaces_together_have_a_rate_of_events(sto
 async def test_storm_of_events_reaches_no_cluster_watch(store: SqlStore, feed: ChangeFeed, storage: ServiceStorage) -> None:
     events = EventStorage(store, feed, GROUP_SUFFIX, ManualClock())
     async with storage.watch(CLUSTERS, Query(), after=await storage.revision()) as watched:
-        for number in range(2):  # fewer than a watcher's queue holds here, so that one that is told of them shows it
+        for number in range(2):  # fewer than a watcher's queue holds here, so that a watcher that receives them shows it
             await events.create(EVENT.key, *event(number), AGENT)
         await create(storage, "edge1")
         assert await take_names(watched, 1) == [("ADDED", "edge1")]

@@ -308,7 +308,7 @@ async def test_nobody_gives_by_a_credential_what_he_may_not_give(hub: HubUnderTe
 
 
 async def test_a_demand_is_made_by_files_shown_and_beyond_this_door(hub: HubUnderTest, tmp_path: Path) -> None:
-    """Whoever comes with such a credential over the Kubernetes API cannot prove anything: the audit log has why."""
+    """Such a credential cannot attest over the Kubernetes API; the audit log has the reason."""
     keys = tmp_path / "jwks.json"
     keys.write_text(json.dumps(TokenKeys([generate_key()]).key_set()))
     attest = ("--attest-issuer", "https://kubernetes.default.svc", "--attest-keys", str(keys))

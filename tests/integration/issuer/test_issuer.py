@@ -184,7 +184,7 @@ class Doors:
             reader, writer = await asyncio.open_connection(
                 "127.0.0.1", self.https_port, ssl=context, server_hostname="localhost"
             )
-            answer = await reader.read(1)  # with TLS 1.3 the server tells of a certificate that it refuses after the handshake
+            answer = await reader.read(1)  # with TLS 1.3 the server reports a refused certificate after the handshake
         except (ssl.SSLError, ConnectionError):
             return False
         writer.close()

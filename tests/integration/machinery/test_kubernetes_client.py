@@ -187,7 +187,7 @@ def gone() -> dict[str, Any]:
 
 
 class Mirror:
-    """A reflector at work and what it told."""
+    """A running reflector and its events."""
 
     def __init__(self, client: KubeClient, backoff: Backoff | None) -> None:
         self.recorded: list[tuple[str, str | None]] = []
@@ -217,7 +217,7 @@ class Mirror:
             await self._news.wait()
 
     async def until_recorded(self, *expected: tuple[str, str | None]) -> None:
-        """Returns when exactly this was told, in any order."""
+        """Returns when exactly these events were received, in any order."""
         await self.until(lambda: sorted(self.recorded, key=str) == sorted(expected, key=str))
 
 

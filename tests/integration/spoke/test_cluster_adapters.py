@@ -404,7 +404,7 @@ async def lease(client: KubeClient, name: str) -> None:
 
 
 def addon_events(stage: Stage) -> set[tuple[str, str]]:
-    """Add-on and what was told of it, in a word."""
+    """An add-on and the event that was received for it."""
     words = {"ManagedClusterAddOnLeaseUpdated": "Updated", "ClientCertificateUpdated": "Rotated"}
     reports = [report for session in stage.hub.sessions for report in session.addon_reports]
     return {(name, words.get(entry.reason, entry.reason)) for name, entries in reports for entry in entries}

@@ -112,7 +112,7 @@ def test_capacity_shrinks_by_what_the_agent_reported_and_keeps_what_others_added
 
 
 def test_a_new_ca_bundle_of_a_known_url_is_taken_and_urls_of_others_stay(store: InlineStore, edge: ClusterName) -> None:
-    """OCM's agent tells it once, at the first join."""
+    """OCM's agent sends it once, at the first join."""
 
     def add_theirs(old: Any) -> dict[str, Any]:
         known = doc.sequence(old, "spec", "managedClusterClientConfigs")

@@ -144,7 +144,7 @@ def test_dry_run_reports_its_decision_once_and_decides_nothing(newcomer: Newcome
 
 
 def test_rule_with_requesters_accepts_only_clusters_that_one_of_them_asked_for(newcomer: Newcomer, store: InlineStore) -> None:
-    """OCM accepts every new ManagedCluster under its approver's gate, whoever made it (weakness 2)."""
+    """OCM accepts every new ManagedCluster under its approver's gate, by any author (weakness 2)."""
     requester = newcomer.bootstrap()
     put_rule(store, "a", requesters=[{"kind": "BootstrapCredential", "name": str(requester.credential)}])
     put_rule(store, "b", requesters=[{"kind": "User", "name": "robot"}])

@@ -340,7 +340,7 @@ class World:
 
     def cause(self, name: ClusterName = EDGE) -> tuple[str, str]:
         cause = present(self.diagnose(name).cause)
-        assert cause.advice, "whoever is told what is wrong is told what to do"
+        assert cause.advice, "each fault comes with advice"
         return cause.reason, cause.said
 
     def shows(self, reason: str, words: str) -> None:
@@ -480,7 +480,7 @@ def test_a_hub_that_nobody_leads(world: World) -> None:
     world.clock.advance(timedelta(minutes=1))
     world.shows("NoLeader", "hub-0")
     world.store.transact(replicas.beat, REPLICA)
-    assert world.found("hub").state is FindingState.OK, "whoever serves alone renews nothing"
+    assert world.found("hub").state is FindingState.OK, "a single replica renews nothing"
     world.store.execute(delete(schema.leaders))
     assert world.cause()[0] == "NoLeader"
 

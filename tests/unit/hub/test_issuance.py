@@ -191,7 +191,7 @@ def test_addon_request_of_a_cluster_with_the_same_prefix_is_never_signed(store: 
     subject = addon_subject(others.cluster, AddOnName("work"), "work")
     for name, certificate in certificates.items():
         submitted = others.submission(certificate, addon=WORK, request=pki.build_request(subject, pki.generate_key()))
-        store.transact(objects.write, REQUESTS, rules.submitted_document(submitted, name), None, "whoever", writer=HUB_WRITER)
+        store.transact(objects.write, REQUESTS, rules.submitted_document(submitted, name), None, "anyone", writer=HUB_WRITER)
     assert own.review("own", "*") is not None
     assert own.review("forged", "*") is None
     state = signed(own, "forged")

@@ -372,7 +372,7 @@ def test_what_the_controller_writes_itself_is_no_reason_to_look_again() -> None:
 
 
 class Webhook(JsonDocuments):
-    """Answers what it is told, after it let some time pass."""
+    """Returns the set answer after some time."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock

@@ -1,4 +1,4 @@
-"""What the hub tells of itself: metrics, the log level that an operator orders, and each trouble once in the log."""
+"""Metrics, the log level that an operator sets, and each fault once in the log."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -73,7 +73,7 @@ AGENT = AgentId("xk7pq")
 
 @dataclass
 class Case:
-    """`again`: what is told when the trouble is over. `wanted`: gives it something to do. `errors`: what is told of WORDS."""
+    """`again`: the event after the fault. `wanted`: gives it something to do. `errors`: the fields with WORDS."""
 
     run: Coroutine[Any, Any, None]
     trouble: str
@@ -147,7 +147,7 @@ def accounts(store: InlineStore, clock: ManualClock) -> Case:
 def followed(
     store: InlineStore, run: Coroutine[Any, Any, None], trouble: str = "the change log cannot be followed now"
 ) -> Case:
-    """Each look changes an object, whoever is kept from the store."""
+    """Each look changes an object, even while the store is unavailable."""
     names = (f"c{number}" for number in count())
     return Case(run, trouble, wanted=lambda: store.ask(partial(made, name=next(names))), errors=FOLLOWERS)
 

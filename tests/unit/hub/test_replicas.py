@@ -301,7 +301,7 @@ def test_last_replica_that_takes_sessions_is_drained_only_by_force(pair: InlineS
 
 @dataclass(eq=False)
 class Drained(Open):
-    """A session that notes what it is told, and when."""
+    """A session that records its calls with their times."""
 
     recorded: list[tuple[float, timedelta, str]] = field(default_factory=list)
     ended_at: float = 0.0
@@ -335,7 +335,7 @@ async def test_sessions_are_notified_at_a_rate_and_those_that_stay_are_ended_aft
     assert isinstance(error, UnavailableError)
     assert stays.ended_at - at >= GRACE.total_seconds()
     running.cancel()
-    assert all(len(each.recorded) == 1 for each in everybody), "each is told, and once"
+    assert all(len(each.recorded) == 1 for each in everybody), "each gets one call"
     assert max(each.recorded[0][0] for each in everybody) == pytest.approx(1_000 / LEAST_RATE, rel=0.05)
     assert not any(each.ended for each in everybody[1:]), "who has gone is ended by nobody"
 

@@ -113,7 +113,7 @@ def test_roles_that_aggregate_one_another_settle() -> None:
 
 
 WITHHELD = {
-    "secrets": "whoever reads them has what they open: edit and admin do",
+    "secrets": "a reader of them has what they open: edit and admin do",
     "roles": "admin does",
     "rolebindings": "admin does",
     "clusterroles": "for the whole hub",

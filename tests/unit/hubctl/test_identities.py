@@ -46,7 +46,7 @@ RETRIED, FAR = "2020-01-01T00:00:00Z", "2999-01-01T00:00:00+01:00"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With a plug-in that counts its calls and tells what lies in `answer`."""
+    """With a plug-in that counts its calls and prints the file `answer`."""
     program = tmp_path / "plugin"
     program.write_text(
         f'#!/bin/sh\nprintf "%s\\n" "$KUBERNETES_EXEC_INFO" >> "{tmp_path}/asked"\nexec cat "{tmp_path}/answer"\n'

@@ -227,7 +227,7 @@ async def test_sigusr2_reaches_the_level_and_the_handler_before_it_comes_back(st
     before = signal.getsignal(signal.SIGUSR2)
     applied: asyncio.Queue[str] = asyncio.Queue()
     with verbosity_signal(Verbosity("info", applied.put_nowait)):
-        for change in (["debug", "debug"], ["debug", "info"]):  # the more of both while the change is told, then what is asked
+        for change in (["debug", "debug"], ["debug", "info"]):  # the more verbose level during the change, then the new level
             os.kill(os.getpid(), signal.SIGUSR2)
             assert [await applied.get(), await applied.get()] == change
     assert signal.getsignal(signal.SIGUSR2) == before

@@ -233,7 +233,7 @@ async def test_lease_that_is_made_shorter_than_the_interval_brings_the_next_beat
     stage.hub.lease_duration = timedelta(hours=2)
     async with stage.at_work():
         beats = len(stage.hub.session.beats)
-        stage.hub.beat_interval = stage.hub.lease_duration = timedelta(seconds=2)  # the hub tells the interval first
+        stage.hub.beat_interval = stage.hub.lease_duration = timedelta(seconds=2)  # the hub sends the interval first
         stage.hub.changed()
         await until(lambda: len(stage.hub.session.beats) > beats)
 

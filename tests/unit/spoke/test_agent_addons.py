@@ -43,7 +43,7 @@ CARE = AddOnOptions()
 
 
 def statuses_of(stage: Stage, kind: str) -> list[str]:
-    """The statuses of a condition of the add-on, as the hub was told over all sessions."""
+    """The statuses of a condition of the add-on, as reported to the hub in all sessions."""
     return [
         entry.status
         for session in stage.hub.sessions

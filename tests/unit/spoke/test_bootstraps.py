@@ -186,7 +186,7 @@ async def test_a_secret_is_followed_while_it_is_added_replaced_and_removed(secre
 
 
 async def test_labels_of_a_secret_change_nothing(secrets: MemorySecrets) -> None:
-    """Whoever touches the object wakes nobody: only its content counts."""
+    """A write without a change of the content wakes no task."""
     await put(secrets, "one", kubeconfig=kubeconfig(A))
 
     class Relabelled(MemorySecrets):

@@ -66,7 +66,7 @@ class Mortal:
                     assert not agent.done(), agent.exception()
                     await asyncio.sleep(0.01)
         finally:
-            died, self.secrets.dead = self.secrets.dead, True  # nothing is tidied up by whoever is killed
+            died, self.secrets.dead = self.secrets.dead, True  # a killed process cleans nothing up
             agent.cancel()
             with suppress(asyncio.CancelledError, KilledError, BaseExceptionGroup):
                 await agent
@@ -255,7 +255,7 @@ class History:
         """Returns when a session beats."""
         marks = {hub.hub_id: len(hub.accepted_writes) for hub in self.world.hubs.values()}
         async with asyncio.timeout(PATIENCE):
-            while not (at := self._beating(marks)):  # noqa: ASYNC110 - told by nobody
+            while not (at := self._beating(marks)):  # noqa: ASYNC110 - no Event
                 await asyncio.sleep(0.1)
         self.owners.append(at[0].hub_id)
 

@@ -39,7 +39,7 @@ ONE, TWO, THREE = (HubId(f"{number * 8}-0000-4000-8000-000000000001") for number
 
 @dataclass
 class WordyNetwork(Network):
-    """Everything answers, unless it is told not to."""
+    """Everything answers, unless a test disables it."""
 
     unknown: bool = False
     refused: bool = False
@@ -294,7 +294,7 @@ async def test_each_of_several_hubs_is_looked_at_with_its_own_credential(joined:
 
 @dataclass
 class Answers(SystemNetwork):
-    """An agent that answers with what a progress tells; None: nobody answers."""
+    """An agent that answers with this progress; None: no answer."""
 
     progress: AgentProgress | None
 

@@ -1,4 +1,4 @@
-"""An agent between several hubs: which one has its session, how soon, and what everybody is told."""
+"""An agent between several hubs: which one has its session, how soon, and the reports."""
 
 import asyncio
 from collections.abc import Mapping
@@ -198,7 +198,7 @@ async def test_move_that_is_refused_or_fails_leaves_the_session_and_the_owner_wh
 
 
 class Stubborn(MemorySecrets):
-    """Takes so many writes of the owner's secret, and no more until it is told to."""
+    """Takes so many writes of the owner's secret, and no more until a test allows them."""
 
     takes = 1_000
 

@@ -222,7 +222,7 @@ async def test_api_server_that_is_away_costs_every_write_and_new_sessions_but_no
     assert len(cast.hub.sessions) == 1, "no new session before the Lease is held"
     ready = one.agent.progress.ready()
     assert not ready.ok
-    assert "the database does not answer" in ready.text, "what is wrong with the lock is told"
+    assert "the database does not answer" in ready.text, "the fault of the lock is reported"
     one.way.away = False
     await cast.works(one)
     assert len(cast.hub.sessions) == 2
@@ -329,7 +329,7 @@ async def test_missing_rights_are_reported_with_what_to_do() -> None:
 
 
 class Scene:
-    """A resident agent on a stage, and whoever leaves."""
+    """A resident agent on a stage, and one that leaves."""
 
     def __init__(self, stage: Stage) -> None:
         assert isinstance(stage.secrets, MemorySecrets)
@@ -403,7 +403,7 @@ async def test_leaving_deletes_everything_but_the_mark_here_and_the_cluster_at_t
     (reported,) = [step for name, step in steps.items() if name.startswith("hub ")]
     assert not reported.ok
     assert "hubctl delete cluster" in reported.advice
-    assert scene.secrets.names == {OWNER, f"{OWNER}-0f1e2d3c"}, "the slot stays until the hub was told"
+    assert scene.secrets.names == {OWNER, f"{OWNER}-0f1e2d3c"}, "the slot stays until the hub has the request"
     assert set((await scene.secrets.read(OWNER)).contents) == {LEFT}
     assert "work-hub-kubeconfig" in steps["add-ons"].said
     assert not scene.stage.addon_secrets.names
@@ -484,7 +484,7 @@ async def test_hub_where_the_agent_only_registered_forgets_its_cluster_and_reque
     for _ in range(2):
         outcome = await left(scene)
         assert (outcome.ok, [words for words in commands if words not in outcome.advice]) == (False, [])
-        assert slot in scene.secrets.names, "the hub is told by a later call"
+        assert slot in scene.secrets.names, "a later call informs the hub"
     hub.away = False
     assert (await left(scene)).ok
     assert (hub.clusters, hub.requests, scene.secrets.names) == ({}, {}, {OWNER})

@@ -279,7 +279,7 @@ def test_choice_from_any_list_is_the_first_good_hub_unless_the_owner_is_good() -
 
 
 def test_no_claim_and_no_time_of_a_hub_makes_an_epoch_that_other_hubs_refuse() -> None:
-    """It is above what was kept and told, and never behind the hub's time. One up to a day ahead is kept, as hubs take it."""
+    """It is above the stored and the reported epoch, and not behind the hub's time. Up to a day ahead is accepted."""
     now, hour = int(MOMENT.timestamp() * 1000), 3_600_000
     rows = [
         ((0, 0, MOMENT), now),

@@ -447,7 +447,7 @@ async def test_news_without_end_are_reported_slowly_and_the_oldest_give_way() ->
 
 
 async def test_left_out_claims_are_an_event_and_new_annotations_but_no_labels_reach_a_joined_cluster(stage: Stage) -> None:
-    """OCM's agent tells annotations at the first join alone."""
+    """OCM's agent sends annotations only at the first join."""
     stage.cluster.set_claims([ReportedClaim(name, "x") for name in "abc"])
     stage.options = replace(stage.options, labels={"site": "b"}, claims=ClusterClaimRules(max_custom=2))
     async with stage.at_work():

@@ -259,7 +259,7 @@ async def test_slot_is_handed_over_and_back_without_a_second_writer(stage: Reser
         await come(lambda: stage.state(A) is HubState.READY)
         calls = len(stage.hubs[B].calls)
         await pass_time(26 * DAY)
-        assert len(stage.hubs[B].calls) == calls, "whoever is busy with it renews it"
+        assert len(stage.hubs[B].calls) == calls, "the running registration renews it"
         assert await stage.contents(B) == before
         stage.attend(replace(stage.post, busy=A, owner=A, epoch=9))
         await come(ready(stage))
@@ -269,7 +269,7 @@ async def test_slot_is_handed_over_and_back_without_a_second_writer(stage: Reser
         await come(lambda: stage.state(A) is HubState.READY)
         stage.attend(replace(stage.post, busy=C))
         await come(lambda: stage.state(B) is HubState.READY)
-        assert stage.hubs[B].clusters[NAMES.cluster].owner == A, "an owner that is about to be left is not told of itself"
+        assert stage.hubs[B].clusters[NAMES.cluster].owner == A, "the agent does not report a departing owner to that owner"
 
 
 async def test_hub_that_does_not_know_the_call_is_registered_renewed_and_watched_all_the_same(stage: ReserveStage) -> None:

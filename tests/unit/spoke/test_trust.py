@@ -1,4 +1,4 @@
-"""The CAs that an agent trusts, and one credential in two secrets, whoever wrote them."""
+"""The CAs that an agent trusts, and one credential in two secrets of any writer."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping

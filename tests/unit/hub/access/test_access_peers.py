@@ -331,7 +331,7 @@ async def test_rates_are_limited_per_flow_and_never_for_operators() -> None:
 
 
 class Published(JsonDocuments):
-    """What an issuer tells; `keys` None: it is away."""
+    """What an issuer serves; `keys` None: it is unreachable."""
 
     def __init__(self, keys: TokenKeys | None, host: str = ISSUER) -> None:
         self.keys = keys
@@ -415,7 +415,7 @@ async def test_a_token_ends_to_the_second_and_clocks_may_be_off_by_a_minute(prov
 
 
 async def test_a_token_that_the_issuer_has_not_signed_proves_nothing(prover: Prover) -> None:
-    """Whoever makes them has the issuer's public keys and none of its private ones."""
+    """Their author has the issuer's public keys and none of its private ones."""
     body, key_set, signed = (encoded(prover.claims()), prover.keys.key_set(), prover.token().split("."))
     hmac_signed = f"{encoded({'alg': 'HS256', 'kid': key_set['keys'][0]['kid']})}.{body}"
     mac = hmac.HMAC(json.dumps(key_set).encode(), hashes.SHA256())

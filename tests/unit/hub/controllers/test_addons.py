@@ -51,7 +51,7 @@ def health(hub: Hub, name: str) -> tuple[str, str] | None:
 
 
 def report(hub: Hub, name: str, status: str) -> None:
-    reported = Condition("Available", status, "ManagedClusterAddOnLeaseUpdated", "told")
+    reported = Condition("Available", status, "ManagedClusterAddOnLeaseUpdated", "reported")
     hub.store.transact(addons.report, C1, AddOnName(name), (reported,), "agent")
 
 

@@ -316,7 +316,7 @@ async def test_the_record_of_a_decision_is_stored_in_its_transaction() -> None:
     assert stored() == []
     await work(subject)
     (outcome,) = outcomes
-    assert stored() == [RULE_ACTOR + outcome.decisions[0].rule], "written, although nobody was told yet"
+    assert stored() == [RULE_ACTOR + outcome.decisions[0].rule], "written, although no watch has it yet"
     audit.committed(outcome)
     assert [(present(record.user).username, is_stored) for record, is_stored in offered] == [(stored()[0], True)]
 
@@ -359,7 +359,7 @@ async def test_decisions_from_before_the_start_are_acted_upon_and_a_silent_clust
 
 @pytest.mark.parametrize("trouble", [UnavailableError("the database does not answer"), ExpiredError("compacted")])
 async def test_what_goes_while_nobody_follows_is_made_again(monkeypatch: pytest.MonkeyPatch, trouble: Exception) -> None:
-    """The change log is not followed for a moment, and what is deleted in that moment is told to nobody."""
+    """The change log is not followed for a moment, so a deletion in that moment reaches no informer."""
     hub, ready, cut = Hub(), asyncio.Event(), asyncio.Event()
     keys = [(NAMESPACES, "c1"), *((CLUSTER_SETS, name) for name in managedclustersets.STANDING)]
     follow = hub.store.follow

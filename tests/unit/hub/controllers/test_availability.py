@@ -428,7 +428,7 @@ async def test_jump_of_the_databases_clock_begins_anew_with_the_next_mark(world:
 
 
 async def test_after_a_jump_backwards_no_beat_is_of_the_future(world: World) -> None:
-    """Or the beats of the next hour would not count, and a silence would be told an hour late."""
+    """Or the beats of the next hour would not count, and a silence would be detected an hour late."""
     hearing = world.start()
     await world.pass_time(30)
     await world.store.run(lambda tx: tx.heartbeats.store([Beat(C1, timedelta(), available=True)]))

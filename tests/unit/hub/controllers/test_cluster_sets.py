@@ -166,7 +166,7 @@ async def test_clusters_without_a_set_are_in_default_where_the_gate_is_open(hub:
 
 
 async def test_several_hubs_write_what_one_would(hub: Hub) -> None:
-    """Whoever comes second finds nothing to do: no write is made twice, and none is refused."""
+    """The second one finds nothing to do: no write is made twice, and none is refused."""
     for number in range(5):
         hub.store.transact(put, MANAGED_CLUSTERS, cluster(f"c{number}", into="one"))
     hub.store.transact(put, CLUSTER_SETS, cluster_set("one", namespaces=("web",)))

@@ -161,7 +161,9 @@ def test_an_issuer_goes_through_good_and_bad_pairs_and_holds_the_last_good_one()
     bad: list[tuple[bytes, bytes]] = [(b"bad", other[1]), (other[0], b"bad"), (one[0], other[1])]
     for refused in bad:
         check_refusal(InvalidError, issuer.set_authority, *refused)
-        assert (issuer.certificate, seen) == (other[0], [each[0] for each in good]), "what was good stays, and nobody is told"
+        assert (issuer.certificate, seen) == (other[0], [each[0] for each in good]), (
+            "the old state stays, no listener is called"
+        )
     issuer.set_authority(*one)
     assert (issuer.certificate, seen[-1], len(seen)) == (one[0], one[0], 4)
 

@@ -123,7 +123,7 @@ def thing(**spec: Any) -> dict[str, Any]:
 
 
 def fields(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
-    """Of what a write from one to the other is told."""
+    """The warnings of a write from one to the other."""
     causes = added(violations(THING_SCHEMA, new), new, lambda: old, lambda each: violations(THING_SCHEMA, each))
     return [cause.field for cause in causes]
 

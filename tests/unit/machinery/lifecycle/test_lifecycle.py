@@ -189,7 +189,7 @@ AFTER = {
 
 
 class StoryDoor(Door):
-    """Writes down what it was told."""
+    """Records its calls."""
 
     def __init__(self, story: Story, name: str = "door", *, fails: str = "", hangs: str = "") -> None:
         self._story = story

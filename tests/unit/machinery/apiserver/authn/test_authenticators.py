@@ -191,7 +191,7 @@ LIST = Attributes("list", "/api/v1/nodes", "", "v1", "nodes")
 
 
 class Elsewhere:
-    """The other API server: says what it is told, and remembers what it was asked."""
+    """The other API server: returns the set answer, and records requests."""
 
     def __init__(self, **status: Any) -> None:
         self.status = status
