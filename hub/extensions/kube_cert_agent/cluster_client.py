@@ -169,7 +169,7 @@ def candidates(pods: Collection[Any]) -> str:
 
 
 def is_outdated(pod: Document, shape: AgentDeploymentShape) -> bool:
-    """Whether a pod is of an older form of this Deployment and has all its labels."""
+    """Whether a pod has all labels of this Deployment, but an earlier value of the label that its selector uses."""
     [(label, value)] = shape.selector.items()
     found = doc.labels(pod)
     return found.get(label, value) != value and shape.labels.items() <= found.items()

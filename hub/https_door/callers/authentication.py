@@ -178,7 +178,7 @@ class ExternalAuthenticator:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationConfig:
-    """How callers are authenticated. `identify`: certificate records; `revocations`: reports revocations (`hub.access`)."""
+    """How callers are authenticated. `identify`: finds the record of a certificate; `revocations`: reports revocations."""
 
     identify: Identify
     revocations: Listen | None = None
