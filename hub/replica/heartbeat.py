@@ -39,7 +39,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def replica_name(settings: HubSettings, directory: DataDirectory, environment: Mapping[str, str] | None = None) -> str:
-    """Return the name, which is the same after every restart. Raises InvalidError for an unusable name, UnavailableError.
+    """Return the name, which is the same after every restart. Raises UnavailableError, and InvalidError for an unusable name.
 
     With SQLite, the data directory contains the name, because the directory may move to another machine.
     """

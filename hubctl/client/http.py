@@ -174,7 +174,7 @@ class ApiClient:
         self._open(_Request("GET", target, {"Accept": JSON}))[0].close()
 
     def served_version(self, api_version: str) -> str:
-        """Return the group and version with the suffix of this hub's groups."""
+        """Return the group and version. In groups of Muster, the default suffix is replaced by this hub's suffix."""
         return suffixed(api_version, self.group_suffix)
 
     def _target(self, path: str, query: Mapping[str, str] | None) -> str:

@@ -110,7 +110,7 @@ ClusterContents = tuple[tuple[NodeResources, ...], str, tuple[ReportedClaim, ...
 
 @dataclass(eq=False)
 class StatusReconciler(Reconciler[str]):
-    """Reports on one session. Keys: CHANGED, and RESYNC, which also sends an unchanged report."""
+    """Sends the status of the cluster over one session. Keys: CHANGED, and RESYNC, which also sends an unchanged report."""
 
     session: HubSession
     cluster: Cluster

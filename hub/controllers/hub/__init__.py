@@ -1,1 +1,1 @@
-"""Controllers of the hub's own records: retention, replicas, leader terms, its serving certificate."""
+"""Controllers of the hub itself: retention, lost replicas, Events of leader terms."""
