@@ -63,7 +63,7 @@ def cluster_admin() -> Document:
 
 
 def service_account(namespace: str) -> Document:
-    """Return the ServiceAccount that Kubernetes creates in every namespace."""
+    """Return the ServiceAccount `default`, which Kubernetes creates in every namespace."""
     metadata = {"name": "default", "namespace": namespace}
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
 
@@ -107,7 +107,7 @@ def node(shape: ClusterShape, index: int, now: datetime) -> Document:
 
 
 def claims(shape: ClusterShape) -> Iterator[Document]:
-    """Yield the well-known claims, then claims with numbered names."""
+    """Yield the ClusterClaims of a new cluster: the well-known claims, then claims with numbered names."""
     values = {"uid": shape.cluster_uid, "version": shape.version}
     for index in range(shape.claims):
         if index < len(_KNOWN_CLAIMS):
@@ -199,7 +199,7 @@ def _container_status(container: Mapping[str, Any]) -> Document:
 
 
 def restarted(pod: Mapping[str, Any]) -> Document:
-    """Return the pod after a restart of its container."""
+    """Return the pod as it is after one more restart of its only container."""
     [status] = pod["status"]["containerStatuses"]
     again = {**status, "restartCount": int(status["restartCount"]) + 1}
     return {**pod, "status": {**pod["status"], "containerStatuses": [again]}}

@@ -72,7 +72,7 @@ def with_options(*options: Decorator) -> Callable[[F], F]:
 
 
 def read_key_values(option: str, noun: str, texts: Iterable[str]) -> dict[str, str]:
-    """Parse the pairs KEY=VALUE of an option. Raises CommandError."""
+    """Parse the pairs KEY=VALUE of an option. Raises CommandError, whose message names `option` and `noun`."""
     pairs = {}
     for text in texts:
         key, equals, pairs[key] = text.partition("=")

@@ -51,7 +51,7 @@ def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tu
 
 
 def pages() -> dict[str, str]:
-    """Return all pages by file name."""
+    """Return the text of each page by file name."""
     made = {INDEX: _index()}
     for name in COMMANDS:
         found = hubctl.get_command(click.Context(hubctl), name)

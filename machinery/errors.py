@@ -18,7 +18,7 @@ wrong and what to do; it never contains a key or a token.
     ├── TooManyRequestsError     retry after `retry_after`                        TooManyRequests
     ├── DeadlineError            not finished in time                             Timeout
     ├── UnavailableError         a dependency is unavailable                      ServiceUnavailable
-    │   └── NotLeaderError       another replica leads                            ServiceUnavailable
+    │   └── NotLeaderError       another process leads                            ServiceUnavailable
     ├── MethodNotAllowedError    the resource has no such verb                    MethodNotAllowed
     ├── NotAcceptableError       no response in an accepted format                NotAcceptable
     └── UnsupportedMediaTypeError                                                 UnsupportedMediaType
@@ -61,7 +61,7 @@ class DenialCause(StrEnum):
     """The hub was restored from a backup that is older than the certificate; the recovery certificate may still be valid."""
 
     def because(self, message: str) -> tuple[Cause]:
-        """Return the `causes` argument of an error."""
+        """Return the argument `causes` for an error with this denial cause."""
         return (Cause(self.value, message, ""),)
 
 
@@ -163,7 +163,7 @@ class UnavailableError(MusterError):
 
 
 class NotLeaderError(UnavailableError):
-    """This replica is not the leader, so it may not make this write."""
+    """This process (a replica, or a process of an agent) is not the leader, so it may not make this write."""
 
 
 class MethodNotAllowedError(MusterError):

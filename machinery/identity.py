@@ -42,7 +42,7 @@ CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
 
 @dataclass(frozen=True, slots=True)
 class CertificateSubject:
-    """The subject of a certificate: the CN, the O entries and the OU entries, both unordered."""
+    """The subject of a certificate: the CN, and the unordered O and OU entries."""
 
     common_name: str
     organizations: frozenset[str] = frozenset()
@@ -61,7 +61,7 @@ def cluster_name(text: str) -> ClusterName:
 
 
 def agent_id(text: str) -> AgentId:
-    """Parse an agent id. Raises InvalidError."""
+    """Parse an agent id. It must be a DNS label. Raises InvalidError."""
     if len(text) > MAX_LABEL or not _DNS_LABEL.fullmatch(text):
         msg = f'agent id "{text[:80]}" is not valid: use 1 to 63 lower-case letters, digits and "-"'
         raise InvalidError(msg)
@@ -92,7 +92,7 @@ def addon_user(cluster: ClusterName, addon: AddOnName, agent: str) -> str:
 
 
 def addon_subject(cluster: ClusterName, addon: AddOnName, agent: str) -> CertificateSubject:
-    """Return the default subject of an add-on's certificate."""
+    """Return the default subject of an add-on's certificate. `agent`: the name of the add-on's agent."""
     return CertificateSubject(
         common_name=addon_user(cluster, addon, agent), organizations=frozenset((addon_group(cluster, addon),))
     )

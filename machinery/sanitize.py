@@ -17,7 +17,7 @@ def is_plain(text: str) -> bool:
 
 
 def can_store(text: str) -> bool:
-    """Whether every database can store the text."""
+    """Whether every database can store the text: it has no NUL and no lone surrogates."""
     return _NOT_STORABLE.search(text) is None
 
 

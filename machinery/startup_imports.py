@@ -1,7 +1,7 @@
 """The first import of each program: imports libraries without parts that cost memory, and checks that its extra is installed.
 
 If rich is installed, structlog imports it for coloured tracebacks, which costs 4 MB. A later import of rich still works. At its
-import, aiohttp reads the CAs of the machine twice, at 2 MB, for requests without a TLS context. All clients here have one.
+import, aiohttp reads the CAs of the machine twice, at 2 MB, for requests without a TLS context. All clients here pass one.
 """
 
 import ssl

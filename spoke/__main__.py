@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spoke.settings import SpokeSettings
 
 STOP_WITHIN = 10
-"""Seconds that the agent has to end its session and finish its writes."""
+"""Seconds after a stop signal in which the agent must end its session and finish its writes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

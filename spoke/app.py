@@ -160,7 +160,10 @@ def detection_of(settings: SpokeSettings) -> Detection:
 
 
 def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection: Detection | None = None) -> Dial:
-    """Create clients over gRPC or the Kubernetes API, depending on the address. Imports a transport only when it is used."""
+    """Return a function that creates clients over gRPC or the Kubernetes API, depending on the address.
+
+    It imports a transport only when it is used.
+    """
     turns = AddressRotation()
 
     def dial(address: HubAddress, identity: ClientIdentity) -> HubClient:
@@ -177,7 +180,7 @@ def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection
 
 
 def bootstraps_of(settings: SpokeSettings, secrets: Secrets) -> Bootstraps:
-    """Return the hubs, the preferred hub first; hubs in files precede hubs in Secrets."""
+    """Return the sources of the hub list, the preferred hub first; files precede Secrets."""
     reach = reach_of(settings)
     files = [BootstrapFile(path, reach) for path in settings.bootstrap_kubeconfig]
     return Bootstraps([*files, *(BootstrapSecret(secrets, name, reach) for name in settings.bootstrap_kubeconfig_secret)])

@@ -50,7 +50,7 @@ class DemoError(Exception):
 
 
 def unavailable_reason(name: str, cluster: dict[str, Any] | None) -> str | None:
-    """Return why a cluster is not Available; None if the cluster is Available."""
+    """Return why a ManagedCluster (`cluster`; None: not registered) is not Available; None if it is Available."""
     if cluster is None:
         return f"{name} has not registered"
     if not cluster["spec"].get("hubAcceptsClient"):
@@ -174,7 +174,7 @@ class Demo:
         self.print_line(f"all clusters have arrived on {hub.name}")
 
     async def show_until(self, hub: DemoHub, lacks: Callable[[str, dict[str, Any] | None], str | None]) -> None:
-        """Print the inventory of a hub at each change, until `lacks` returns None for all clusters."""
+        """Print the inventory of a hub at each change, until `lacks` returns None for all clusters. Raises DemoError."""
         seen: object = None
         missing: list[str] = []
         while time.monotonic() < self._deadline:

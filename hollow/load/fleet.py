@@ -1,4 +1,4 @@
-"""The agents of one process, and the worker process. It reports every second, and executes commands of its parent."""
+"""The agents of one worker process. The process reports every second, and executes commands of its parent."""
 
 import asyncio
 import gc

@@ -62,7 +62,7 @@ class Latencies:
 
     @classmethod
     def read(cls, document: Document) -> "Latencies":
-        """Parse a `document`. Its keys may be texts, as in JSON."""
+        """Parse a result of the method `document`. Its keys may be texts, as in JSON."""
         return cls({int(bucket): count for bucket, count in document["buckets"].items()}, document["longest"])
 
     def summary(self) -> Document:

@@ -13,7 +13,7 @@ from hubctl.files import read_text
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A kind with names of its objects. Without names: all its objects."""
+    """A kind, with the names of the selected objects. Without names: all objects of the kind."""
 
     resource: ResourceKind
     names: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class TargetScope:
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """One object. Its text is its name for messages."""
+    """One object. `str` returns its name for messages, such as `cluster "edge1"`."""
 
     resource: ResourceKind
     name: str
@@ -72,7 +72,7 @@ class ObjectReference:
 
 
 def read_targets(catalogue: Catalogue, words: Sequence[str]) -> list[Target]:
-    """Parse kinds and names. Raises CommandError."""
+    """Parse words such as KIND NAME..., KIND/NAME... or KIND,KIND. Raises CommandError."""
     if not words:
         raise UsageError("specify a kind, such as `clusters`, or KIND/NAME")
     if "/" in words[0]:
@@ -114,7 +114,7 @@ def read_manifests(source: str, text: str) -> list[Manifest]:
 
 
 def located(catalogue: Catalogue, manifest: Mapping[str, Any], namespace: str) -> ObjectReference:
-    """Return the object that a manifest describes. Raises CommandError."""
+    """Return the object that a manifest describes. `namespace`: the value of -n; "": not set. Raises CommandError."""
     metadata = manifest["metadata"]
     resource = catalogue.of_kind(manifest["apiVersion"], manifest["kind"])
     own = str(metadata.get("namespace") or "")

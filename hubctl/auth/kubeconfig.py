@@ -1,4 +1,4 @@
-"""Kubeconfig files: one file, or a list as in $KUBECONFIG, merged like kubectl does. Also completes the names of contexts.
+"""Kubeconfig files: one file, or a list as in $KUBECONFIG, merged as by kubectl. Also completes the names of contexts.
 
 For equal names of clusters, users and contexts, and for the current context, the first file counts. Missing files are skipped.
 Relative paths in a file start at the folder of the file.
@@ -100,7 +100,7 @@ class KubeconfigFiles:
 
     @property
     def contexts(self) -> dict[str, Mapping[str, Any]]:
-        """Contexts by name. Raises CommandError."""
+        """The contexts of all files by name. Raises CommandError."""
         return {str(entry["name"]): entry.get("context") or {} for entry in self.merged["contexts"]}
 
     def holding(self, section: str, name: str | None = None) -> Path:
@@ -179,7 +179,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Parse one file. Raises CommandError."""
+    """Parse one kubeconfig file. Raises CommandError."""
     from machinery.client import kubeconfig_documents  # noqa: PLC0415 - as above
 
     with usage_errors():

@@ -51,7 +51,7 @@ class LoginCache:
         return self.folder / f"{self.key}.{part}.json"
 
     def read(self, part: str) -> Mapping[str, Any]:
-        """Return the document; empty if there is none, or other users could have changed it."""
+        """Return the stored document `part`; empty if there is none, or other users could read or write its file."""
         with suppress(OSError, ValueError):
             descriptor = os.open(self._path(part), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as file:
@@ -62,7 +62,7 @@ class LoginCache:
         return {}
 
     def write(self, part: str, document: Mapping[str, Any]) -> Path:
-        """Store a document. Return its path. Raises CommandError."""
+        """Store `document` as `part` of the login. Return the path of its file. Raises CommandError."""
         path = self._path(part)
         try:
             self.folder.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)

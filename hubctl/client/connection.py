@@ -13,7 +13,7 @@ from hubctl.options import CONNECTION, IMPERSONATION, with_options
 
 
 def client_of(given: str | None, context: str | None) -> ApiClient:
-    """Return a client for the server of a kubeconfig. Raises CommandError."""
+    """Return a client for a kubeconfig. `given`: the value of --kubeconfig; None: the default files. Raises CommandError."""
     return ApiClient(KubeconfigFiles.chosen(given).read(context))
 
 

@@ -50,7 +50,7 @@ LOCAL_TIMEOUT = 75.0
 
 @dataclass(frozen=True, slots=True)
 class RequestGuard:
-    """The rules by which the server refuses requests."""
+    """The rules by which the server of `hubctl console` refuses requests."""
 
     port: int
     secret: str = field(repr=False)

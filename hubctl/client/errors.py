@@ -12,7 +12,7 @@ from hubctl.errors import CommandError, ConnectionLostError, RejectedCredentialE
 from machinery.client.kubeconfig import Kubeconfig
 
 REASONS = {410: "Expired", 429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout"}
-"""Reasons for answers that contain none, for example of a stopping hub or of a proxy."""
+"""Reasons by HTTP code, for answers that contain no reason, such as those of a stopping hub or of a proxy."""
 UNTRUSTED = frozenset((18, 19, 20, 21))
 """OpenSSL's verify codes for chains that do not end in a trusted CA."""
 TUNNEL = "Tunnel connection failed: "
@@ -123,7 +123,7 @@ class ErrorTranslator:
 
 
 def document_of(content: bytes) -> dict[str, Any]:
-    """Parse a JSON document. Raises CommandError."""
+    """Parse the JSON object in an answer. Raises CommandError if the answer is not from a hub."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):

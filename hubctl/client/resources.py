@@ -1,4 +1,4 @@
-"""Kinds of objects: those for which hubctl has its own words, and those that the hub lists in discovery. Their long lists."""
+"""Kinds of objects: kinds with hubctl's own words, and kinds from the hub's discovery. Also reads lists in pages."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -214,7 +214,7 @@ PAGING = ("continue", "remainingItemCount")
 def pages(
     client: ApiClient, path: str, query: Mapping[str, str], *, accept: str = JSON, limit: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the pages, with at most `limit` objects in total. Raises CommandError."""
+    """Yield the pages of the list at `path`, with at most `limit` objects in total. Raises CommandError."""
     left, place = limit, ""
     while True:
         size = PAGE if left is None else min(PAGE, left)
@@ -228,13 +228,13 @@ def pages(
 
 
 def items(client: ApiClient, path: str, query: Mapping[str, str], *, accept: str = JSON) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a long list. Raises CommandError."""
+    """Yield the objects of the list at `path`, which is read in pages. Raises CommandError."""
     for page in pages(client, path, query, accept=accept):
         yield from page.get("items") or ()
 
 
 def join_pages(answers: Iterator[dict[str, Any]]) -> dict[str, Any]:
-    """Return all pages as one answer, with the revision of the first page. Raises CommandError."""
+    """Join pages (at least one) into one answer with the first page's revision. Raises errors of `answers`."""
     found = next(answers)
     for answer in answers:
         for part in ("items", "rows"):

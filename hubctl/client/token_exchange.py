@@ -34,7 +34,7 @@ def checked_authenticator(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoginKey:
-    """Everything that determines a certificate, except the token."""
+    """Everything that determines the certificate of a login, except the token."""
 
     cluster: ExecCluster
     authenticator: str

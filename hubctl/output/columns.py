@@ -30,7 +30,7 @@ class CustomColumn:
     path: Path
 
     def cell(self, document: Any) -> str:
-        """Return the values at the path, separated by commas; `<none>`: there is none."""
+        """Return the values at the column's path, separated by commas; `<none>`: there is no value."""
         found = find(self.path, document)
         return ",".join(NONE if value is None else text_of(value) for value in found) or NONE
 

@@ -37,7 +37,7 @@ class OutputFormat:
 
     @property
     def is_table(self) -> bool:
-        """Whether the hub creates the cells."""
+        """Whether the hub creates the cells: for tables, and for csv without user-defined columns."""
         return self.name in TABLES or (self.name == "csv" and not self.argument)
 
 

@@ -47,11 +47,11 @@ class Printer(ABC):
 
     @abstractmethod
     def first(self, answer: dict[str, Any]) -> None:
-        """Print all objects. After a gap in a watch, it is called again."""
+        """Print the objects in the answer to a list. Called again after a gap in a watch."""
 
     @abstractmethod
     def event(self, kind: str, answer: dict[str, Any]) -> None:
-        """Print one change."""
+        """Print one event of a watch. `kind`: its type, such as ADDED; `answer`: its object, or a table with its row."""
 
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
         """Print the pages of a list. If the format allows it, print each page when it arrives."""

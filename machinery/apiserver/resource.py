@@ -145,7 +145,7 @@ class Resource:
     complete: Callable[[Document], Document] | None = None
     """Adds fields during decoding, in addition to the schema's defaults. The writer also owns these fields."""
     fixed: tuple[str, ...] = ()
-    """Top-level fields other than `status` that an update of the main resource cannot change. They have no owner."""
+    """Top-level fields other than `status` that an update of the main resource cannot change. No field manager owns them."""
     prepare_create: PrepareCreate | None = None
     prepare_update: PrepareUpdate | None = None
     prepare_delete: Callable[[Document, datetime], Document] | None = None
@@ -184,7 +184,7 @@ class Resource:
     deletion_warnings: DeletionWarnings | None = None
     answers: Answers | None = None
     """Computes the response to a create of a kind that is never stored. `verbs` is ("create",). With a `storage`, whose list
-    is empty, it also contains `list`."""
+    is empty, `verbs` also contains `list`."""
 
     @cached_property
     def served_versions(self) -> Mapping[str, ServedVersion | None]:

@@ -2,8 +2,7 @@
 
 Two adapters: `MemoryStorage` (hollow clusters, tests) and the hub's storage over its database. One contract suite runs on both.
 
-Revisions (`metadata.resourceVersion`)
-are integers that increase over all resources of one storage.
+Revisions (`metadata.resourceVersion`) are integers that increase over all resources of one storage.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

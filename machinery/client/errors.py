@@ -40,7 +40,7 @@ def from_status(document: Mapping[str, Any], *, code: int | None = None, retry_a
 
 
 def from_transport(server: str, error: Exception) -> MusterError:
-    """Return the error of a request without a response."""
+    """Return the error of a request to `server` that got no response."""
     if isinstance(error, TimeoutError):
         return DeadlineError(f"no answer from {server} in time")
     return UnavailableError(f"cannot reach {server}: {error or type(error).__name__}")

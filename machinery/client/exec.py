@@ -1,7 +1,7 @@
 """Runs a command in a container over the WebSocket form of Kubernetes' exec channel and returns its output as bytes.
 
 Sources: Kubernetes' `v5.channel.k8s.io` and `v4.channel.k8s.io`. Each binary message is the number of a stream and bytes of the
-stream; the last message of stream 3 is a Status with the result. The command gets no input. Only the caller gets its output:
+stream; the last message of stream 3 is a Status with the result. The command gets no input. Only the caller gets the output:
 errors and logs contain at most the standard error of a failed command.
 """
 

@@ -44,7 +44,7 @@ class HubEndpoint:
     certificate_authority: bytes | None = None
     """CA of the gRPC endpoint (PEM); None: it is the CA of the HTTPS door."""
     cluster_name: str | None = None
-    """The cluster name to which the bootstrap credential is bound. It is the agent's default name."""
+    """The cluster name to which the bootstrap credential is bound. Agents use it if no other name is set or stored."""
     group_suffix: str = GROUP_SUFFIX
     """Suffix of the hub's API groups. It is taken from the extension's own API group."""
 

@@ -42,7 +42,7 @@ class Impersonation:
 
 
 def read_document(path: Path) -> Document:
-    """Read a file. Raises InvalidError if it is unreadable or not a mapping."""
+    """Read a kubeconfig file. Raises InvalidError if it is unreadable or not a mapping."""
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -51,7 +51,7 @@ def read_document(path: Path) -> Document:
 
 
 def parse_document(text: bytes, source: str) -> Document:
-    """Parse a file's content. Raises InvalidError."""
+    """Parse the content of a kubeconfig file. Raises InvalidError with the name `source`."""
     try:
         document = boundedyaml.load(text)
     except boundedyaml.YamlError as error:
@@ -135,7 +135,7 @@ def with_one_context(name: str, cluster: Document, user: Document, *, user_name:
 
 
 def encoded(pem: bytes) -> str:
-    """Return the value for a key that ends in `-data`."""
+    """Return the base64 value for a key that ends in `-data`."""
     return base64.b64encode(pem).decode("ascii")
 
 

@@ -4,7 +4,7 @@ Like client-go's reflector, it reads a paged list and then watches from the revi
 ends a watch after some minutes, and the reflector continues it. A compacted revision (410) causes a new list. After any other
 failure, and after a watch that ends immediately, the reflector waits with a growing delay, so that it does not overload a
 broken server. It compares a new list with the objects that it holds, so that each change is reported once, including deletions
-in between.
+since the previous list.
 """
 
 import asyncio

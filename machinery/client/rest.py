@@ -112,7 +112,7 @@ class KubeClient:
     ) -> Self:
         """Create a client for a kubeconfig in memory. `origin`: its name in errors; `base`: where relative paths start.
 
-        `environment_proxies`: use the proxy of the environment if the kubeconfig names none.
+        `environment_proxies`: use the proxy of the environment if the kubeconfig names none. Raises InvalidError.
         """
         with TemporaryDirectory(prefix=f"{product.NAME}-") as folder:
             configuration = await config.from_kubeconfig(document, origin=origin, base=base, folder=Path(folder))

@@ -177,7 +177,7 @@ class LeaderTerm:
         try:
             while True:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(min(retry, self._left(since)) or retry):  # same interval for an overdue one
+                    async with asyncio.timeout(min(retry, self._left(since)) or retry):  # an overdue renewal: also `retry`
                         await self._leadership.deposed.wait()
                         return TermEnd.DEPOSED
                 begun, left = self._clock.monotonic(), self._left(since)

@@ -29,7 +29,7 @@ FUNCTIONS: tuple[str, ...] = get_args(tree.TextFunction)
 
 
 def read(text: str, fields: Fields) -> tree.Condition:
-    """Parse a condition. Raises ExpressionError."""
+    """Parse a condition over these fields into its tree. Raises ExpressionError."""
     return _Parser(text, fields).condition()
 
 

@@ -58,7 +58,7 @@ _INSTEAD = {"=": "==", "~": "=~", "&": "&&", "|": "||"}
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Yield all tokens, and then END repeatedly. Raises ExpressionError."""
+    """Yield all tokens of a condition, and then END repeatedly. Raises ExpressionError."""
     if len(text) > LONGEST:
         raise ExpressionError(LONGEST + 1, f"the condition has {len(text)} characters; at most {LONGEST} are read")
     at, end = 0, len(text.rstrip())

@@ -94,7 +94,7 @@ class Type(StrEnum):
         return self not in (Type.BOOLEAN, Type.TEXT)
 
     def literal(self, text: str) -> Scalar:
-        """Parse a literal. Raises ValueError with the expected form."""
+        """Return the value of a literal of this type. Raises ValueError with the expected form."""
         return _LITERALS[self](text)
 
     def read(self, raw: Any) -> Scalar | None:

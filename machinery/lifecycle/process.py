@@ -61,7 +61,7 @@ class LastResort:
         self._timer: threading.Timer | None = None
 
     def arm(self, limit: timedelta, why: str) -> None:
-        """End the process after `limit`, with `why` as the last log line. `disarm` cancels this; another call replaces it."""
+        """End the process after `limit`, with `why` as the last log line. `disarm` or the next `arm` cancels this."""
         self.disarm()
 
         def end() -> None:

@@ -52,7 +52,7 @@ def _started() -> float:
 
 
 class ProcessUsage:
-    """Measures processor time between calls."""
+    """Measures the processor time of this process between calls of `processor`."""
 
     def __init__(self) -> None:
         self._at, self._used = time.monotonic(), time.process_time()

@@ -24,7 +24,7 @@ class JsonError(ValueError):
 
 
 def decode(text: bytes) -> Any:
-    """Decode a value. Raises JsonError."""
+    """Decode a JSON value. Raises JsonError if it is malformed or exceeds a bound."""
     check_values(text)
     try:
         value = msgspec.json.decode(text)

@@ -120,7 +120,7 @@ class Registry:
         self._failing: set[str] = set()
 
     def bind(self, metric: Metric, read: Reading) -> None:
-        """Read the value of the metric with `read`. Raises ValueError for a duplicate name."""
+        """Call `read` for the metric's value or values at each scrape. Raises ValueError for a duplicate name."""
         if metric.name in self._readings:
             raise ValueError(f'a metric named "{metric.name}" is there already')
         if self.detailed or not metric.detailed:

@@ -43,7 +43,7 @@ class TraceExporter:
 
 
 def endpoint(text: str) -> str:
-    """Validate a collector's URL. Raises ValueError."""
+    """Return `text` if it is a valid URL of a collector. Raises ValueError otherwise."""
     split = urlsplit(text)
     if split.scheme not in SCHEMES or not split.hostname or split.username or split.path not in ("", "/") or split.query:
         without_login = text.rpartition("@")[2]

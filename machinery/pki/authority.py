@@ -1,7 +1,7 @@
 """A certificate authority: its creation, and the signing of certificates, cross-signed CAs and revocation lists.
 
 `machinery.pki.lint` checks the planned certificate before the signature, and the certificate after it. A finding is a defect of
-this program. It raises RuntimeError, and the certificate is discarded.
+this program: `sign` raises RuntimeError, and the certificate is discarded.
 """
 
 from datetime import datetime
@@ -39,7 +39,7 @@ class CertificateAuthority:
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def sign(self, plan: Plan) -> bytes:
-        """Sign a certificate and return it (PEM). Raises InvalidError for an unreadable or unusable key."""
+        """Sign a certificate and return it (PEM). Raises InvalidError for an unreadable or unusable key in the plan."""
         _refuse(lint_plan(plan, self.facts))
         key: Any = keys.load_public_key(plan.public_key)
         builder = (
@@ -109,7 +109,7 @@ def _begun(issuer: x509.Name, usage: Usage, own_id: bytes | None) -> x509.Certif
 def create_authority(
     subject: CertificateSubject, key: bytes, serial: SerialNumber, not_before: datetime, not_after: datetime
 ) -> CertificateAuthority:
-    """Create a self-signed CA with `key` (PEM)."""
+    """Create a self-signed CA with `key` (PEM). Raises InvalidError for an unreadable key."""
     private = keys.load_key(key)
     name = names.build(subject)
     own_id = x509.SubjectKeyIdentifier.from_public_key(private.public_key())

@@ -81,12 +81,12 @@ def split_bundle(pem: bytes) -> tuple[bytes, ...]:
 
 
 def key_matches(certificate: bytes, key: bytes) -> bool:
-    """Whether the (first) certificate belongs to this private key (PEM). Raises InvalidError for unreadable input."""
+    """Whether the first certificate (DER or PEM) has the public key of `key` (PEM). Raises InvalidError if unreadable."""
     return parse_certificate(certificate).public_key == keys.public_key_of(key)
 
 
 def is_issued_by(certificate: bytes, authority: bytes) -> bool:
-    """Whether `certificate` names `authority` as its issuer and has its signature. Uses the first certificate of each."""
+    """Whether `certificate` names `authority` as its issuer and has its signature. Each: DER, or the first one in PEM."""
     issued, issuer = load_certificate(certificate), load_certificate(authority)
     try:
         names.verify_issuer(issued, issuer)

@@ -57,12 +57,12 @@ class Seal:
         return header in self._ciphers
 
     def closed(self, plain: bytes, place: str) -> bytes:
-        """Encrypt `plain` for `place`."""
+        """Return `plain` encrypted for `place`, a text such as `ca/ID`. Only `opened` with the same place decrypts it."""
         nonce = os.urandom(NONCE_LENGTH)
         return self.header + nonce + self._ciphers[self.header].encrypt(nonce, plain, place.encode())
 
     def opened(self, sealed: bytes, place: str) -> bytes:
-        """Decrypt a document for `place`. Raises UnavailableError: its key is missing, or it was changed or moved."""
+        """Decrypt a result of `closed`. Raises UnavailableError if its key is missing, it was changed, or `place` differs."""
         cipher = self._ciphers.get(sealed[:HEADER])
         if cipher is None:
             raise UnavailableError(f"{place} is sealed with the key {shown(sealed[:HEADER])}, which this hub does not have")

@@ -2,7 +2,7 @@
 
 OCM's CN and O can contain a UUID or a cluster name of 63 characters, and so exceed RFC 5280's limit of 64. Kubernetes and OCM
 issue such names, and every TLS stack reads them. But `cryptography` refuses to build such a name, and warns when it reads one.
-Only this module handles names. It suppresses the warning during these calls.
+Only this module handles names. It suppresses the warning while it reads a name.
 
 Names have the form that Go produces: one relative name with all O, one with all OU, then the CN. The type is PrintableString if
 the characters allow this, otherwise UTF8String. Names are parsed by attribute type, not by position.

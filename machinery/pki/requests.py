@@ -45,7 +45,7 @@ class CSRFacts:
 
 
 def build_request(subject: CertificateSubject, key: bytes, dns_names: tuple[str, ...] = ()) -> bytes:
-    """Build a CSR in PEM for `subject`, signed with `key` (PEM)."""
+    """Build a CSR in PEM for `subject`, signed with `key` (PEM). Raises InvalidError for an unreadable key."""
     builder = x509.CertificateSigningRequestBuilder().subject_name(names.build(subject))
     if dns_names:
         alternatives = x509.SubjectAlternativeName([x509.DNSName(name) for name in dns_names])

@@ -63,7 +63,7 @@ class PausingSelector(selectors.DefaultSelector):
         return self._busy and self._monotonic() < self._window_ends + WINDOW
 
     def pace(self, file: socket.socket) -> None:
-        """From now on, poll `file` with pauses. A loop has one such file."""
+        """From now on, poll `file` with pauses. Only one file of a loop has pauses."""
         if hasattr(selectors, "EpollSelector"):
             self._paced, self._is_polled = file.fileno(), True
 
@@ -105,7 +105,7 @@ class PausingSelector(selectors.DefaultSelector):
             self._selector.modify(paced, READ_EVENTS if polled else NO_EVENTS)  # type: ignore[attr-defined]
 
     def announced(self, count: int) -> None:
-        """Count `count` finished operations."""
+        """Count `count` operations that gRPC has finished."""
         now = self._monotonic()
         self._finished += count
         if now >= self._window_ends:
@@ -199,7 +199,7 @@ def until_tick(period: timedelta) -> float:
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event, at most for this time. Return whether it is set."""
+    """Wait for an event for at most `seconds`. Return whether it is set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(max(seconds, 0)):
             await event.wait()

@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 class LogEntry(Protocol):
-    """A change in a log."""
+    """A change in the log that an informer follows."""
 
     @property
     def revision(self) -> int: ...

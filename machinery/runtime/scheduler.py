@@ -31,7 +31,7 @@ Enqueue = Callable[[], object]
 
 
 class Scheduler(Protocol):
-    """The interface of the scheduler."""
+    """Calls functions periodically or at an instant. Each call is a job with a name."""
 
     def every(self, period: timedelta, enqueue: Enqueue, *, name: str, jitter: float = 0.0, at_once: bool = False) -> None:
         """Call `enqueue` every `period`, each time reduced by a random share of up to `jitter` (0…1).
@@ -50,7 +50,7 @@ class Scheduler(Protocol):
 
 
 class SystemScheduler(Scheduler):
-    """An `async with` block in which jobs run on the running event loop."""
+    """The scheduler on the running event loop. Jobs run during its `async with` block."""
 
     def __init__(self) -> None:
         self._random = Random()  # noqa: S311 - spreads load, guards nothing

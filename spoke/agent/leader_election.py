@@ -99,7 +99,7 @@ def _advice() -> Iterator[None]:
 
 
 def is_gone(incarnation: str, proc: Path = PROC) -> bool:
-    """Whether `incarnation` is a process of this machine that has ended. False: the process runs, or its state is unknown."""
+    """Whether `incarnation`, as the Lease has stored it, is an ended process of this machine. False: running, or unknown."""
     mark, _, rest = incarnation.partition(" ")
     marks, _, process = rest.partition(" ")
     number, _, _ = process.partition(" ")

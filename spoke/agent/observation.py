@@ -21,7 +21,7 @@ from spoke.session.context import AgentContext
 
 @dataclass(slots=True)
 class Observation:
-    """What a round has read: the list of hubs, the owner's secret, and the slot of the chosen hub."""
+    """The state that a round of the agent's loop has read: the list of hubs, the owner's secret, the slot of the chosen hub."""
 
     listing: BootstrapListing
     owner: Owner = field(default_factory=Owner)
@@ -37,7 +37,7 @@ class Observation:
 
 
 class Observer:
-    """Reads the stored state. Its public fields keep their values from one round to the next."""
+    """Reads the stored state for a round of the agent's loop. Its public fields keep their values until the next round."""
 
     def __init__(self, agent: AgentContext, registration: Registration) -> None:
         self.record = OwnerRecord(agent.ports.secrets, agent.hub_clock, agent.ports.clock)

@@ -48,7 +48,10 @@ class LeftMark:
 
 
 def mark_in(contents: Contents) -> LeftMark | None:
-    """Return the mark in a secret. An unreadable mark has no fingerprints, so any bootstrap credential removes it."""
+    """Return the mark in the owner's secret; None: no mark.
+
+    An unreadable mark has no fingerprints, so any bootstrap credential removes it.
+    """
     if LEFT not in contents:
         return None
     with suppress(ValueError, TypeError, KeyError):
@@ -76,7 +79,7 @@ class Working(Protocol):
 
 @dataclass(eq=False)
 class ResidentAgent:
-    """Runs an agent unless its cluster has left its hubs. For each run, `make` creates an agent and `list_of` a hub list."""
+    """Runs an agent unless its cluster has left its hubs. For each run, `make` creates the agent, `list_of` its hub list."""
 
     make: Callable[[], Working]
     secrets: Secrets

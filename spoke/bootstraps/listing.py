@@ -41,7 +41,7 @@ class Bootstrap:
 
 
 class BootstrapSource(Protocol):
-    """One source. Its content may be replaced at any time."""
+    """One file or secret with a bootstrap kubeconfig. Its content may be replaced at any time."""
 
     @property
     def name(self) -> str: ...
@@ -60,7 +60,7 @@ class BootstrapSource(Protocol):
         """Fetch the content if `read` needs this. Does not raise if the source is unavailable."""
 
     def changes(self) -> AsyncIterator[None] | None:
-        """Yield after each change; None: the caller must poll `signature`."""
+        """Yield after each change of the content; None: the caller must poll `signature`."""
 
 
 class BootstrapFile(BootstrapSource):
@@ -163,7 +163,7 @@ class BootstrapListing:
     hubs: tuple[Bootstrap, ...] = ()
     errors: tuple[InvalidError, ...] = ()
     whole: bool = True
-    """Whether each source was read or does not exist. Then a hub that is missing on the list was removed on purpose."""
+    """Whether each source was read or does not exist. If True, a hub that is not on the list was removed on purpose."""
 
     def get(self, hub_id: HubId) -> Bootstrap | None:
         return next((hub for hub in self.hubs if hub.hub_id == hub_id), None)
@@ -176,7 +176,7 @@ class BootstrapListing:
 
 
 class Bootstraps:
-    """The ordered sources. `read` keeps the last valid content of each."""
+    """The sources of the hub list, in order. `read` uses the last valid content of each source."""
 
     def __init__(self, sources: Sequence[BootstrapSource]) -> None:
         self.sources = tuple(sources)
@@ -198,7 +198,7 @@ class Bootstraps:
             await source.load()
 
     def first(self) -> HubConnection:
-        """The preferred hub. Raises InvalidError with the defect and the remedy."""
+        """The connection of the preferred hub. If there is none, raises InvalidError with the defect and the remedy."""
         listing = self.read()
         if listing.hubs:
             return listing.hubs[0].connection

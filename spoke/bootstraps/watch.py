@@ -54,7 +54,7 @@ class BootstrapWatch:
         return self.listing
 
     def check(self) -> None:
-        """Compare the list with the list of the last read. Called periodically."""
+        """Set the flag if a source has changed since the last read. Called periodically."""
         if self._bootstraps.signature() != self._signature:
             self._changed.set()
 

@@ -26,7 +26,7 @@ Steps = Callable[[], AsyncGenerator[DoctorStep, None]]
 
 @asynccontextmanager
 async def examine(settings: SpokeSettings) -> AsyncIterator[Steps]:
-    """Yield the steps of `spoke doctor` for the agent with these settings. Raises InvalidError."""
+    """Yield the steps of `spoke doctor` for the agent with these settings. Raises InvalidError for an unusable kubeconfig."""
     clock = SystemClock()
     own, managed = needed_permissions(settings)
     async with AsyncExitStack() as stack:
@@ -57,7 +57,7 @@ async def examine(settings: SpokeSettings) -> AsyncIterator[Steps]:
 
 @asynccontextmanager
 async def status_source(settings: SpokeSettings) -> AsyncIterator[StatusSource]:
-    """Yield the sources of `spoke status`. Raises InvalidError."""
+    """Yield the sources of `spoke status`. Raises InvalidError for an unusable kubeconfig."""
     async with AsyncExitStack() as stack:
         management = await client_of(settings.kubeconfig, stack)
         secrets = KubeSecrets(management, settings.component_namespace)
@@ -79,7 +79,7 @@ def remains_of(settings: SpokeSettings, management: KubeClient, spoke: KubeClien
 
 @asynccontextmanager
 async def depart(settings: SpokeSettings, *, force: bool, rejoin: bool, within: timedelta) -> AsyncIterator[Steps]:
-    """Yield the steps of `spoke leave` or `spoke rejoin` for the agent with these settings. Raises InvalidError."""
+    """Yield the steps of `spoke leave`, or of `spoke rejoin` (`rejoin`). Raises InvalidError for an unusable kubeconfig."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         management = await client_of(settings.kubeconfig, stack)

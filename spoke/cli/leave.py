@@ -7,8 +7,8 @@ The order of the steps allows the next call to continue after any interruption:
 3. Call Leave at every hub with the hub's credential.
 4. Delete the credentials, those of add-ons first. Without `force`, slots of unreachable hubs stay. The mark stays.
 
-`spoke rejoin` leaves out the hubs and the add-ons. At the end it removes the mark, and the agent registers again under its
-names.
+`spoke rejoin` skips step 3 and the credentials of add-ons. At the end it removes the mark, and the agent registers again under
+the same names.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from spoke.ports.hub import Dial
 
 POLL = timedelta(milliseconds=250)
 LEASE_DURATION = timedelta(seconds=15)
-"""The command does not renew its Lease, because the mark keeps the agent inactive. At the end it deletes the Lease."""
+"""The command never renews the Lease that it takes: the mark keeps the agent inactive. At the end it deletes the Lease."""
 
 
 @dataclass(slots=True)

@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(eq=False)
 class AddOnLeaseController(Reconciler[AddOnName]):
-    """Reports the Available condition of add-ons on one session, when it changes."""
+    """Reports each change of an add-on's condition Available over one session. Key: the add-on's name."""
 
     session: HubSession
     spoke: Cluster

@@ -25,7 +25,7 @@ from spoke.registration.csr_flow import CSRFlow, rotated_condition, rotation_fai
 
 KEY = "certificate"
 DECISION_TIMEOUT = timedelta(minutes=2)
-"""Time for which one step waits for the decision. The request stays stored, and the next step resumes it."""
+"""Time for which one step waits for the decision on its request. The request stays stored; the next step resumes it."""
 MAX_REQUEUE = timedelta(hours=1)
 
 log = structlog.get_logger(__name__)
@@ -53,7 +53,7 @@ class CertificateRotation(Reconciler[str]):
         return self._time.due
 
     def ask(self, renewal: RequestedRenewal | None) -> bool:
-        """Apply the hub's request for an early renewal; return whether the renewal is now due earlier."""
+        """Apply the hub's request for an early renewal (None: no request). Return whether the renewal is now due earlier."""
         before = self.due
         if renewal is None or not self._time.ask(renewal.within, self.hub_clock.now()):
             return False

@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class ManagedNamespaceController(Reconciler[str]):
-    """Handles the namespaces of one hub. `label`: the hub's label key. `changed` is called when there are new reports."""
+    """Maintains the namespaces that one hub wants. `label`: the hub's label key. `changed`: called for new reports."""
 
     def __init__(self, cluster: Cluster, label: str, changed: Callable[[], None]) -> None:
         self._cluster = cluster
@@ -37,7 +37,7 @@ class ManagedNamespaceController(Reconciler[str]):
         self._reports: tuple[NamespaceReport, ...] = ()
 
     def want(self, wanted: Sequence[ManagedNamespace], *, deleting: bool) -> bool:
-        """Set the namespaces that the hub wants; return whether this is a change."""
+        """Set the namespaces that the hub wants. Return whether this is a change. `deleting`: the hub deletes the cluster."""
         before = (self._wanted, self._deleting)
         self._wanted, self._deleting = tuple(wanted), deleting
         return before != (self._wanted, self._deleting)

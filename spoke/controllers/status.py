@@ -1,8 +1,8 @@
 """The agent's part of its ManagedCluster: the watch of its API server, the status report, and its annotations and URLs.
 
-The report contains joined, available, resources and version, claims, managed namespaces, in OCM's order. If a step fails, the
-report ends there, and the hub keeps its values of the remaining parts. The agent reports only after the hub has accepted the
-cluster. It sends an unchanged report only at a resync.
+The report contains the conditions for joined and available, resources, version, claims and managed namespaces, as in OCM.
+If resources, version or claims cannot be read, the report omits all three, and the hub keeps their values. The agent reports
+only after the hub has accepted the cluster. It sends an unchanged report only at a resync.
 
 The agent reports annotations and URLs once per session, because they come from settings, which change only with a restart.
 OCM's agent reports them only at registration. If the hub already knows these values, it writes nothing.
@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 
 class AvailabilityWatch:
-    """Probes the API server, records since when it fails, and calls listeners when the verdict changes.
+    """Probes the API server, records since when it has failed, and calls listeners when the verdict changes.
 
     Probes may overlap, because a probe does not wait for the previous one. `Cluster.health` bounds the time of a probe.
     """

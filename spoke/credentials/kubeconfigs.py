@@ -61,7 +61,7 @@ class HubConnection:
 
     @property
     def trust(self) -> Mapping[str, bytes]:
-        """Return the keys and contents of a secret with the CAs of the hub."""
+        """Return the keys and contents that a secret needs for the CAs of the hub."""
         origin = self.hub.grpc_ca or self.hub.ca
         return {KUBECONFIG: self.kubeconfig, **({ORIGIN: origin} if origin != self.address.ca else {})}
 
@@ -76,7 +76,7 @@ def stored_connection(contents: Mapping[str, bytes], reach: Reach = ANY_REACH) -
 
 
 def stored_hub(contents: Mapping[str, bytes]) -> HubId:
-    """Return the hub of a stored credential, which may be unusable. Raises InvalidError."""
+    """Return the id of a stored credential's hub, even if no session can use it. Raises InvalidError if it is unreadable."""
     return _hub_id(_hub_entry(_stored_kubeconfig(contents).cluster))
 
 
@@ -101,7 +101,7 @@ def recovery_connection(
 def recovery_obstacle(contents: Mapping[str, bytes], reach: Reach = ANY_REACH) -> str:
     """Return why the agent needs a bootstrap credential to replace an expired credential; empty: no reason is known.
 
-    It does not check the recovery certificate; `recovery_connection` does.
+    This function does not check the recovery certificate; `recovery_connection` does.
     """
     with suppress(InvalidError):
         if stored_connection(contents, reach).address.driver is Driver.CSR:
@@ -229,7 +229,7 @@ def by_token_file(kubeconfig: bytes) -> bytes:
 
 
 def with_authority(kubeconfig: bytes, authority: bytes) -> bytes:
-    """Return the kubeconfig with these CAs (PEM) for the gRPC door, and for the HTTPS door if it had the same CA.
+    """Return the kubeconfig with these CAs (PEM) for the gRPC door, and for the HTTPS door if both doors had one CA.
 
     Raises InvalidError.
     """

@@ -33,7 +33,7 @@ class KubeSecrets(Secrets):
         self._home = Namespace(client, namespace)
 
     async def read(self, name: str) -> SecretSnapshot:
-        """Read a secret. If it does not exist, the snapshot has no version. Raises InvalidError if it is not base64."""
+        """Read a secret. If it does not exist, the snapshot has no version. Raises InvalidError if its data is not base64."""
         if (secret := await self._client.find(self._path(name))) is None:
             return MISSING
         self._home.seen()

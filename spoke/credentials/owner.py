@@ -36,10 +36,10 @@ def owner_of(contents: Contents) -> HubId | None:
 
 
 async def agreed(owner: Slot, slot: Slot, hub: HubId, *, held: Contents, kept: Contents) -> Contents:
-    """Store the newer one of two credentials in the owner's secret and in the slot. Return the owner's secret.
+    """Store the newer one of two credentials in the owner's secret and in the slot. Return the content of the owner's secret.
 
     `held`: the content of the owner's secret; `kept`: the content of the slot. If another hub is the owner, nothing changes.
-    The two differ after a crash between the two writes, and if the owner's secret was adopted, deleted or restored from a
+    The contents differ after a crash between the writes, and if the owner's secret was adopted, deleted or restored from a
     backup.
     """
     if owner_of(held) not in (None, hub):

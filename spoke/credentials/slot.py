@@ -1,9 +1,9 @@
 """The agent's own secrets: a slot for each hub, and the owner's secret.
 
-Each hub has a slot, named after the hub's id. It contains the credential for this hub and the pending request for the next
-credential. Slots are changed by read-modify-write. The credential of the owner is also in the owner's secret, which has the
-layout of Open Cluster Management, because other programs mount and mirror it. If a secret is deleted, the agent recreates it
-from memory.
+Each hub has a slot, named after the hub's id. The slot contains the credential for this hub and the pending request for the
+next credential. Slots are changed by read-modify-write. The credential of the owner is also in the owner's secret, which has
+the layout of Open Cluster Management, because other programs mount and mirror it. If a secret is deleted, the agent recreates
+it from memory.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Slot:
         return self._last.contents
 
     async def change(self, edit: Callable[[Contents], Contents]) -> Contents:
-        """Store `edit(contents)`. After a concurrent change, read the secret again and edit the new contents."""
+        """Store `edit(contents)` and return it. After a concurrent change, read the secret again and edit the new contents."""
 
         async def attempt() -> Contents:
             present, self._last = self._last or await self._secrets.read(self.name), None

@@ -2,7 +2,7 @@
 
 The kubeconfig of a credential contains the CAs that are trusted now, because other programs mount it. If the bootstrap
 kubeconfig contained other CAs at registration, the slot stores those too. The agent compares them with the bootstrap kubeconfig
-and registers again only if that has changed (`spoke.domain.credential`).
+and registers again only if the bootstrap kubeconfig has changed (`spoke.domain.credential`).
 """
 
 from collections.abc import Mapping
@@ -144,7 +144,7 @@ class StoredTrust:
 
 
 def trust_in(contents: Contents, hub: HubConnection) -> Mapping[str, bytes]:
-    """Return the stored CAs of this hub, else the CAs of the connection."""
+    """Return the stored CAs of this hub, else the connection's, as keys and contents of a secret."""
     seen = view_stored(contents)
     if seen.hub is not None and seen.hub.hub_id == hub.hub.hub_id:
         return {key: contents[key] for key in (KUBECONFIG, ORIGIN) if key in contents}

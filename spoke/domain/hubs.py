@@ -26,9 +26,9 @@ from machinery.identity import HubId
 
 EPOCH_UNIT = timedelta(milliseconds=1)
 CREDIBLE = timedelta(hours=1)
-"""The agent ignores an epoch that a hub claims if it is further ahead of this machine's clock."""
+"""The agent ignores a hub's claimed epoch that is ahead of this machine's clock by more than this."""
 ACCEPTED_AHEAD = timedelta(hours=24)
-"""A hub refuses an agent's epoch that is further ahead of the hub's clock (`hub.registry.owners`)."""
+"""A hub refuses an agent's epoch that is ahead of the hub's clock by more than this (`hub.registry.owners`)."""
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -48,7 +48,7 @@ class HubState(Enum):
 
 
 class HubAcceptance(Enum):
-    """Whether a hub's operator has accepted this cluster. DENIED: accepted before. UNKNOWN: the hub does not report it."""
+    """Whether a hub accepts this cluster. WAITING: no decision yet. UNKNOWN: the hub does not report its decision."""
 
     UNKNOWN = auto()
     WAITING = auto()
@@ -60,7 +60,7 @@ class HubAcceptance(Enum):
 class ListedHub:
     hub_id: HubId
     name: str
-    """The name of the file or secret with its bootstrap kubeconfig."""
+    """The name of the file or secret with the hub's bootstrap kubeconfig."""
     url: str
     state: HubState
     credential_ends_at: datetime | None = None
@@ -124,7 +124,7 @@ class HubsStatus:
     """The last decision that differed from the decision before it."""
     decided_at: datetime | None = None
     candidates: tuple[HubCandidate, ...] = ()
-    """The same hubs with their failures."""
+    """The hubs of `hubs`, with their failures."""
 
 
 class _Rank(Enum):
@@ -163,12 +163,12 @@ def choose(
 
 
 def is_good(candidate: HubCandidate, now: datetime, policy: HubSelectionPolicy) -> bool:
-    """Whether the hub is ready and does not rest (rule 1 above)."""
+    """Whether the hub is good: rule 1 of this module, and with the policy WAIT rule 3."""
     return _rank(candidate, now, policy) is _Rank.GOOD
 
 
 def is_better(candidates: Iterable[HubCandidate], owner: HubId | None, now: datetime, policy: HubSelectionPolicy) -> bool:
-    """Whether a hub other than the owner is good."""
+    """Whether a hub other than the owner is good (`is_good`)."""
     return any(each.hub.hub_id != owner and is_good(each, now, policy) for each in candidates)
 
 
@@ -190,7 +190,7 @@ def next_epoch(kept: int, reported: int, hub_time: datetime, now: datetime) -> i
 
     The epoch is also at least `hub_time`: if the secret was restored from a backup, the agent must not reuse an epoch that
     another hub has stored. `now`, this machine's clock, bounds the result, so that neither a claim nor a hub's time can produce
-    an epoch that other hubs refuse. If `kept` is already that high, it does not count.
+    an epoch that other hubs refuse. A `kept` that hubs refuse (`is_accepted_epoch`) does not count.
     """
     seen = (kept if is_accepted_epoch(kept, now) else 0, reported if is_credible(reported, now) else 0)
     return max(*(each + 1 for each in seen), min(_epoch_at(hub_time), _epoch_at(now + CREDIBLE)))
@@ -202,7 +202,7 @@ def is_credible(claimed: int, now: datetime) -> bool:
 
 
 def is_accepted_epoch(epoch: int, now: datetime) -> bool:
-    """Whether hubs accept this epoch from the agent."""
+    """Whether hubs accept this epoch from the agent. `now`: this machine's time."""
     return epoch <= _epoch_at(now + ACCEPTED_AHEAD)
 
 

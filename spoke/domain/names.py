@@ -46,7 +46,10 @@ class AgentIdentity:
 
 
 def choose_names(*, options: tuple[str, str], stored: tuple[str, str], fresh: tuple[str, str]) -> AgentNames:
-    """Return cluster name and agent id, each from the first source that is not empty. Raises InvalidError with the rule."""
+    """Return cluster name and agent id, each from the first source with a name that is not empty.
+
+    Each source: cluster name and agent id. Raises InvalidError with the rule that a name violates.
+    """
     cluster, agent = (next(text for text in candidates if text) for candidates in zip(options, stored, fresh, strict=True))
     return AgentNames(cluster_name(cluster), agent_id(agent))
 

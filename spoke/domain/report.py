@@ -86,7 +86,7 @@ def news_of(condition: Condition, addon: str = "") -> AgentEvent:
 
 
 def left_out(claims: int, maximum: int) -> AgentEvent:
-    """Return the Event about custom cluster claims that are not reported."""
+    """Return the Event that `claims` custom cluster claims are not reported, because `maximum` is the limit."""
     message = f"{claims} custom cluster claims are left out: at most {maximum} are reported (--max-custom-cluster-claims)"
     return AgentEvent("CustomClusterClaimsTruncated", message, WARNING)
 
@@ -107,7 +107,7 @@ class ExternalEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class NodeResources:
-    """One node: Kubernetes quantities by resource name."""
+    """Capacity and allocatable resources of one node: Kubernetes quantities by resource name."""
 
     name: str
     capacity: Mapping[str, str]
@@ -161,7 +161,7 @@ def parse_quantity(text: str) -> tuple[Decimal, Format]:
 
 
 def format_quantity(value: Decimal, form: Format) -> str:
-    """Return the canonical text, with the largest suffix without a fraction. Fractions of a nano are rounded up."""
+    """Return the canonical text in this format, with the largest suffix without a fraction. Fractions of a nano round up."""
     if form is Format.BINARY and value == value.to_integral_value():
         whole = int(value)
         for suffix, factor in reversed(_BINARY.items()):
@@ -176,7 +176,7 @@ def format_quantity(value: Decimal, form: Format) -> str:
 
 
 def add(first: str, second: str) -> str:
-    """Return the sum, in the format of `first` unless `first` is zero."""
+    """Return the sum of two quantities, in the format of `first` unless `first` is zero."""
     (left, form), (right, other) = parse_quantity(first), parse_quantity(second)
     return format_quantity(left + right, form if left else other)
 
@@ -202,7 +202,7 @@ AVAILABLE_CONDITION = Condition(AVAILABLE, TRUE, "ManagedClusterAvailable", "Man
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """State of the API server. `failing_since` is a monotonic time."""
+    """State of the API server. `failing_since`: monotonic time in seconds; None: it does not fail."""
 
     verdict: bool | None = None
     failing_since: float | None = None

@@ -19,13 +19,13 @@ from machinery.identity import SerialNumber
 SILENCE = timedelta(seconds=5)
 """If a beat is not acknowledged within this time, the session ends."""
 MAX_ACK_TIMEOUT = timedelta(seconds=10)
-"""The same limit for beats at intervals below SILENCE. Hello reports it, because the hub then acknowledges many beats together.
+"""Like SILENCE, for beats at intervals below SILENCE. Hello reports it, because the hub then acknowledges many beats together.
 
 With either limit the agent leaves a hub that stores no beats after at most 15 s, or SILENCE plus the beat interval if this is
 longer. Keepalive detects earlier that a hub is gone or frozen.
 """
 UNANSWERED = timedelta(seconds=20)
-"""The same limit for the driver `csr`, whose beats are separate requests: a slow API server is not a lost one."""
+"""Like SILENCE, for the driver `csr`. Its beats are separate requests, and a slow API server does not count as lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class RenewalTime:
         self.due = rotate_at(serial, not_before, not_after)
 
     def ask(self, within: timedelta | None, received_at: datetime) -> bool:
-        """Apply the hub's request. Return whether the renewal is now due earlier. A repeated request never delays it."""
+        """Apply the hub's request (`within` None: none). Return whether the renewal is now due earlier. It is never delayed."""
         asked = moment(self.serial, received_at, within) if within is not None else self.due
         earlier = asked < self.due
         self.due = min(asked, self.due)

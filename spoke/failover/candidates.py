@@ -87,7 +87,7 @@ class ReconnectTimeout:
 
 REST_TIMER, FAIL_BACK_TIMER = "hub-rest", "hub-fail-back"
 ANSWERED_REST = timedelta(seconds=10)
-"""Longest rest of a hub that has answered StandBy since its failure. Such a hub works, but refused a session."""
+"""Longest rest of a hub that has answered StandBy since its failure. The hub works, although it refused a session."""
 WORKED_SECONDS = 2.0
 """If the hub's session lasted this long (in seconds), an answer to StandBy limits the rest to the shortest rest instead."""
 ROUNDING_MARGIN = timedelta(milliseconds=1)
@@ -208,7 +208,7 @@ class HubList:
         return choose(candidates, self._owner.hub_id, now, self.options.policy, lost_since=lost_since)
 
     def is_better(self) -> bool:
-        """Whether a hub other than the owner is good."""
+        """Whether a hub other than the owner is good (`spoke.domain.hubs`)."""
         return is_better(self.candidates(), self._owner.hub_id, self.clock.now(), self.options.policy)
 
     def refuse_move(self, target: HubId) -> str:

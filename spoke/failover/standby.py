@@ -46,7 +46,7 @@ class StandbyContext:
 
 
 class Standby:
-    """Runs the registrations, unless the options switch them off."""
+    """Runs the agent's standby registrations, unless the options switch them off."""
 
     def __init__(
         self, options: AgentOptions, ports: AgentPorts, record_event: RecordEvent = lambda _reason, _message: None

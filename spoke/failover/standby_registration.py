@@ -2,14 +2,14 @@
 
 Rules:
 
-1. It registers as early as possible, with the steps and the slot of a normal registration. When the agent changes to this hub,
-   it finds a credential or a pending request in the slot.
-2. It opens no session. It calls EnsureCluster, submits a certificate signing request, and calls StandBy: after registration,
-   after each change of owner, and at the interval that the hub requests.
-3. It renews the certificate at a random time, by this hub's clock. If the hub rejects the new certificate, it restores the
+1. The agent registers as early as possible, with the steps and the slot of a normal registration. When the agent changes to
+   this hub, it finds a credential or a pending request in the slot.
+2. The agent opens no session. It calls EnsureCluster, submits a certificate signing request, and calls StandBy: after
+   registration, after each change of owner, and at the interval that the hub requests.
+3. The agent renews the certificate at a random time, by this hub's clock. If the hub rejects the new one, it restores the
    previous one. If the certificate has expired, it uses the recovery certificate to get a new one, or else the bootstrap
    credential.
-4. If the hub does not implement StandBy, it only queries the hub: by GetHub over gRPC, or by reading its ManagedCluster over
+4. If the hub does not implement StandBy, the agent only queries it: by GetHub over gRPC, or by reading its ManagedCluster over
    the Kubernetes API.
 5. A failure at this hub does not end the agent and does not affect other hubs.
 """
@@ -67,7 +67,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StandbyIdentity:
-    """The agent's identity and its owner; the same for every hub."""
+    """The agent's identity, owner and epoch, which the registrations at all hubs share."""
 
     agent: AgentIdentity
     owner: HubId | None = None

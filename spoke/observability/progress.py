@@ -162,12 +162,12 @@ class AgentProgress:
         return self._clock.now()
 
     def lease(self, duration: timedelta) -> None:
-        """Set the time for which an acknowledged beat counts."""
+        """Set the lease duration: the time for which an acknowledged beat makes the agent ready."""
         self._lease = duration
 
     @contextmanager
     def connected(self, *, arbitrated: bool) -> Iterator[None]:
-        """Wraps an open session. `arbitrated`: the hub records the session, and ends it when the cluster opens a newer one."""
+        """A block with an open session. `arbitrated`: the hub records it, and ends it when the cluster opens a newer one."""
         self._sessions += arbitrated
         self.counts.sessions += 1
         try:

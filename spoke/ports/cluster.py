@@ -85,7 +85,7 @@ class Secrets(Protocol):
 
 @dataclass(frozen=True, slots=True, order=True)
 class SecretPlace:
-    """Location of a secret. `hosted`: in the management cluster, else in the managed cluster. Both may be one cluster."""
+    """Location of a secret. `hosted`: in the management cluster, else in the managed cluster. One cluster may be both."""
 
     namespace: str
     name: str

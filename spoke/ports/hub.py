@@ -173,11 +173,14 @@ class StandbyAnswer:
 
 
 class HubSession(Protocol):
-    """One open session with a hub. Every method raises HubLostError once the session has ended."""
+    """One open session with a hub. Every method raises HubLostError once the session has ended.
+
+    Names in capitals, such as DRAIN, are features of the transport (`TransportFeature`).
+    """
 
     @property
     def beat_interval(self) -> timedelta:
-        """The interval that the hub last requested."""
+        """The interval between beats that the hub last requested."""
 
     @property
     def hub_time_offset(self) -> timedelta:
@@ -220,7 +223,7 @@ class HubSession(Protocol):
         """Send the agent's whole hub list. Without SEVERAL_HUBS, it does nothing."""
 
     async def farewell(self, hub_id: HubId, epoch: int) -> None:
-        """End the session. With SEVERAL_HUBS, first report the agent's next hub. The time is bounded."""
+        """End the session. With SEVERAL_HUBS, first report the next owner, `hub_id`, with its `epoch`. The time is bounded."""
 
 
 class HubClient(Protocol):
@@ -243,12 +246,12 @@ class HubClient(Protocol):
         annotations: Mapping[str, str],
         labels: Mapping[str, str] = NONE,
     ) -> RegistrationState:
-        """Create or find the ManagedCluster. A new one gets those `labels` that the hub allows."""
+        """Create or find the agent's ManagedCluster. A new ManagedCluster gets those `labels` that the hub allows."""
 
     async def submit_request(
         self, agent: AgentIdentity, request: bytes, *, duration: timedelta | None, addon: tuple[AddOnName, str] | None = None
     ) -> str:
-        """Submit a CSR (PEM) and return its name at the hub. If the same bytes are submitted again, the name is the same."""
+        """Submit a CSR (PEM); `addon`: its add-on and signer. Return its name at the hub: equal bytes get an equal name."""
 
     def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         """Yield the state immediately and at every change, until the final decision.
@@ -283,8 +286,8 @@ class HubClient(Protocol):
     async def withdraw(self, agent: AgentIdentity) -> bool:
         """Withdraw the cluster that this bootstrap credential has registered. Return whether it was withdrawn.
 
-        False: it stays, because an operator has accepted it. Raises MethodNotAllowedError or ForbiddenError if the hub does not
-        allow the call.
+        False: the cluster stays, because it was accepted or an agent has a certificate. Raises MethodNotAllowedError or
+        ForbiddenError if the hub does not allow the call.
         """
 
     async def close(self) -> None: ...

@@ -119,7 +119,10 @@ class CSRFlow:
         hub: HubEntry | None = None,
         known_by: Callable[[Contents], Mapping[str, bytes]] | None = None,
     ) -> None:
-        """`known_by` returns the CAs to store for the hub, given the content of the secret; None: no CAs are stored."""
+        """`pending`: stores the request; `target` and `mirror`: get the certificate, with the keys `extra`; `hub`: the issuer.
+
+        `known_by` returns the CAs to store for the hub, given the content of the secret; None: no CAs are stored.
+        """
         self.wanted = wanted
         self.hub = hub
         self.issued: Contents = {}

@@ -95,6 +95,7 @@ class Registration:
         """Obtain and store a certificate. Return the slot's content. `finding`: the flaw of the certificate in `contents`.
 
         Return None if the flaw depends on the clock and the hub's time was unknown until now. Then the caller must check again.
+        Raises MusterError.
         """
         recovers = route.identity.recovers
         why_not = recovery_obstacle(contents, self._options.reach) if finding.flaw in RECOVERABLE and not recovers else ""

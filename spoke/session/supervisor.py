@@ -4,7 +4,7 @@ After a loss the agent retries the same hub for a short random time, because res
 hub refuses the session or the credential is unusable, the agent does not wait; it observes its state again.
 
 A move from a working hub to another hub is a handover. The agent opens a session at the new hub with a higher epoch, and waits
-until a beat is acknowledged there. Only then it sends the farewell to the old hub and closes the old session.
+until a beat is acknowledged there. Only then does it send the farewell to the old hub and close the old session.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class SessionSupervisor(HubEvents):
         return self._connection.hub_id
 
     async def connect(self) -> NextStep:
-        """Open a session with the owner."""
+        """Open a session with the owner. Return the next step, also after a failure."""
         agent = self._agent
         if self._rotation is None:
             self._rotation = await self._renewal(self._kept)

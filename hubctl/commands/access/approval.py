@@ -71,7 +71,10 @@ def requests_of(client: ApiClient, cluster: str) -> list[dict[str, Any]]:
 
 
 def put_decision(client: ApiClient, request: Mapping[str, Any], decision: str, command: str) -> None:
-    """Approve or deny a request. Raises CommandError; if the request has changed since it was read, with reason Conflict."""
+    """Set the decision (`Approved` or `Denied`) of a certificate request. `command`: the command, for the condition's message.
+
+    Raises CommandError, with the reason Conflict if the request has changed since it was read.
+    """
     verb = {"Approved": "Approve", "Denied": "Deny"}[decision]
     message = f"This certificate request was {decision.lower()} by {command}."
     condition = {"type": decision, "status": "True", "reason": f"Hubctl{verb}", "message": message}

@@ -64,7 +64,7 @@ def console(client: ApiClient, port: int, *, opens: bool | None) -> None:
 
 
 def read_mode(client: ApiClient) -> str:
-    """Return the mode of the hub's console, for messages. Raises CommandError if the hub has no console."""
+    """Return the mode of the hub's console as a text for messages. Raises CommandError if the hub has no console."""
     with client.forward("GET", f"{CONSOLE}config.json", {}) as (response, _):
         try:
             content = response.read(MAX_CONFIG) if response.status == 200 else b""  # noqa: PLR2004 - OK
@@ -79,7 +79,7 @@ def can_open_browser() -> bool:
 
 
 def open_browser(url: str, folder: Path) -> None:
-    """Open the URL through a file that only this user can read, because all users can read the arguments of processes."""
+    """Open the URL through a file in `folder` that only this user can read: all users can read arguments of processes."""
     page = folder / "console.html"
     page.touch(mode=0o600)
     page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(url)}"><title>Console</title>')

@@ -108,7 +108,7 @@ def credential(authenticator: str, group_suffix: str, **chosen: Any) -> None:
 
 
 def authority_in(path: str) -> bytes:
-    """Read the CA file. Raises CommandError."""
+    """Return the content of the file of --certificate-authority. Raises CommandError."""
     try:
         return Path(path).expanduser().read_bytes()
     except OSError as error:
@@ -281,7 +281,7 @@ def _show(address: str) -> None:
 
 
 def is_login(documents: list[Any]) -> bool:
-    """Whether this command has written these documents, or there are none."""
+    """Whether the documents of a file are a kubeconfig of `hubctl login`, or there are none."""
     user = (single_user(documents) or {}).get("user")
     plugin = user.get("exec") if isinstance(user, dict) else None
     return not documents or (isinstance(plugin, dict) and "credential" in (plugin.get("args") or []))

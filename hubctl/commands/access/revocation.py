@@ -156,7 +156,10 @@ INDEX = "/crl"
 
 
 def show_lists(client: ApiClient, name: str | None, form: str | None) -> None:
-    """Print the lists of all CAs, or of the CA whose id begins with `name`. Raises CommandError."""
+    """Print the revocation lists of all CAs, or of those whose id begins with `name`.
+
+    `form`: one of CRL_FORMATS; None: text. Raises CommandError.
+    """
     form = form or "text"
     if form not in CRL_FORMATS:
         raise UsageError(f"the formats of a revocation list are {', '.join(CRL_FORMATS)}")

@@ -126,7 +126,7 @@ def _admitted(spec: Mapping[str, Any]) -> str:
 
 
 def is_bootstrap(documents: list[Any]) -> bool:
-    """Whether this command has written these documents, or there are none."""
+    """Whether the documents of a file are a bootstrap kubeconfig, or there are none."""
     user = single_user(documents)
     return not documents or (user is not None and str(user.get("name")).startswith(BOOTSTRAP))
 

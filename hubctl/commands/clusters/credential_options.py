@@ -86,7 +86,7 @@ def split_host(address: str) -> tuple[str, int | None]:
 
 
 def credential_spec(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the spec of a BootstrapCredential, without its certificate request and without empty values."""
+    """Return the spec of a BootstrapCredential, without certificate request and empty values. Raises CommandError."""
     from machinery.identity import cluster_name  # noqa: PLC0415 - start-up time
 
     with usage_errors():

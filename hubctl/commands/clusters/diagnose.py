@@ -73,7 +73,7 @@ def cluster(client: ApiClient, names: tuple[str, ...], output: str | None, **cho
 
 
 def lines(document: Mapping[str, Any], *, color: bool) -> Iterator[str]:
-    """Yield the lines of a diagnosis: one for each step, with advice below failed steps."""
+    """Yield the lines of a ClusterDiagnosis: a title, and each step, with advice below a step that is not Ok."""
     status = document.get("status") or {}
     steps: Sequence[Mapping[str, str]] = status.get("steps") or ()
     width = max((len(step["step"]) for step in steps), default=0)

@@ -1,6 +1,7 @@
 """hubctl join: prints or applies the manifests with which a cluster joins.
 
-`agent.yaml` is the agent's chart as rendered by Helm, with placeholders. `make charts` writes it, and a test compares both.
+`agent.yaml` is the agent's chart as rendered by Helm, with placeholders. `make charts` writes it; a test compares it with the
+chart.
 """
 
 from pathlib import Path
@@ -83,7 +84,7 @@ def join(client: ApiClient, cluster: str, at: str | None, apply_context: str | N
 
 
 def is_join(documents: list[Any]) -> bool:
-    """Whether this command has written these documents, or there are none."""
+    """Whether the documents of a file are manifests of `hubctl join`, or there are none."""
     secrets = [each for each in documents if isinstance(each, dict) and each.get("kind") == "Secret"]
     return not documents or [(each.get("metadata") or {}).get("name") for each in secrets] == [SECRET]
 

@@ -22,7 +22,7 @@ ACCEPTED, AVAILABLE = "HubAcceptedManagedCluster", "ManagedClusterConditionAvail
 
 @dataclass(frozen=True, slots=True)
 class InventoryItem:
-    """One object. Its text is its name for messages. `found`: the object as its hub listed it."""
+    """One object. `str` returns its name for messages. `found`: the object as its hub listed it."""
 
     kind: ResourceKind
     found: Mapping[str, Any]
@@ -40,7 +40,7 @@ class InventoryItem:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The key that identifies the object on both hubs."""
+        """Plural of the kind, namespace and name: they identify the object on both hubs."""
         return self.kind.plural, self.namespace, self.name
 
     @property

@@ -50,7 +50,7 @@ def delete(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
       hubctl delete -f rules.yaml
     """
     selection = select_objects(client, words, chosen)
-    if chosen["files"]:  # as one removes what one has applied
+    if chosen["files"]:  # in the reverse order of `hubctl apply`
         selection = replace(selection, objects=selection.objects[::-1])
     if chosen["force"] and any(one.resource.plural != CLUSTERS.plural for one in selection.objects):
         raise UsageError("--force is only for clusters")

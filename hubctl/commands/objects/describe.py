@@ -106,7 +106,10 @@ def bootstrap_credential(client: ApiClient, name: str) -> None:
 
 
 def lines(document: Mapping[str, Any], row: Mapping[str, str], requests: Mapping[str, Any]) -> list[str]:
-    """Return the lines of the description. `row`: the cluster's table cells by column name."""
+    """Return the lines that describe the ManagedCluster `document`.
+
+    `row`: its table cells by column name; `requests`: the table of its certificate requests.
+    """
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     annotations, agent, age = metadata.get("annotations") or {}, row.get("Agent", ""), row.get("Last Beat", "")
     facts = [

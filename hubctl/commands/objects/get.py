@@ -138,7 +138,7 @@ def _shortened(total: str | None) -> str | None:
 
 
 class GetCommand:
-    """Prints objects, counts or changes, depending on the options."""
+    """One call of `hubctl get`. Prints objects, counts or changes, depending on the options."""
 
     def __init__(self, client: ApiClient, chosen: Mapping[str, Any]) -> None:
         """`chosen`: the options. Raises CommandError for options that exclude each other."""

@@ -115,7 +115,7 @@ class HistoryPrinter(Printer):
         self._layout: Layout | None = None
 
     def first(self, answer: dict[str, Any]) -> None:
-        """Print the changes since the last one. It is called after a gap in the watch; the history itself has no gap."""
+        """Print the changes since the last printed one. Called after a gap in the watch; the history itself has no gap."""
         del answer
         self.show(_changes(self._client, self._path, self._query))
 
@@ -136,7 +136,7 @@ class HistoryPrinter(Printer):
 def lines(change: Mapping[str, Any], *, wide: bool) -> Iterator[tuple[str, str, str, str]]:
     """Yield the rows of one change. Only the first row has time, revision and user.
 
-    A change of hidden fields only has no rows.
+    `wide`: also show internal and derived fields. Without it, a change of internal fields alone has no rows.
     """
     time = str(change["time"])
     head = (time if wide else f"{time[:SECONDS]}Z", str(change["revision"]), printable(str(change["actor"])))
@@ -214,7 +214,7 @@ def diff(client: ApiClient, kind: str, name: str | None, **chosen: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPair:
-    """One object at both times; None if it did not exist."""
+    """One object at the two times of `hubctl diff`. `before` or `after` None: the object did not exist."""
 
     name: str
     before: Mapping[str, Any] | None

@@ -116,7 +116,7 @@ def replicas(client: ApiClient, output: str | None) -> None:
 
 
 class ClusterRow:
-    """A row of the hub's table, and its object."""
+    """A row of the hub's table of clusters, with the capacity and the allocatable resources of the cluster."""
 
     def __init__(self, columns: Sequence[str], row: Mapping[str, Any]) -> None:
         self.name = str(row["object"]["metadata"]["name"])
@@ -135,7 +135,7 @@ class ClusterRow:
         }
 
     def amount(self, of: str) -> Fraction:
-        """Return the allocatable amount; for nodes, their number."""
+        """Return the allocatable amount of the resource `of`; for `nodes`, their number."""
         return self.capacity(of) if of == "nodes" else _quantity(self._allocatable.get(of))
 
     def capacity(self, of: str) -> Fraction:

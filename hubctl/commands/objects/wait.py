@@ -45,7 +45,7 @@ CREATED = WaitCondition("exists", lambda document: document is not None)
 
 
 def condition_is(kind: str, status: str) -> WaitCondition:
-    """Return a check whether a condition has this status. Conditions of an older generation do not count."""
+    """Return the check that the condition of type `kind` has this status. Conditions of an older generation do not count."""
     wanted = kind.lower()
     accepted = "hubacceptedmanagedcluster" if wanted in ("accepted", "hubaccepted") else wanted
     types = (accepted, *(f"{prefix}{wanted}" for prefix in CONDITION_PREFIXES))
@@ -63,7 +63,7 @@ def condition_is(kind: str, status: str) -> WaitCondition:
 
 
 def path_is(text: str) -> WaitCondition:
-    """Return a check that the path has any value (text `PATH`), or one value (text `PATH=VALUE`). Raises CommandError."""
+    """Return the check that a path has any value (`PATH`), or a certain value (`PATH=VALUE`). Raises CommandError."""
     from hubctl.jsonpath import find, parse_action, parse_path, text_of  # noqa: PLC0415 - only with a path
 
     braced = text.startswith("{")
@@ -145,7 +145,7 @@ def wait_for(client: ApiClient, one: ObjectReference, wanted: WaitCondition, lef
 
 
 def read_wanted(text: str) -> WaitCondition:
-    """Parse --for. Raises CommandError."""
+    """Parse the value of --for. Raises CommandError."""
     word, _, rest = text.partition("=")
     if word.lower() == "condition" and rest:
         kind, _, status = rest.partition("=")
@@ -160,7 +160,7 @@ def read_wanted(text: str) -> WaitCondition:
 
 
 def time_left(text: str) -> TimeLeft:
-    """Start the timer. Raises CommandError for an invalid duration."""
+    """Start a timer for the duration `text`. Return a function for the time left. Raises CommandError if it is invalid."""
     try:
         duration = timedelta() if text == "0" else parse_duration(text)
     except ValueError as error:

@@ -30,7 +30,7 @@ from machinery.sanitize import is_plain
 
 
 class Origin(Enum):
-    """The `Actor.holder` of a user whose rights another API server decides."""
+    """Values of `Actor.holder` that mark users whose rights another API server decides."""
 
     DELEGATED = "delegated"
 
@@ -76,7 +76,7 @@ def _names(entries: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def extra_headers(headers: CIMultiDictProxy[str], prefixes: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return further attributes of a user. The key is the header's name without the prefix."""
+    """Return further attributes of a user, from headers with these prefixes. Key: the header's name without the prefix."""
     extra: dict[str, tuple[str, ...]] = {}
     for name, value in headers.items():
         for prefix in (each for each in prefixes if name.lower().startswith(each.lower())):
@@ -223,7 +223,7 @@ class DelegatedAuthorizer(Authorizer):
 
 
 def access_spec(actor: Actor, asked: Attributes) -> dict[str, Any]:
-    """Return the spec of the SubjectAccessReview."""
+    """Return the spec of the SubjectAccessReview about a request of `actor` with the attributes `asked`."""
     spec: dict[str, Any] = {"user": actor.user, "groups": list(actor.groups)}
     if actor.uid:
         spec["uid"] = actor.uid

@@ -49,7 +49,7 @@ class RequestAuthenticator(Protocol):
     """Authenticates requests by one kind of credential."""
 
     async def identify(self, request: web.Request) -> Identity | None:
-        """Return the identity; None if the request has no such credential.
+        """Return the identity; None if the request has no credential of this kind.
 
         Raises UnauthorizedError for an invalid credential, UnavailableError.
         """

@@ -21,7 +21,7 @@ ENDED = "this credential has ended"
 
 
 class Presence:
-    """Open long-running requests, by the mark of their credential."""
+    """Tracks open long-running requests by the mark of their credential, to end them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class Presence:
             return await inner(incoming)
 
     def end(self, mark: str) -> None:
-        """Abort open requests with this mark. Refuse later requests with it, and those that are authenticated but not begun."""
+        """Abort open requests with this mark. Refuse later requests with it, and authenticated requests that have not begun."""
         self._ended[mark] = None
         self._ended.move_to_end(mark)
         if len(self._ended) > MAX_ENDED:

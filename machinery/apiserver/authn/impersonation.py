@@ -52,7 +52,7 @@ class ImpersonatedUser:
         return None if found is None else (found[1], found[2])
 
     def questions(self, path: str) -> Iterator[Attributes]:
-        """Yield the permissions that the caller needs."""
+        """Yield the permissions that the caller needs to act as this user. `path`: the path of the request."""
         if self.service_account is None:
             yield Attributes("impersonate", path, version="v1", resource="users", name=self.user)
         else:

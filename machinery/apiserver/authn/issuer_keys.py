@@ -123,7 +123,7 @@ class HttpsDocuments(JsonDocuments):
 
 
 def check_https(what: str, url: object) -> str:
-    """Return the URL. Raises InvalidError with the reason if it is not a usable https URL."""
+    """Return the URL. Raises InvalidError if it is not a usable https URL; `what` names it in the message."""
     error = https_url_error(url)
     if error is not None:
         raise InvalidError(f"{what} is not an https:// address: {error}")

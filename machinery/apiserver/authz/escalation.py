@@ -35,11 +35,11 @@ MOST_PARTS = 10_000
 """Largest number of permissions (one verb on one resource) in the rules of one write. A few rules can combine to billions."""
 MOST_LISTED = 100
 RELEASED_FIELDS = ("finalizers", "ownerReferences", "resourceVersion", "managedFields")
-"""Metadata fields that a garbage collector may change without these permissions."""
+"""Metadata fields that every writer, such as a garbage collector, may change without holding the rules of the role."""
 
 
 def wait_until_seen(roles: Roles) -> Written:
-    """Delay the response to a write of a role until the authorizer has read it, at most SEEN_WITHIN."""
+    """Return a hook that delays the response to a write of a role until `roles` contains it, by at most SEEN_WITHIN."""
 
     async def wait(resource: GroupResource, revision: int) -> None:
         with suppress(TimeoutError):
@@ -50,7 +50,7 @@ def wait_until_seen(roles: Roles) -> Written:
 
 
 class EscalationCheck:
-    """Admission of roles and bindings."""
+    """Admission that refuses roles and bindings with more permissions than their writer has."""
 
     def __init__(self, authorizer: RbacAuthorizer) -> None:
         self._authorizer = authorizer

@@ -23,7 +23,7 @@ MAX_HEADER = 2048
 """Longest accepted header of version 2 in bytes; the protocol allows 64 KiB."""
 LOCAL, PROXIED = 0x20, 0x21
 ADDRESSES: dict[int, tuple[type[IPv4Address | IPv6Address], int]] = {0x11: (IPv4Address, 4), 0x21: (IPv6Address, 16)}
-"""Address type and size in bytes for TCP over IPv4 and IPv6."""
+"""Address type and its size in bytes, by the protocol byte of a version 2 header: TCP over IPv4, TCP over IPv6."""
 
 
 def is_within(address: str, networks: Iterable[IPv4Network | IPv6Network]) -> bool:

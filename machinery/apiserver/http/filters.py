@@ -192,7 +192,7 @@ class RefusalLimit:
 
     Every error that the caller has caused counts as a refusal. Above the rate, a refusal becomes a 429 and waits in a queue; a
     request without a credential waits in this queue before any part of it is read. Requests with a valid credential, and
-    requests that need none, are never refused or delayed here, because a whole fleet may have one address.
+    requests that need no credential, are never refused or delayed here, because a whole fleet may have one address.
     """
 
     def __init__(self, rates: Rates, clock: Clock) -> None:
@@ -232,7 +232,7 @@ RETRY_AFTER = 5
 class Draining:
     """The two filters of a stopping server, `gate` and `counted`, and the steps of a stop: `refuse`, then `drained`.
 
-    `gate` refuses new requests; `counted` counts admitted requests until they are done. Both exempt the same requests: health,
+    `gate` refuses new requests; `counted` counts admitted requests until they are done. Both exempt requests for health and
     metrics, and the server's own loopback requests, because hooks may need the API until the end.
     """
 
@@ -264,7 +264,7 @@ class Draining:
         return request.path.startswith(EXEMPT) or (self._loopback is not None and self._loopback.is_shown_by(request))
 
     async def gate(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
-        """The filter for the slot `gate`."""
+        """The filter for the slot `gate`. After `refuse` it answers with 429."""
         if not self._refusing or self._is_exempt(incoming.request):
             return await inner(incoming)
         response = web.Response(text="The server is shutting down, please try again later.\n", status=429)
@@ -274,7 +274,7 @@ class Draining:
         return response
 
     async def counted(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
-        """The filter for the slot `in_flight`."""
+        """The filter for the slot `in_flight`. Raises UnavailableError for a request after the drain."""
         if incoming.long_running or self._is_exempt(incoming.request):
             return await inner(incoming)
         if self._waiting:

@@ -31,7 +31,7 @@ OBJECT_CEILING = OBJECT_LIMIT + 256 * 1024
 """An object above OBJECT_LIMIT may grow to this size, by a few bytes per write."""
 REQUEST_LIMIT = timedelta(seconds=60)
 WAIT_DIVISOR = 4
-"""A request waits for a seat for at most 1/WAIT_DIVISOR of its time."""
+"""A request waits for a seat for at most 1/WAIT_DIVISOR of its time limit."""
 SHARE = 2
 """An identity holds at most 1/SHARE of a level's seats."""
 MAX_RETRY_AFTER = 32

@@ -86,7 +86,7 @@ class Refusal(web.Response):
 class Handler(web.RequestHandler):
     """Responds to malformed requests like a Go server. The response contains nothing of the request and no details of Python.
 
-    For an unknown method it is a Status, as from kube-apiserver.
+    For an unknown method the response is a Status, as from kube-apiserver.
     """
 
     __slots__ = ()
@@ -146,7 +146,7 @@ async def serve(
     shutdown_timeout: timedelta = timedelta(seconds=10),
     bounds: ConnectionBounds = DEFAULT_BOUNDS,
 ) -> Listening:
-    """Listen on `host`:`port` (0: any free port). Raises OSError if the port is in use."""
+    """Listen on `host`:`port` (0: any free port). Raises OSError if it cannot. `shutdown_timeout`: default grace of `close`."""
     loop = asyncio.get_running_loop()
     options: dict[str, Any] = {
         "access_log": None,

@@ -36,7 +36,7 @@ TIMEOUT = 60
 
 @dataclass(frozen=True, slots=True)
 class Loopback:
-    """A new identity, which is never stored, logged or displayed."""
+    """The identity of one server for its own requests. It is never stored, logged or displayed."""
 
     token: str = field(repr=False)
     material: Material

@@ -95,7 +95,7 @@ def revision(text: str) -> int | None:
 
 
 def selection(resource: Resource, namespace: str, query: Parameters, name: str = "") -> Query:
-    """Return the query for the selectors of a URL in a namespace ("": all), or for the object `name` alone."""
+    """Return the query for a URL's selectors in a namespace ("": all), or for the object `name`. Raises BadRequestError."""
     labels, fields = list(parse_label_selector(query.get("labelSelector", "")).requirements), []
     for term in parse_field_selector(query.get("fieldSelector", "")):
         field = term.name if term.name in METADATA_FIELDS else resource.selectable_name(term.name)
@@ -209,7 +209,7 @@ def write_continue(after: Key, at: int, sort_by: str = "", place: SortPosition =
 
 
 def read_continue(token: str, sort_by: str = "") -> Started:
-    """Decode a token of `write_continue` for the same order. Raises BadRequestError."""
+    """Decode a result of `write_continue` for the same `sort_by`. Raises BadRequestError."""
     try:
         content = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         namespace, _, name = content["start"].rpartition("/")
@@ -234,7 +234,10 @@ class WriteOptions:
 
 
 def write_options(kind: str, query: Mapping[str, str], dry_runs: list[str]) -> WriteOptions:
-    """Parse the options of a write; `kind` is CreateOptions, UpdateOptions or PatchOptions. Raises InvalidError."""
+    """Parse the options of a write. `kind`: CreateOptions, UpdateOptions or PatchOptions; `dry_runs`: all values of dryRun.
+
+    Raises InvalidError.
+    """
     dry_run = [value for value in dry_runs if value]
     if dry_run and dry_run != ["All"]:
         raise invalid_options_error(kind, not_supported("dryRun", dry_run, ("All",)))
@@ -261,7 +264,7 @@ def check_patch_options(options: WriteOptions, *, applies: bool) -> None:
 
 
 def agent_manager(user_agent: str) -> str:
-    """Default field manager: the User-Agent up to the first `/`."""
+    """Return the default field manager of a request: its User-Agent up to the first `/`."""
     letters = "".join(letter for letter in user_agent.partition("/")[0] if letter.isprintable())
     return letters.encode()[:LONGEST_MANAGER].decode(errors="ignore")
 

@@ -98,7 +98,7 @@ _FALSE = ("0", "f", "F", "false", "False", "FALSE")
 
 
 def is_pretty(asked: str | None, user_agent: str) -> bool:
-    """Whether to indent: as `?pretty=` requests; without this parameter, for browsers, curl and wget."""
+    """Whether to indent: as the parameter `pretty` requests (`asked`); without it, for browsers, curl and wget."""
     if asked:
         return asked not in _FALSE
     return asked == "" or user_agent.startswith(_FOR_PEOPLE)
@@ -152,7 +152,7 @@ def encode(value: Any, form: ResponseForm) -> bytes:
 
 
 def item_bytes(stored: StoredObject, convert: Convert | None) -> bytes:
-    """Return the object's bytes in the requested version."""
+    """Return the object's JSON in the requested version. `convert`: converts to it; None: it is the stored version."""
     return stored.encoded if convert is None else msgspec.json.encode(convert(msgspec.json.decode(stored.encoded)))
 
 

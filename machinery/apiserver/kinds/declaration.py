@@ -121,7 +121,7 @@ def _age_cell(path: str, absent: str) -> Cell:
 
 
 def condition_cell(kind: str, part: str = "status") -> Cell:
-    """Return a table cell that shows a part of a condition; None if the object does not have the condition."""
+    """Return the function of a table cell: `part` of the condition of type `kind`; None if the object has no such condition."""
     return lambda row: next(
         (each.get(part) for each in value_at(row.document, "status", "conditions") or () if each.get("type") == kind), None
     )

@@ -73,7 +73,7 @@ class Discovery:
         return None
 
     def aggregated(self, version: str, *, core: bool) -> tuple[bytes, str]:
-        """Return `/api` or `/apis` in the aggregated form, with the ETag. Both are cached."""
+        """Return `/api` (`core`) or `/apis` in the aggregated form, and its ETag. The result is cached."""
         if (version, core) not in self._pages:
             items = [_aggregated_group(group) for group in (self._core if core else self._named)]
             envelope = {"kind": AGGREGATED_KIND, "apiVersion": f"apidiscovery.k8s.io/{version}", "metadata": {}}
@@ -82,7 +82,7 @@ class Discovery:
         return self._pages[version, core]
 
     def paths(self) -> Iterator[str]:
-        """The API paths in the response of `/`."""
+        """Yield the API paths for the response of `/`."""
         for group in self._core:
             yield from ("/api", *(f"/api/{version}" for version in group.versions))
         yield from ("/apis", "/apis/")

@@ -27,7 +27,7 @@ Document = Mapping[str, Any]
 
 
 def documents_of(groups: Sequence[ApiGroup], title: str, release: str) -> Iterator[tuple[str, Document]]:
-    """Yield paths below `/openapi/v3/` with their documents."""
+    """Yield each path below `/openapi/v3/` with its document. `release`: the version in documents without API version."""
 
     def document(paths: Document, schemas: Document, version: str = release) -> Document:
         info = {"title": title, "version": version}
@@ -69,7 +69,7 @@ def _page_operation(path: str, schema: str, description: str) -> dict[str, Any]:
 
 PROTO = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OLD_PROTO = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-"""Media type that clients before 2023 use for the same format. Its `@` is invalid in a media type."""
+"""Media type that clients before 2023 use for version 2 in protobuf. Its `@` is invalid in a media type."""
 _VARIES = {"Vary": "Accept, Accept-Encoding"}
 _ANYTHING = ("application/*", "*/*")
 

@@ -65,7 +65,7 @@ def content(schema: Any, *media: str) -> dict[str, Any]:
 
 
 def refusals(*codes: str) -> dict[str, Any]:
-    """Return the responses with a Status, by HTTP code."""
+    """Return the responses with a Status for these HTTP codes, by code."""
     status = content(reference(meta("Status")))
     return {code: {"description": shared()["refusals"][code], "content": status} for code in sorted(codes)}
 

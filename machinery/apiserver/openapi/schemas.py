@@ -23,12 +23,12 @@ def shared() -> Mapping[str, Mapping[str, Any]]:
 
 
 def reference(name: str) -> dict[str, str]:
-    """Return a reference to a schema of the same document."""
+    """Return a reference to the schema `name` in the same OpenAPI document."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def described(name: str, description: str) -> dict[str, Any]:
-    """Return a reference with its own description."""
+    """Return a reference to the schema `name`, with another description than the schema has."""
     return {"description": description, "allOf": [reference(name)]}
 
 

@@ -1,10 +1,10 @@
 """OpenAPI version 2: conversion from the version 3 documents, and its encoding as protobuf.
 
 Older clients use version 2 for validation, merges and `explain`. kubectl, helm and other Go clients request it as protobuf
-(`openapi.v2.Document`). Version 2 has no `nullable` and no `anyOf`. As in Kubernetes, they are removed, so that the schema
-allows more, but never less. The encoder needs only few messages, so it uses tables of fields instead of generated code. The
-field numbers come from gnostic's `OpenAPIv2.proto`. There, maps are lists of named values, unions are separate messages, and
-free-form values are YAML.
+(`openapi.v2.Document`). Version 2 has no `nullable` and no `anyOf`. As in Kubernetes, they are removed, so that a version 2
+schema allows more than the version 3 schema, never less. The encoder needs only few messages, so it uses tables of fields
+instead of generated code. The field numbers come from gnostic's `OpenAPIv2.proto`. There, maps are lists of named values,
+unions are separate messages, and free-form values are YAML.
 """
 
 import struct
@@ -21,7 +21,7 @@ _PRESERVE = "x-kubernetes-preserve-unknown-fields"
 
 
 def swagger(documents: Iterable[Document], title: str, version: str) -> dict[str, Any]:
-    """Merge and convert all documents."""
+    """Merge all version 3 documents, and convert them to one version 2 document."""
     paths: dict[str, Any] = {}
     definitions: dict[str, Any] = {}
     for document in documents:

@@ -147,7 +147,7 @@ class ResourceCall:
 
 
 async def fresh(call: ResourceCall, wanted: int | None) -> None:
-    """Wait until the revision `wanted` is visible. Raises DeadlineError after `call.fresh_timeout`."""
+    """Wait until the revision `wanted` is visible; None: do not wait. Raises DeadlineError after `call.fresh_timeout`."""
     if not wanted:
         return
     try:

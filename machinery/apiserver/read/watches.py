@@ -81,7 +81,7 @@ class Watches:
             end.reschedule(asyncio.get_running_loop().time() + (self._longest if is_reading else seconds))
 
     async def answer(self, call: ResourceCall) -> web.StreamResponse:
-        """Serve one watch to its end. An error after the first byte becomes an ERROR event."""
+        """Serve one watch to its end. Raises MusterError; after the first byte, an error becomes an ERROR event instead."""
         if call.form.media != JSON:
             raise NotAcceptableError(f"only the following media types are accepted for a watch: {JSON}")
         if self._stopped:

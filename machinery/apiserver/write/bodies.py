@@ -74,7 +74,7 @@ async def decode(body: bytes, media: str, expected: str) -> dict[str, Any]:
 
 
 def decode_json(body: bytes, expected: str) -> Any:
-    """Decode any JSON value. Raises BadRequestError."""
+    """Decode any JSON value. Raises BadRequestError, whose message names the `expected` kind."""
     try:
         return boundedjson.decode(body)
     except JsonError as error:

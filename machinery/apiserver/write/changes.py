@@ -91,7 +91,10 @@ class Changing:
         raise TooManyRequestsError("the object changes too often for a change of this size", retry_after=RETRY_AFTER)
 
     async def made(self, make: Callable[[], T], actor: Actor, *, size: int) -> T:
-        """Return the result of `make`. If `size` is large, run `make` on a thread. Raises the errors of `make`."""
+        """Return the result of `make`. If `size` is above SMALL, run `make` on a thread.
+
+        Raises the errors of `make`, and TooManyRequestsError if no seat is free in time.
+        """
         if size <= SMALL:
             return _shallow(make)()
         async with self._places.seat(actor.user, REQUEST_LIMIT / WAIT_DIVISOR):

@@ -68,7 +68,7 @@ def dns_label(name: str) -> str | None:
 
 
 def generated(prefix: str) -> str:
-    """Generate a name from `metadata.generateName`."""
+    """Return a name: `prefix` (the value of `metadata.generateName`), shortened if needed, and a random suffix."""
     return prefix[: MAX_LABEL - SUFFIX_LENGTH] + "".join(secrets.choice(ALPHABET) for _ in range(SUFFIX_LENGTH))
 
 

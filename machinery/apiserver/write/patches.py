@@ -124,7 +124,7 @@ def _merged(target: Any, patch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def apply_strategic_patch(document: Mapping[str, Any], patch: Any, merge_keys: Mapping[str, str]) -> dict[str, Any]:
-    """Apply a strategic merge patch. `merge_keys`: merge keys by path of the list. Raises BadRequestError if malformed."""
+    """Apply a strategic merge patch. `merge_keys`: merge keys by path of the list. Raises BadRequestError."""
     if not isinstance(patch, Mapping):
         raise BadRequestError("error decoding patch: a strategic merge patch is an object")
     return _strategic(document, patch, {**_KNOWN_KEYS, **merge_keys}, "")

@@ -62,7 +62,7 @@ _FIELD = re.compile(r"(\d+) (\w+)(?::(\w+))?(\?|\[\]|\{\})?")
 
 
 def message(fields: str, known: Mapping[str, Message] = MappingProxyType({})) -> Message:
-    """Parse a table of fields in the form of `messages.yaml`. `known`: the messages to which it may refer."""
+    """Parse a table of fields in the form of `messages.yaml`. `known`: messages to which it may refer. Raises ValueError."""
     table: dict[int, MessageField] = {}
     for text in fields.split(", "):
         found = _FIELD.fullmatch(text)

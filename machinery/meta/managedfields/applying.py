@@ -1,8 +1,8 @@
 """Server-side apply: merge a configuration, remove fields that its applier no longer applies, find conflicts.
 
 The rules are those of structured-merge-diff's `merge/update.go`. An apply of an empty map makes the applier the owner of the
-map itself. If a later apply removes all
-entries of the map, the map becomes null and Kubernetes drops it, but the applier still owns the map.
+map itself. If a later apply removes all entries of the map, the map becomes null and Kubernetes drops it, but the applier still
+owns the map.
 """
 
 from collections.abc import Container, Mapping, Sequence

@@ -66,7 +66,7 @@ def _compared_as(form: FieldForm, structure: Structure, old: Any, new: Any) -> _
     written: dict[str, Any] = {}
     for name in after if before.keys() <= after.keys() else {**before, **after}:
         was, is_now = before.get(name, ABSENT), after.get(name, ABSENT)
-        if was != is_now:  # saves the call for equal values, which are the most
+        if was != is_now:  # most values are equal, so this saves the call
             _keep(removed, written, fieldset.FIELD + name, _compared(structure.of(name), was, is_now))
     return removed or None, written or None
 
@@ -133,7 +133,7 @@ def by_element(structure: Structure, entries: Sequence[Any]) -> dict[str, list[A
 
 
 def fields_of(structure: Structure, document: Mapping[str, Any]) -> Fields:
-    """Return the fields owned by the applier of this document: of a non-empty map in the schema, entries but not the map."""
+    """Return the fields that an applier of this document owns: of a non-empty declared map the entries, not the map itself."""
     return _fields(structure, document) or {}
 
 
@@ -199,7 +199,7 @@ def without_emptied(structure: Structure, left: Any, before: Any) -> Any:
 
 
 def with_named(structure: Structure, fields: Fields) -> dict[str, Any]:
-    """Return the set with each declared map and list that has a member below it, so that an emptied one is also removed."""
+    """Return the set, and each declared map and list with a member below it, so that `without` also removes it when empty."""
     result: dict[str, Any] = {}
     for element, below in parts_of(fields).items():
         inner, declared = _below(structure, element)

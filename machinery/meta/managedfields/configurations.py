@@ -93,7 +93,7 @@ def _still_applied(structure: Structure, live: Mapping[str, Any]) -> Fields:
 
 
 def with_note(document: Mapping[str, Any], config: Mapping[str, Any], most: int) -> Mapping[str, Any]:
-    """Return the object with its annotation, if any, updated; or removed, if all annotations would exceed `most` bytes."""
+    """Update the object's annotation, if any, to `config`. Remove it if all annotations would exceed `most` characters."""
     metadata = document.get("metadata", {})
     annotations = metadata.get("annotations") or {}
     if not annotations.get(ANNOTATION):

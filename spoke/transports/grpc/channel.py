@@ -47,11 +47,11 @@ class AddressRotation:
         self._silent: dict[str, int] = {}
 
     def silent(self, target: str) -> None:
-        """Record that the first dialled address did not answer in time."""
+        """Record that the address of `target` that was dialled first did not answer in time."""
         self._silent[target] = self._silent.get(target, 0) + 1
 
     async def dialled(self, address: HubAddress) -> tuple[str, Options]:
-        """Like the function `dialled`. If an address did not answer before, resolve the name and rotate the addresses."""
+        """Like the function `dialled`. After an address did not answer, resolve the hub's name and rotate its addresses."""
         turns = self._silent.get(address.target, 0)
         if not turns or address.proxy:
             return dialled(address)

@@ -56,7 +56,7 @@ class StreamBrokenError(HubLostError):
 
 
 def lost_error(error: aio.AioRpcError) -> HubLostError:
-    """Return the reason why the session stream has ended."""
+    """Return the reason why the session stream has ended, according to its status."""
     if error.code() is grpc.StatusCode.INTERNAL and error.details() == TORN:
         return StreamBrokenError(TORN)
     trailing = error.trailing_metadata() or aio.Metadata()

@@ -52,7 +52,10 @@ class GrpcSession(OpenSession):
     def __init__(
         self, connect: Callable[[MessageQueue], Stream], clock: Clock, ack_timeout: timedelta = MAX_ACK_TIMEOUT
     ) -> None:
-        """`ack_timeout`: the time after which an unacknowledged beat ends the session, if beats are frequent."""
+        """`connect`: opens the stream that sends the queued messages.
+
+        `ack_timeout`: reported to the hub: the agent waits this long for an acknowledgement if beats are frequent.
+        """
         super().__init__()
         self._interval = DEFAULT_INTERVAL
         self._offset = timedelta()

@@ -179,7 +179,10 @@ class ApiHubClient(HubClient):
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandbyAnswer:
-        """Return the answer according to the ManagedCluster. Report nothing, because the Kubernetes API has no StandBy."""
+        """Return the answer that the ManagedCluster gives. Report nothing, because the Kubernetes API has no StandBy.
+
+        Raises AlreadyExistsError if the cluster name belongs to another cluster.
+        """
         del owner, epoch, trusted
         await self._door.ask_version()  # for the hub's time
         try:

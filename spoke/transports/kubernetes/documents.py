@@ -186,7 +186,7 @@ def renewed(lease: Object, now: datetime) -> Object:
 
 
 def availability_event(cluster: Object, available: Condition, agent: str, now: datetime) -> Object:
-    """Return the Event about a changed availability, with OCM's text."""
+    """Return the Event about the changed condition `available` of a ManagedCluster, with OCM's text."""
     name = str(cluster["metadata"]["name"])
     good = available.status == TRUE
     how = "successfully imported, and it is managed by the hub cluster. Its apiserver is available"
@@ -196,7 +196,7 @@ def availability_event(cluster: Object, available: Condition, agent: str, now: d
 
 
 def event(about: Object, kind: str, news: AgentEvent, agent: str, now: datetime) -> Object:
-    """An Event in the cluster's namespace about its ManagedCluster or one of its add-ons."""
+    """Return the Event `news` about `about`, a ManagedCluster or an add-on (`kind`), in the namespace of the cluster."""
     metadata = section(about, "metadata")
     name = str(metadata.get("name") or "")
     namespace = str(metadata.get("namespace") or name)
@@ -217,7 +217,7 @@ def event(about: Object, kind: str, news: AgentEvent, agent: str, now: datetime)
 
 
 def new_request(name: str, labels: Mapping[str, str], request: bytes, signer: str, duration: timedelta | None) -> Object:
-    """A CertificateSigningRequest as OCM's agent creates it."""
+    """Return a CertificateSigningRequest for the CSR `request` (PEM), as OCM's agent creates it."""
     seconds = {"expirationSeconds": round(duration.total_seconds())} if duration is not None else {}
     return {
         "apiVersion": "certificates.k8s.io/v1",

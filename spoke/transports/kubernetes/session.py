@@ -1,8 +1,8 @@
 """A session over the Kubernetes API: the agent renews a Lease, reports, and watches its ManagedCluster.
 
-The hub has no record of this session. It ends when the hub answers 401 or is unreachable, when the cluster is deleted, or when
-the certificate expires. After an error of any call or watch, the agent reads the ManagedCluster to decide whether the session
-has ended. A 403 does not end the session: it means that the cluster is not accepted, and the agent waits.
+The hub has no record of this session. The session ends when the hub answers 401 or is unreachable, when the cluster is
+deleted, or when the certificate expires. After an error of any call or watch, the agent reads the ManagedCluster to decide
+whether the session has ended. A 403 does not end the session: it means that the cluster is not accepted, and the agent waits.
 """
 
 import asyncio

@@ -22,7 +22,7 @@ from spoke.transports.kubernetes.api import ApiDoor
 from spoke.transports.kubernetes.documents import desired_of
 
 LONGEST_PAUSE = timedelta(seconds=10)
-"""While the agent may read nothing, it detects an acceptance within this time."""
+"""Longest pause between attempts to read. While the agent may read nothing, it detects an acceptance within this time."""
 ADD_ON_VERSIONS = ("v1beta1", "v1alpha1")
 NOT_SERVED = timedelta(minutes=5)
 """If a hub does not serve add-ons, the agent checks again after this time."""
