@@ -99,7 +99,7 @@ def serve(config: Path | None, **flags: Any) -> None:
     """Serve agents over gRPC and operators over HTTPS until SIGTERM or SIGINT."""
     with _errors_exit_with(2):
         settings = load(flags, config)
-    gc.disable()  # a collection of imported objects would cost a twentieth of the start; `main` enables it again
+    gc.disable()  # a collection of imported objects would cost a twentieth of the start; `hub.process` enables it
     with first_migration(settings):
         from hub import serve as composition_root  # noqa: PLC0415 - help and settings errors stay fast
 
@@ -242,7 +242,7 @@ def keys() -> None:
 
 
 def _lifetimes_and_time(config: Path | None) -> tuple[Any, Any]:
-    """The validity periods of the settings, and the time. Raises InvalidError."""
+    """The validity periods in the settings, and the current time. Raises InvalidError."""
     from hub.replica.installation import lifetimes_of  # noqa: PLC0415 - help stays fast
     from machinery.runtime.clock import SystemClock  # noqa: PLC0415 - the same
 

@@ -34,7 +34,7 @@ PRIVATE = 0o077
 """The umask: only the hub's user can read the files it writes, including the database."""
 
 Assemble = Callable[[ProcessContext, AsyncExitStack], Awaitable[Server]]
-"""Assembles a hub and returns its server. The stack closes what it opens."""
+"""Assembles a hub and returns its server. The stack closes what the function opens."""
 
 
 def main(settings: HubSettings, assemble: Assemble) -> int:

@@ -1,7 +1,7 @@
 """Attestation of a registering cluster: verifies its ServiceAccount token with the keys of the cluster's issuer.
 
 A refusal raises AttestationError. Only the audit log gets its reason, not the caller. Keys come from the bootstrap credential
-or the issuer's discovery document. Discovered keys are cached, and fetched again when they are due.
+or the issuer's discovery document. Discovered keys are cached and refreshed (`IssuerKeys`).
 """
 
 import asyncio
@@ -38,7 +38,7 @@ Connect = Callable[[bytes], JsonDocuments]
 
 @dataclass(frozen=True, slots=True)
 class KnownIssuer:
-    """An issuer of the hub's own list. `patterns`: names of the clusters that it may attest."""
+    """An issuer of the hub's own list. `demand`: what its tokens must satisfy. `patterns`: names of clusters it may attest."""
 
     demand: AttestationRequirement
     patterns: tuple[str, ...] = ()
@@ -48,8 +48,9 @@ class KnownIssuer:
 class AttestationPolicy:
     """Settings for the whole hub. `required`: a token is required even if the bootstrap credential does not demand one.
 
-    `issuers` reads the hub's own issuer list; it blocks and may raise InvalidError. `allowed`: URLs from which the hub may
-    fetch keys of issuers that a credential names. Issuers of the hub's own list need no entry.
+    `audience`: of tokens; "": `urn:uuid:<hub id>`. `issuers` reads the hub's own issuer list; it blocks and may raise
+    InvalidError. `allowed`: URLs from which the hub may fetch keys of issuers that a credential names. Issuers of the hub's own
+    list need no entry.
     """
 
     required: bool = False
@@ -146,7 +147,7 @@ def _remember(kept: dict[K, V], key: K, value: V) -> None:
 
 
 def flaws(demand: AttestationRequirement, allowed: AllowedUrls | None = None) -> Iterator[tuple[str, str]]:
-    """Yields field name and message for each problem of a demand. `allowed`: URLs that may be an issuer; None: any."""
+    """Yields field name and message for each problem of `demand`. `allowed`: URLs that may be an issuer; None: any."""
     if not demand.issuer or (not demand.keys and https_url_error(demand.issuer) is not None):
         yield "issuer", "it must be an https:// address, unless the keys are given"
     elif allowed is not None and not demand.keys and not allowed.allow(demand.issuer):

@@ -36,7 +36,7 @@ _labelled = msgspec.json.Decoder(_Labelled).decode
 
 
 class ClusterAcceptanceCache:
-    """One per process. `apply` must be called with every change."""
+    """Caches the `ClusterView` of each cluster. One per process. `apply` must be called with every change."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -50,7 +50,7 @@ class ClusterAcceptanceCache:
         """Called with the mark of each `granted` credential when its cluster is denied or deleted."""
 
     def granted(self, cluster: ClusterName, mark: str) -> None:
-        """Records that a credential was admitted because its cluster is accepted. Its watches end when the acceptance does."""
+        """Records that a credential counts only until its cluster is denied or deleted. `mark`: of the credential's watches."""
         if len(self._granted) >= MAX_KEPT:
             self._granted.clear()
         self._granted.setdefault(cluster, set()).add(mark)

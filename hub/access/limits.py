@@ -56,7 +56,7 @@ YIELDING = frozenset((REPORTS, SESSIONS, REGISTRATIONS))
 CALL_WAIT = timedelta(seconds=3)
 """Longest wait of a new call at the gRPC door while the event loop is late. Agents wait 5 s for an answer."""
 QUEUES = {LIFELINES: (10_000, 50), REPORTS: (10_000, 50), SESSIONS: (10_000, 50), REGISTRATIONS: (2_000, 2_000)}
-"""Queue length of a level and of one identity in the level, for a whole fleet together. Clusters may share a credential."""
+"""Longest queues, of a level and of one identity in it: enough for a whole fleet. Many clusters may share one credential."""
 OTHER_QUEUE = (1_000, 50)
 LOGIN_SEATS = 100
 
@@ -65,7 +65,7 @@ class AccessLimits:
     """The request limits of this process. One instance serves both doors."""
 
     def __init__(self, clock: Clock, settings: HubSettings, *, write_delay: Callable[[], float] = lambda: 0.0) -> None:
-        """`write_delay`: seconds for which the database's oldest waiting write has waited."""
+        """`write_delay`: see `Store.write_delay`."""
         seats = {
             LIFELINES: settings.max_lifelines_inflight,
             REPORTS: settings.max_status_reports_inflight,
@@ -108,7 +108,7 @@ class AccessLimits:
             yield
 
     async def begin(self) -> None:
-        """Waits until a new call may begin. Call it before any work for the call. Raises TooManyRequestsError."""
+        """Waits while the event loop is late. Call it before any work for a new call. Raises TooManyRequestsError."""
         try:
             await self._congestion.turn(CALL_WAIT)
         except TimeoutError:

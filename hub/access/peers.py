@@ -2,7 +2,7 @@
 
 TLS has verified the key and the CA's signature. Only the record of the serial number defines what a certificate permits. Every
 call needs a record, so records are cached by the certificate's bytes. `run` reads revocations after a notification; without
-working notifications, every half second. If the last read is older than `FRESH`, requests read the database.
+working notifications, every half second. If the last read is too old (`FRESH`), requests read the database.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +22,13 @@ from machinery.pki import CertificateFacts
 from machinery.runtime.clock import Clock
 
 FRESH = timedelta(seconds=2)
-"""Time for which cached records are valid after a read of revocations (plus RARELY with notifications)."""
+"""Time for which cached records are valid after a read of revocations. While notifications work, RARELY longer."""
 BLIND = timedelta(seconds=60)
 """Longest time without a read of revocations. After this time, listeners are called with None: no certificate counts as
 valid."""
 MAX_KEPT = 50_000
 KEPT_FOR = timedelta(minutes=10)
-"""Time after the last use of a cached record. After a renewal an agent no longer uses the old certificate."""
+"""A cached record is removed this long after its last use, because agents do not use a certificate after its renewal."""
 TIDY = timedelta(minutes=1)
 UNKNOWN = "this certificate is not known to the hub: register again with a bootstrap kubeconfig"
 

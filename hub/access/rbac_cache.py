@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class RBACCache(Roles):
-    """One per process. Updates the roles and then calls the functions of `watch`, with every change of any kind, in order."""
+    """One per process. For every change, of any kind and in order, it updates the roles and then calls the watchers."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store

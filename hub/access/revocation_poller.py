@@ -18,7 +18,7 @@ from machinery.runtime.event_loop import until_tick, wait_at_most
 
 POLL = timedelta(milliseconds=500)
 RARELY = timedelta(seconds=5)
-"""Interval while notifications work."""
+"""Interval of reads while notifications work."""
 OVERLAP = timedelta(seconds=15)
 """Each read covers this much of the previous read again, because earlier transactions may have committed since."""
 FAR = timedelta(days=7)
@@ -26,7 +26,7 @@ FAR = timedelta(days=7)
 NOTIFICATION_DELAY = timedelta(milliseconds=500)
 """Delay of the far read after a notification; several notifications share one read."""
 AFRESH = timedelta(minutes=1)
-"""Interval of far reads without notifications."""
+"""Longest time between two far reads."""
 
 log = structlog.get_logger(__name__)
 

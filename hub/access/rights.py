@@ -62,7 +62,7 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Rules for the cluster scope and rules for one namespace."""
+    """What a caller may do. `rules`: in the cluster scope. `namespaced`: in `namespace`."""
 
     rules: tuple[PolicyRule, ...] = ()
     namespace: str = ""
@@ -72,7 +72,7 @@ class Rights:
     caller: CallerRecord | None = None
     """These rights allow to read the certificate requests of this caller; None: of no caller."""
     for_reviews: tuple[PolicyRule, ...] = ()
-    """Rules for access reviews without an object name (of OCM's agent, operator): allowed if one object would be allowed."""
+    """More rules for access reviews, because OCM's agent and operator send reviews without the name of an object."""
 
     def allow(self, attributes: Attributes) -> bool:
         """Whether these rights allow a request. `get` of a CertificateSigningRequest is decided by `own_request` instead."""
@@ -130,7 +130,7 @@ def selected_cluster(selector: str) -> ClusterName | None:
 
 
 def caller_record_of(holder: object) -> CallerRecord | None:
-    """Returns the caller's record from its certificate record; None if the caller has only the rights of its roles."""
+    """Returns the caller's record from its certificate or credential; None if the caller has only the rights of its roles."""
     if isinstance(holder, CallerRecord):
         return holder
     if isinstance(holder, CredentialRecord):
@@ -144,7 +144,7 @@ def caller_record_of(holder: object) -> CallerRecord | None:
 
 
 def caller_record_by_name(user: str, groups: tuple[str, ...]) -> CallerRecord | None:
-    """Returns the record of the agent with this user and these groups. Access reviews contain only these names."""
+    """Returns the record of the agent with this user and these groups. None: no agent. Access reviews have only names."""
     agent = parse_agent_user(user)
     if agent is None or cluster_group(agent[0]) not in groups:
         return None

@@ -45,9 +45,9 @@ class Auditor:
         strangers: Sequence[Trail] | None = None,
         numbering: Numbering | None = None,
     ) -> None:
-        """`strangers`: trails for refusals of unknown callers; None: the same as for other records.
+        """`strangers`: trails for refusals of unknown callers; None: `trails`.
 
-        `numbering`: numbers of the records in the database, which the transaction of a change may also write.
+        `numbering`: numbers the records of the database. They are written by a trail or by the transaction of a change.
         """
         self.numbering = numbering
         self._policy = policy
@@ -100,7 +100,7 @@ class Auditor:
                     trail.offer(kept)
 
     def entry(self, record: AuditRecord) -> AuditEntry | None:
-        """Returns the record that the caller must write to the database, after it has passed the record to the other trails.
+        """Passes a record to the trails of files, and returns it for the caller, who must write it to the database.
 
         None: the record is a repetition and only counted, or a trail writes the record to the database.
         """

@@ -21,7 +21,7 @@ from machinery.runtime.clock import Clock
 
 PERIOD = timedelta(minutes=1)
 MAX_KINDS = 50
-"""Largest number of kinds in a table per period. All further kinds count as one kind, "others"."""
+"""Largest number of kinds that are counted separately in a period. All further kinds count as one kind, "others"."""
 RATE, BURST = 1, 300
 """Rate per second and burst up to which all records of one known caller are kept."""
 LONGEST_TEXT = 256

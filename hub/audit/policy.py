@@ -1,6 +1,6 @@
 """The audit policy: its rules, its file format, and the default that applies without a file.
 
-Rules match as in kube-apiserver. Bodies of `NEVER_BODIES` are never recorded.
+The first rule that matches applies, as in kube-apiserver. Bodies of `NEVER_BODIES` are never recorded.
 
 The default omits beats, status reports, events and access reviews. To record these, write a policy.
 """
@@ -142,6 +142,8 @@ class AuditRule(_PolicyPart):
 
 @dataclass(frozen=True, slots=True)
 class RequestAuditConfig:
+    """What the policy records for one request: the level, and the stages without a record."""
+
     level: AuditLevel
     omit_stages: frozenset[Stage] = frozenset()
 
@@ -161,6 +163,8 @@ NOTHING = RequestAuditConfig(AuditLevel.NONE)
 
 
 class AuditPolicy(_PolicyPart):
+    """A policy file. The first rule that matches a request applies. `omit_stages`: for all rules."""
+
     api_version: Literal["audit.k8s.io/v1"] = Field(alias="apiVersion")
     kind: Literal["Policy"]
     metadata: Any = None

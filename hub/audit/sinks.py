@@ -1,6 +1,6 @@
 """Sinks of audit records (the database, a file or standard output), and the auditor that the hub's settings define.
 
-The sink opens the file for every batch, so that a log rotation may rename it. Each line is an event of `audit.k8s.io/v1`.
+`FileSink` opens its file for every batch, so that a log rotation may rename it. Each line is an event of `audit.k8s.io/v1`.
 """
 
 import asyncio

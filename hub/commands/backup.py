@@ -75,7 +75,7 @@ def run(settings: HubSettings, file: Path, *, passphrase_file: Path | None, with
 
 
 def record(settings: HubSettings, file: Path) -> None:
-    """Record the time of an earlier backup as that of the newest one. Raises InvalidError, UnavailableError."""
+    """Record the time of the backup in `file` as that of the newest backup. Raises InvalidError, UnavailableError."""
     with Archive(file) as archive:
         archive.verify()
         note_backup(settings.store_url, archive.manifest.made)

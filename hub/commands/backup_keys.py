@@ -33,7 +33,7 @@ class _Sealed(msgspec.Struct, frozen=True):
 
 
 def read_passphrase(file: Path) -> bytes:
-    """Return the first line of a file. Raises InvalidError, UnavailableError."""
+    """Return the first line of a file. Raises InvalidError (shorter than SHORTEST), UnavailableError."""
     try:
         line = file.read_bytes().split(b"\n", 1)[0].strip()
     except OSError as error:
@@ -44,7 +44,7 @@ def read_passphrase(file: Path) -> bytes:
 
 
 def collect(folder: DataDirectory, seal_file: Path | None) -> dict[str, bytes]:
-    """Return the keys in the folder by file name. Raises InvalidError if there are none, UnavailableError."""
+    """Return the keys in `folder` (and `seal_file`) by file name. Raises InvalidError without secrets.key, UnavailableError."""
     names = [CA_CERTIFICATE, CA_KEY, SEAL_FILE, *(key.name for key in read_token_keys(folder)), *_further(folder)]
     found = {name: content for name in names if (content := folder.read(name)) is not None}
     if seal_file is not None:
@@ -94,7 +94,7 @@ def opened(content: bytes, passphrase: bytes, digest: bytes) -> dict[str, bytes]
 
 
 def read_seal(folder: DataDirectory, seal_file: Path | None) -> Seal | None:
-    """Return the hub's seal for Secrets; None if it is not in the folder. Raises InvalidError, UnavailableError."""
+    """Return the hub's seal for Secrets; None if there is no key for it. Raises InvalidError, UnavailableError."""
     seal, is_new = find_seal(KeyFolder(folder), seal_file)
     return None if is_new else seal
 

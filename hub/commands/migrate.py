@@ -20,7 +20,7 @@ PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def run(settings: HubSettings, *, check: bool) -> int:
-    """Print the result and return the exit code. Raises MusterError."""
+    """Migrate (with `check`, only list migrations), print the result and return the exit code. Raises MusterError."""
     url = parse_url(settings.store_url)
     before = schema_at(url)
     was = "was empty" if before.version is None else f'had schema "{before.version}"'
@@ -46,7 +46,7 @@ def run(settings: HubSettings, *, check: bool) -> int:
 def create_database(settings: HubSettings, parent: int) -> None:
     """Create the data directory and its database, under the locks of a hub. Raises MusterError, OSError.
 
-    On Linux this process ends with its process `parent`, so that the next hub can have the locks.
+    On Linux this process ends when its parent process ends, so that the next hub can have the locks.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -29,6 +29,8 @@ SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class RestoreOptions:
+    """The options of `hub restore`. `lists`: files with revocation lists (`--crl`). `above`: see `RestoreTarget`."""
+
     file: Path
     passphrase_file: Path | None
     lists: tuple[Path, ...]
@@ -42,7 +44,7 @@ def run(options: RestoreOptions, settings: HubSettings) -> None:
     """Restore and print the result. Raises MusterError."""
     logs.configure(settings.log_level, settings.log_format)
     os.umask(PRIVATE)
-    # Everything is checked before it is written. Keys are written first, because without rows they do no harm.
+    # Everything is checked before anything is written. Keys are written first, because without rows they do no harm.
     with ExitStack() as stack:
         archive = stack.enter_context(Archive(options.file))
         manifest = archive.manifest

@@ -22,7 +22,7 @@ from machinery.runtime.health import READINESS
 
 @dataclass(frozen=True, slots=True)
 class AgentsDoor:
-    """The gRPC door. `coverage` returns the time since which heartbeats can be stored; earlier silence does not count."""
+    """The gRPC door. `coverage.since`: the time since which beats can be stored; earlier silence does not count."""
 
     door: RpcDoor
     parts: DoorContext

@@ -83,7 +83,7 @@ class HubCore:
 
     For the HTTPS door: `api_resources` are served in addition to the hub's own; `changes` change resources and authorization;
     `public_filters` run before authentication and audit; `authenticators` are tried before the hub's own. `on_lead`: called
-    with the fenced store of each term in which this replica leads. `attestation`: policy for the first registration of
+    with a term's fenced store when this replica begins to lead. `attestation`: policy for the first registration of
     clusters. `more_doors`: called when the hub's own doors are built, with the cordon of the gRPC door, the server of the HTTPS
     door and its drain.
     """
@@ -120,7 +120,7 @@ async def open_core(context: BuildContext) -> HubCore:
 
 
 async def _open_access(context: BuildContext, resources: Resources) -> Access:
-    """Before `stack` closes, it stores the audit records of answered calls. Raises MusterError."""
+    """When the stack closes, the auditor first stores the records of answered calls. Raises MusterError."""
     clock, issuer, settings = context.clock, resources.issuer, context.settings
     peers = Peers(resources.store, clock, signers=lambda: issuer.snapshot.authorities)
     audit = auditing(settings, resources.store, resources.replica, clock, on_end=context.process.shutdown.failed)

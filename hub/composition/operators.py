@@ -21,6 +21,8 @@ from machinery.apiserver.http.limits import REQUEST_LIMIT
 
 @dataclass(frozen=True, slots=True)
 class OperatorsDoor:
+    """The HTTPS door. `draining`: its filters while it stops. `authenticators`: of external users."""
+
     door: HttpsServer
     draining: Draining
     authenticators: tuple[ExternalAuthenticator, ...]

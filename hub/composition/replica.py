@@ -18,7 +18,7 @@ from machinery.runtime.tasks import GuardedTasks
 
 
 async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -> Leading:
-    """Starts the controllers of every replica. If this hub `leads`, a hook starts the election when the doors are open."""
+    """Starts the controllers that every replica runs. `leads`: also takes part in the election when the doors are open."""
     context, resources = core.context, core.resources
     settings, clock, stack, server = context.settings, context.clock, context.stack, context.server
     failed = context.process.shutdown.failed

@@ -35,7 +35,7 @@ async def lease_lock(
 ) -> AsyncGenerator[Lock]:
     """The lock, while the block runs. Raises InvalidError if the Lease's namespace or name cannot be determined.
 
-    The default name is that of the pod's owner: with guessed names, several replicas could lead at the same time.
+    The default name is that of the pod's owner, which all replicas share. With different names, several replicas would lead.
     """
     namespace = settings.leader_elect_resource_namespace or environment.get(POD_NAMESPACE)
     if not namespace:
@@ -59,7 +59,7 @@ async def lease_on(client: KubeClient, settings: HubSettings, namespace: str, po
 
 
 async def _owner(client: KubeClient, namespace: str, pod: str) -> Object:
-    """The pod's owner, whose name the Lease gets. Raises InvalidError if there is none or it is not known in time."""
+    """The pod's owner, such as a Deployment. The Lease gets its name. Raises InvalidError if none is found in time."""
     trouble = "the cluster does not answer"
     try:
         async with asyncio.timeout(FOUND_WITHIN.total_seconds()):

@@ -96,7 +96,7 @@ class LeaseAndTerm(Lock):
     async def release(self, held: LockRecord) -> bool:
         """Release the Lease, then the row, because other replicas watch the row."""
         if self._held is None or self._held[1].term != held.term:
-            return await self._lease.release(held)  # `take` was not answered
+            return await self._lease.release(held)  # the answer to `take` was lost
         lease, row = self._held
         try:
             return await self._lease.release(lease)

@@ -4,8 +4,8 @@
 are public: they need no authentication and are not audited. The database is read at most once a second.
 
 At the path `/debug/flags/v`, Kubernetes servers change their log level. In this hub a change applies to all replicas, for a
-limited time. GET returns the level. PUT with a level or `{"level": "debug", "for": "15m"}` as body sets a level. DELETE ends
-the order. RBAC on the path authorizes these requests.
+limited time. GET returns the level. PUT with a level or `{"level": "debug", "for": "15m"}` as body sets a level. DELETE
+restores the level with which each replica started. RBAC on the path authorizes these requests.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class RevocationLists:
         """The last list of each CA, and when it was read."""
         self._asking = asyncio.Lock()
         self._away_until = 0.0
-        """The database is not read until this time after a failure. Otherwise each waiting request would wait as long."""
+        """After a failed read, the database is not read until this time. Otherwise each request would wait for READ_TIMEOUT."""
 
     async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         path = incoming.request.path.rstrip("/")

@@ -91,6 +91,8 @@ class HttpsServer:
 
 @dataclass(frozen=True, slots=True)
 class HttpsDoorConfig:
+    """The settings that the resources of the HTTPS door use."""
+
     group_suffix: str = GROUP_SUFFIX
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
     clock_skew_limit: timedelta = timedelta()
@@ -102,7 +104,7 @@ class HttpsDoorConfig:
 
 @dataclass(slots=True)
 class DoorChanges:
-    """Changes by extensions. `authorizers`: each wraps the given authorizer, and calls it for users of other origin."""
+    """Changes by extensions. `authorizers`: each returns an authorizer for its own users; for others it calls the given one."""
 
     authorizers: list[Callable[[Reviewer], Reviewer]] = field(default_factory=list)
     resources: dict[GroupResource, ChangeResource] = field(default_factory=dict)

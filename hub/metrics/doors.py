@@ -12,7 +12,7 @@ from machinery.apiserver.http.filters import Draining
 from machinery.observability.metrics import Registry, counter, gauge, histogram
 
 MOST_VERSIONS = 30
-"""Bounds the number of series, because agents may report any version; all others count as `OTHER`."""
+"""Largest number of versions with their own series. Agents may report any version; further versions count as `OTHER`."""
 MAX_LABEL_LENGTH = 40
 OTHER = "other"
 

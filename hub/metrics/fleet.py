@@ -1,7 +1,7 @@
-"""Metrics of the fleet. The database counts them at most every few seconds, even if Prometheus scrapes more often.
+"""Metrics of the fleet. The database counts the fleet at most every five seconds, even if Prometheus scrapes more often.
 
 All replicas report the same values, so queries use `max` over replicas, not `sum`. While the database does not answer, the
-metrics are absent, so that they are never old.
+metrics are absent, so that no value is old.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Protocols of the database (this file), CAs and keys (`identities`), for use cases and servers.
+"""Protocols of the database (this file, `liveness`), CAs and keys (`identities`), for use cases and servers.
 
-Adapters implement them; `hub.composition` connects the two. The store is split by subject, so that a use case names what it
-uses. All methods of a `Transaction` are synchronous and run on a thread of the pool; `Store` is the asynchronous interface
-around it. Use cases import `Store` and `Transaction` from this package.
+Adapters implement the protocols; `hub.composition` creates the adapters. The store is split by subject, so that a use case
+names what it uses. All methods of a `Transaction` are synchronous and run on a thread of the pool; `Store` is the asynchronous
+interface around it. Use cases import `Store` and `Transaction` from this package.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -68,10 +68,10 @@ class Objects(Protocol):
         """Value of a selectable field by object, without the objects that lack the field."""
 
     def groups(self, query: Query, grouping: GroupQuery) -> Sequence[Group]:
-        """The groups of the query's clusters, in order: one per combination of values. Without fields it is one group.
+        """The groups of the query's clusters, in the order of `grouping`: one per combination of values; one without fields.
 
-        Ignores this transaction's own writes, and the query's limit, order and revision, except for a query of the past.
-        Raises BadRequestError for a field without a past.
+        Ignores this transaction's own writes, and the query's limit and order. Its revision counts only in a query of the past;
+        such a query raises BadRequestError for a field without a past.
         """
 
     def written_before(self, kind: Kind, moment: datetime, limit: int) -> Mapping[Key, int]:
@@ -93,7 +93,7 @@ class ChangeLog(Protocol):
         name: str | None = None,
         limit: int = 500,
     ) -> Sequence[Change]:
-        """Changes above `revision`, in order, of one namespace or name. Raises ExpiredError if they are compacted."""
+        """Changes above `revision`, in order. None selects all. Raises ExpiredError if changes above it are compacted."""
 
     def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
         """Changes of one object from this instant on, in order, preceded by the last earlier change, if that is kept."""
@@ -122,13 +122,13 @@ class ChangeLog(Protocol):
         """The oldest revision from which a watch can resume."""
 
     def compact(self, before: datetime, *, limit: int = EVERYTHING) -> Trimmed:
-        """End the watch window at `before`, and delete rows that are not kept as the past. Processes at most `limit` rows.
+        """Let no watch resume from before `before`; delete rows that are not kept as the past. Processes at most `limit` rows.
 
         A row with a future time, written while the clock was ahead, counts as old as the next row; also in `forget`.
         """
 
     def forget(self, before: datetime | None, *, limit: int = EVERYTHING) -> Trimmed:
-        """Delete the past before an instant (None: before the watch window). Processes at most `limit` rows.
+        """Delete the past before an instant (None: all that no watch needs). Processes at most `limit` rows.
 
         Never deletes rows that a watch may need.
         """
@@ -155,10 +155,10 @@ class AuditLog(Protocol):
         """Add all entries in one statement. Existing entries stay: an earlier attempt stored them, but its answer was lost."""
 
     def find(self, query: AuditQuery) -> Sequence[AuditEntry]:
-        """Matching records ordered by time, plus one more than the query's limit if there are more."""
+        """Matching records in the query's order. One more than its limit shows that there are more."""
 
     def sizes(self, *, strangers: bool) -> Mapping[str, AuditSize]:
-        """Size per caller, of refused strangers' records or of all other records. Reads the whole log."""
+        """Size per caller: of the records of refused strangers, or of all other records. Reads the whole log."""
 
     def remove(
         self,
@@ -171,8 +171,8 @@ class AuditLog(Protocol):
     ) -> AuditSize:
         """Remove the oldest records, at most `limit`; return the removed size.
 
-        `before`: only older records. `strangers`: as in `sizes`. `user`: only records of this caller. `since`: no older record
-        matches.
+        `before`: only older records. `strangers`: as in `sizes`. `user`: only records of this caller. `since`: only
+        records of this time or later, when it is known that there are no older ones.
         """
 
 
@@ -234,7 +234,7 @@ class Store(Protocol):
 
     @property
     def write_delay(self) -> float:
-        """Seconds for which the oldest waiting write has waited."""
+        """Seconds for which the oldest waiting write of `run` has waited."""
         return 0.0
 
     async def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -256,15 +256,15 @@ class Store(Protocol):
     def subscribe_to_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
         """Within the block, call `wake` on the event loop soon after a revocation or a change of the hub's CAs on any replica.
 
-        `wake` may be called more often. The block's value returns whether notifications arrive now. They can be lost: callers
-        also poll, and more often while the value returns False.
+        `wake` may be called more often. The block's value is a function that returns whether notifications arrive now. They can
+        be lost, so callers also poll, and more often while the function returns False.
         """
 
     def subscribe_to_sessions(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
         """Within the block, call `wake` on the event loop soon after another replica has recorded new sessions.
 
-        The block's value returns whether notifications arrive now. While it returns False, the caller polls. `wake` is also
-        called whenever notifications stop.
+        The block's value is a function that returns whether notifications arrive now. While it returns False, the caller polls.
+        `wake` is also called whenever notifications stop.
         """
 
     async def check(self) -> None:

@@ -22,7 +22,7 @@ class CertificateRecords(Protocol):
     def of_cluster(self, cluster: ClusterName) -> Sequence[CertificateRecord]: ...
 
     def ends(self, among: Collection[ClusterName]) -> Mapping[ClusterName, datetime]:
-        """End of the newest agent certificate of each of these clusters that is not revoked."""
+        """For each of these clusters, the end of its newest agent certificate that is not revoked."""
 
     def of_request(self, request_uid: str) -> Sequence[CertificateRecord]:
         """Certificates issued for one CertificateSigningRequest: at most an agent certificate and its recovery certificate."""
@@ -34,7 +34,7 @@ class CertificateRecords(Protocol):
         """The client certificates of one bootstrap credential."""
 
     def of_account(self, account: str) -> Sequence[CertificateRecord]:
-        """The logins that were issued for tokens of one ServiceAccount, by its uid."""
+        """The logins that were issued for tokens of the ServiceAccount with this uid."""
 
     def forget_logins(self, ended_before: datetime, limit: int) -> int:
         """Delete at most `limit` records of logins that ended before this instant; return their number.
@@ -172,7 +172,7 @@ class AuthorityRecords(Protocol):
         """The CA states that each replica applies, including replicas that have ended."""
 
     def follow(self, replica: str, known: Sequence[Follower]) -> None:
-        """Replace the CA states that a replica uses."""
+        """Replace the CA states that a replica applies."""
 
     def signed(self, now: datetime) -> Mapping[tuple[str, Purpose], int]:
         """Number of certificates per signer and purpose that have neither expired nor been revoked."""
@@ -181,14 +181,14 @@ class AuthorityRecords(Protocol):
         """For each agent, the newest of its certificates of this purpose that have neither expired nor been revoked."""
 
     def clusters_without_certificate(self, signed_by: str, reason: str, now: datetime) -> Sequence[ClusterName]:
-        """Clusters whose agent certificates of this signer were revoked for `reason`, and that have no valid one."""
+        """Clusters whose agent certificates of this signer were revoked for `reason`, and that now have no valid one."""
 
     def revoke_signed(self, signed_by: str, at: datetime, reason: str) -> int:
         """Revoke all unexpired certificates of this signer; return their number. Earlier revocations keep their reason."""
 
 
 class Trusts(Protocol):
-    """One row per cluster and agent. Writes add no change-log row."""
+    """The newest `AgentTrust` of each agent of each cluster. Writes add no change-log row."""
 
     def get(self, cluster: ClusterName, agent: AgentId) -> AgentTrust | None: ...
 

@@ -65,7 +65,7 @@ class Transitions(Protocol):
         """The transitions of a cluster (None: of all clusters), newest first. `since`, `until`: inclusive."""
 
     def falls(self, since: datetime, among: Collection[ClusterName] | None = None) -> Mapping[ClusterName, Sequence[datetime]]:
-        """Per cluster, the instants after `since` at which the cluster ceased to be Available, oldest first.
+        """Per cluster, the instants after `since` at which it ceased to be Available, oldest first. Departures do not count.
 
         Clusters without such an instant are left out. `among`: only these clusters; None: all.
         """
@@ -74,7 +74,7 @@ class Transitions(Protocol):
         """Number of clusters that became Unknown after `since` for this reason, and are still Unknown."""
 
     def trim(self, before: datetime, limit: int) -> int:
-        """Delete at most `limit` older transitions; return their number."""
+        """Delete at most `limit` transitions before this instant, oldest first; return their number."""
 
 
 class Marks(Protocol):
@@ -89,7 +89,7 @@ class Marks(Protocol):
         """Invalidate all marks and move beats out of the future, after a jump of the database's clock."""
 
     def forget(self, before: datetime) -> None:
-        """Delete older marks, whose replicas no longer exist."""
+        """Delete marks from before this instant, whose replicas no longer exist."""
 
 
 class Replicas(Protocol):
@@ -106,7 +106,7 @@ class Replicas(Protocol):
 
 
 class AgentSessions(Protocol):
-    """The newest session of each agent, with its replica. (`Heartbeats` has one session per cluster.) No change-log rows."""
+    """The newest session of each agent, with its replica (`Heartbeats`: one per cluster). Writes add no change-log row."""
 
     def open(self, session: AgentSession) -> bool:
         """Replace the agent's older session. Returns False, and changes nothing, if a newer one is recorded."""
@@ -132,13 +132,13 @@ class AgentSessions(Protocol):
         """Names of all replicas with a session."""
 
     def end_of(self, replica: str) -> int:
-        """Delete all sessions of this replica; return their number."""
+        """Delete all sessions of this replica, also from `Heartbeats`; return their number."""
 
     def end_all(self) -> None: ...
 
 
 class Leaders(Protocol):
-    """The leader lock, for which the replicas of a hub compete. Renewals do not wait for the disk; take and release do."""
+    """The leader lock, for which the replicas of a hub compete. `renew` does not wait for the disk; `take` and `release` do."""
 
     def record(self) -> LockRecord | None:
         """The current lock; None if it was never held."""

@@ -112,7 +112,7 @@ class AuthorityFollower:
         await RevocationPoller(self._store, "the hub's CAs cannot be followed", poll=LOOK_EVERY).run(self.look)
 
     async def look(self, *, far: bool = False) -> None:
-        """Check all CAs once. Raises UnavailableError; the previous state is then still used."""
+        """Check all CAs once. `far` has no effect. Raises UnavailableError; then the previous state stays in use."""
         del far
         everyone = tuple(await self._store.look(lambda tx: tx.authorities.all()))
         before, keys = self._issuer.snapshot, dict[AuthorityId, LocalIssuer]()
@@ -165,7 +165,7 @@ async def open_authorities(
 ) -> tuple[RotatingIssuer, AuthorityFollower]:
     """Open the hub's CAs; the first start makes the first CA. Raises InvalidError, UnavailableError.
 
-    `in_files`: keys are stored in files. A CA in files that is not in the database is adopted in both cases.
+    `in_files`: whether keys are stored in files. Even if not, a CA in files that is not in the database is adopted.
     """
     if not await store.read(lambda tx: tx.authorities.all()):
         await _begin(keys, store, ring, in_files=in_files, lifetimes=lifetimes, now=clock.now())

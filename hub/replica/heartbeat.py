@@ -39,9 +39,10 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def replica_name(settings: HubSettings, directory: DataDirectory, environment: Mapping[str, str] | None = None) -> str:
-    """Return the name, which is the same after every restart. Raises UnavailableError, and InvalidError for an unusable name.
+    """Return the first of: the setting, the stored name (SQLite), the pod's name, the host's name.
 
-    With SQLite, the data directory contains the name, because the directory may move to another machine.
+    With SQLite, the data directory contains the name, because the directory may move to another machine. Raises
+    UnavailableError, and InvalidError for an unusable name.
     """
     if settings.replica_name:
         return _checked(settings.replica_name, "--replica-name")
@@ -84,7 +85,7 @@ def this_replica(name: str, settings: HubSettings, directory: DataDirectory) -> 
 
 
 async def register_replica(store: Store, me: Replica, *, alone: bool) -> None:
-    """Register the name. Waits until an earlier holder of the name is lost.
+    """Register the name. Waits until an earlier holder is lost; with `alone` (no other replica can exist), not at all.
 
     Raises AlreadyExistsError if another process serves under this name, UnavailableError.
     """

@@ -2,8 +2,8 @@
 
 The keys are files: the CA (`ca.crt`, `ca.key`), the keys of ServiceAccount tokens (`token-*.key`) and the key for Secrets
 (`secrets.key`). Without `--keys-dir` they are in the data directory, and the first start makes them. The hub only reads
-`--keys-dir`, so it can be a Secret that every replica mounts. The database stores no key, only a fingerprint of each key, so a
-replica with other keys, or without keys, does not start. If two replicas make keys for a new database, the second stops and
+`--keys-dir`, so it can be a Secret that every replica mounts. The database has a fingerprint of each key, so a replica with
+other keys, or without keys, does not start. If two replicas make keys for a new database, the second stops and
 removes its keys.
 """
 

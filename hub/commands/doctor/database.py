@@ -55,7 +55,7 @@ def read_state(tx: Transaction) -> DatabaseState:
 
 
 def judged(state: DatabaseState, settings: HubSettings, clock: Clock, took: timedelta) -> list[DoctorFinding]:
-    """Yield all findings from the state. `took`: the duration of the read."""
+    """Return all findings from the state. `took`: the duration of the read."""
     identity = _identity(state, settings)
     message = f"answers within {took / MILLISECOND:.0f} ms; hub {state.facts[HUB_ID] or 'unknown'}"
     return [well("database", message), *identity, _clock(state, clock), *_replicas(state), _leader(state)]

@@ -2,7 +2,7 @@
 
 The first check connects as a client without a certificate. TLS must end at the hub, which identifies agents and operators by
 their client certificates: a proxy that terminates TLS drops these certificates. A server at the agents' address that requests
-no client certificate, has another certificate, or does not support HTTP/2, is not the hub.
+no client certificate, has a certificate that is not the hub's, or does not support HTTP/2, is not the hub.
 """
 
 import asyncio
@@ -47,6 +47,8 @@ _PROXY = (
 
 
 class HandshakeProblem(Enum):
+    """Why a connection does not reach the hub."""
+
     NAME = auto()
     """The host name cannot be resolved."""
     CONNECTION = auto()
@@ -123,6 +125,8 @@ async def _shown(address: Address) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DoorAt:
+    """A door to check. `address`: advertised; `listening`: on this machine. `setting`: has the advertised address."""
+
     name: str
     address: Address
     listening: Address
@@ -148,7 +152,7 @@ def trust_of(settings: HubSettings) -> bytes | None:
 
 
 async def reached(door: DoorAt, trust: bytes) -> list[DoctorFinding]:
-    """Whether the hub itself answers at the advertised address."""
+    """Check whether the hub itself answers at the advertised address."""
     found = []
     if door.address.is_loopback:
         message = f"{door.address} is the address in kubeconfigs, and it cannot be reached from another machine"

@@ -30,7 +30,7 @@ COMPUTED = CLUSTER_INFO, CA_BUNDLE = Key("kube-public", "cluster-info"), Key(HUB
 
 
 class ClusterInfoStorage(DelegatingStorage):
-    """Storage of all ConfigMaps. It computes these two, and hides stored ConfigMaps with their names."""
+    """Storage of all ConfigMaps. It computes those in `COMPUTED`, and hides stored ConfigMaps with the same names."""
 
     def __init__(self, objects: Storage, certificates: CertificateSection) -> None:
         super().__init__(objects)
@@ -81,7 +81,7 @@ class ClusterInfoStorage(DelegatingStorage):
 
 
 def with_cluster_info(resource: Resource, objects: Storage, certificates: CertificateSection) -> Resource:
-    """Return the resource of ConfigMaps with these two. Reads of the past compute them too, so they have no history."""
+    """Return the resource of ConfigMaps, with those in `COMPUTED`. Reads of the past return their current state."""
     changed, own = replace(resource, storage=ClusterInfoStorage(objects, certificates)), resource.past
     if own is None:
         return changed

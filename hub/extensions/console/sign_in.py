@@ -6,8 +6,9 @@ Any replica can answer each step, because nothing is stored before the end: stat
 random seed in a cookie of this browser. So a callback counts only in the browser that began it (no login CSRF), and each
 sign-in gets a new session (no fixation). No step reads a URL from the request (no open redirect).
 
-The issuer redirects the browser from another site. A Lax cookie is sent then, a Strict one is not: the seed's cookie is Lax and
-lives for minutes. The session's cookie is Strict. The page at /console/ needs no cookie, and its own requests send it.
+The issuer redirects the browser from another site. Browsers then send Lax cookies and no Strict ones. So the seed's cookie is
+Lax, and lives for ten minutes. The session's cookie is Strict. The page at /console/ needs no cookie, and its own requests
+send it.
 """
 
 import hmac
@@ -52,7 +53,7 @@ CREDENTIALS = ("authorization", "impersonate-", "x-remote-")
 """Prefixes of headers that the listener refuses, because its only credential is the session."""
 API_POLICY = "default-src 'none'; frame-ancestors 'none'"
 HSTS = f"max-age={365 * 24 * 3600}"
-"""For the listener's host only; its neighbours may be served without TLS."""
+"""For the listener's host only, because its subdomains may be served without TLS."""
 
 log = structlog.get_logger(__name__)
 
@@ -121,7 +122,7 @@ class OidcClient:
 
 
 def secret_of(seed: str, part: str) -> str:
-    """A secret of the sign-in, from which the seed cannot be computed."""
+    """A secret of the sign-in for the use `part`. The seed cannot be computed from it."""
     return base64url(hmac.digest(seed.encode(), part.encode(), "sha256"))
 
 

@@ -5,8 +5,8 @@ logins, which last for minutes, and no name with the prefix `system:`: a token f
 administrator of that cluster.
 
 Accepted, only at the HTTPS door: a certificate that the hub issued must have the record of a login that is neither expired nor
-revoked. Any other certificate must have a group that the setting names. Its user is the CN with a prefix that no user of the
-hub has. In both cases, only groups that the setting names count. The gRPC door does not trust this CA.
+revoked. Any other certificate must have a group of `--kubernetes-ca-groups`. Its user is the CN with a prefix that no user of
+the hub has. In both cases, only groups of this setting count. The gRPC door does not trust this CA.
 """
 
 from collections.abc import Awaitable, Callable, Iterable

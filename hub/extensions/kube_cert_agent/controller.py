@@ -92,7 +92,7 @@ def step(what: str, reason: str = COULD_NOT_FETCH_KEY) -> Iterator[None]:
 
 @dataclass(eq=False)
 class KubeCertAgent(Reconciler[str]):
-    """Reconciler with a single key. `server` overrides the server in cluster-info."""
+    """Does the work of this module, with a single key. `server` overrides the server in cluster-info."""
 
     cluster: ClusterClient
     shape: AgentDeploymentShape

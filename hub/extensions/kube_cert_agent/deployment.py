@@ -17,11 +17,11 @@ CERTIFICATE_FLAGS = ("cluster-signing-cert-file", "cluster-signing-kube-apiserve
 KEY_FLAGS = ("cluster-signing-key-file", "cluster-signing-kube-apiserver-client-key-file")
 """Flags that name the CA. The first flag that is set counts: the general CA before the CA for clients only."""
 DEFAULT_CERTIFICATE, DEFAULT_KEY = "/etc/kubernetes/ca/ca.pem", "/etc/kubernetes/ca/ca.key"
-"""Kubernetes' defaults from before these flags."""
+"""Paths for a pod without these flags: former defaults of kube-controller-manager."""
 
 
 def flag_of(pod: Document, flags: Sequence[str], default: str) -> str:
-    """Return the value of the first of these flags in a container's command line (`--flag=value` or `--flag value`)."""
+    """Return the value of the first of these flags in a command line (`--flag=value` or `--flag value`), or `default`."""
     for flag, container in product(flags, doc.sequence(pod, "spec", "containers")):
         words = [str(word) for part in ("command", "args") for word in container.get(part) or ()]
         pairs = zip((word.partition("=") for word in words), [*words[1:], ""], strict=True)

@@ -111,7 +111,7 @@ class Subscription:
             self._ready.set()
 
     def beat(self, heartbeat: bytes) -> None:
-        """Queue the heartbeat of a stream that is idle."""
+        """Queue the heartbeat unless events wait. For REPEAT_FOR after a create, also send all objects every REPEAT_EVERY."""
         if not self._events:
             self._queue(heartbeat)
         now = self._clock.monotonic()

@@ -37,7 +37,7 @@ class Authenticators:
         self._kept: dict[Reference, tuple[tuple[str, int], IdentifyToken]] = {}
 
     async def find(self, reference: Reference) -> tuple[IdentifyToken, Sequence[str]]:
-        """Returns the authenticator and the groups whose members become operators.
+        """Returns the function that verifies tokens, and the groups whose members become operators.
 
         Raises UnauthorizedError (no such authenticator), InvalidError, UnavailableError.
         """

@@ -49,7 +49,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class LoginTerms:
-    """How logins are issued. `issuer` signs for users of other issuers.
+    """How logins are issued. `issuer` signs for users of external issuers.
 
     `own()` is the hub's CA, which signs names that the hub reserves.
 
@@ -65,6 +65,8 @@ class LoginTerms:
 
 
 class Exchange:
+    """Answers TokenCredentialRequests: verifies the token and issues a client certificate."""
+
     def __init__(
         self, store: Store, authenticators: Authenticators, admit: Admit, terms: LoginTerms, *, clock: Clock, group_suffix: str
     ) -> None:

@@ -145,11 +145,11 @@ def account_tokens(hub: HubId, keys: TokenKeys) -> Callable[..., str]:
 
 
 class ExternalAuthenticator:
-    """Authenticates users by external credentials. It is tried before the hub's own authenticators."""
+    """Authenticates users by external credentials. `authenticator` is tried before the hub's own authenticators."""
 
     authenticator: RequestAuthenticator
     tokens: TokenAuthenticator | None = None
-    """Authenticates tokens, after the hub's own authenticators."""
+    """Authenticates tokens. It is tried after the hub's own authenticators of tokens."""
     _presence: Presence | None = None
 
     def authorizer(self, own: Reviewer) -> Reviewer:
@@ -185,14 +185,14 @@ class AuthenticationConfig:
     token_keys: TokenKeys | None = None
     """Keys that sign ServiceAccount tokens; None: new keys in memory."""
     external: Sequence[ExternalAuthenticator] = ()
-    """Authenticators that are tried before the hub's own."""
+    """Authenticators of users of other origin, in the order in which they are tried."""
     token_checks: TokenChecks | None = None
     loopback: Loopback | None = None
     """The identity with which the hub's own hooks use this door."""
 
 
 class AuthenticatorChain:
-    """Tries client certificates, then bearer tokens. `presence`: a filter; `resources`: served with all others."""
+    """Tries client certificates, then bearer tokens. The door has `presence` as a filter, and also serves `resources`."""
 
     def __init__(
         self, store: Store, objects: Storage, feed: ChangeFeed, hub: HubId, config: AuthenticationConfig, *, clock: Clock

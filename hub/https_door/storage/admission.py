@@ -7,7 +7,7 @@ the annotation denied set, changed or removed                    update managedc
 the annotation bound-credentials-only removed                   update managedclusters/accept of the register group, by name
 the label of the cluster set set, changed or removed            create managedclustersets/join, for the old and the new set
 a cluster's labels changed                                      not to be an agent or a bootstrap credential
-                                                                (which gives a new one the permitted join labels)
+                                                                (which gives a new cluster permitted join labels)
 an add-on's registrations changed, except their driver          not to be an agent
 a ManagedClusterSetBinding made                                 create managedclustersets/bind, by the set's name
 a request approved or denied                                    approve signers, by the signer's name or its domain

@@ -127,7 +127,7 @@ class _Watcher:
 
 
 class ChangeFeed:
-    """Delivers changes to watchers while `run` runs. Watches that begin earlier wait for it."""
+    """Delivers changes to watchers while `run` runs. Watches that begin before `run` wait for it."""
 
     def __init__(self, store: Store, *, queue: int = QUEUE) -> None:
         self._store = store

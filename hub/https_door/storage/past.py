@@ -86,6 +86,8 @@ MAX_FIELDS = 200
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuery:
+    """The query parameters of `history`; see the module."""
+
     limit: int = DEFAULT_LIMIT
     before: int | None = None
     after: int = 0

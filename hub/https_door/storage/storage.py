@@ -151,7 +151,7 @@ def _show(tx: Transaction, path: WritePath, key: Key, old: StoredObject | None) 
 
 
 def requester(actor: Actor) -> Requester:
-    """Adds the serial number of the actor's certificate, which the hub's rules use. Removes a number that the caller claims.
+    """The actor as a requester, with the serial number of its certificate. A number that the caller claims is removed.
 
     Operators' requests have no serial number, so that they stay valid when the operator's certificate is revoked.
     """

@@ -1,7 +1,7 @@
 """Backup files: a zip with the rows of each table as JSON lines, and a manifest with a digest of each table.
 
 The format does not depend on the database, so a backup can be restored into SQLite or PostgreSQL. The manifest is written last.
-The sealed entry is bound to the digest of the manifest, so a reader that can open the entry knows that nothing was changed.
+The entry with the sealed keys is bound to the manifest's digest, so a reader that can open it knows that nothing was changed.
 Bytes are base64; `unzip -p FILE tables/objects.jsonl` shows a table.
 """
 

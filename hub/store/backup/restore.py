@@ -2,7 +2,7 @@
 
 The rows go into the schema of the release that made the backup; then the schema is migrated as usual. On SQLite, a complete new
 database replaces the old database, which is kept under another name. On PostgreSQL the whole restore is one transaction. Tables
-about processes (replicas, sessions, marks, the leader) are not restored.
+about processes (replicas, their CA states, sessions, marks) are not restored, and no replica is the leader.
 
 It is unknown which revisions the hub served between backup and restore. So the change log continues far above them: clients
 that resume a watch or a list get 410 (Expired) and list again.

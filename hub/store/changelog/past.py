@@ -68,7 +68,7 @@ _MOMENT_AFTER = select(_row.at).where(_row.revision > bindparam("revision")).ord
 
 
 class ChangeLogPast(ChangeLogRetention):
-    """Reads the log of a transaction. Raises ExpiredError for revisions that are not retained, or never were."""
+    """Reads the log of a transaction. Raises ExpiredError for revisions that are no longer kept, or too new."""
 
     def __init__(self, connection: Connection, now: datetime, form: RowForm, sender: str) -> None:
         """`sender`: this replica, which needs no notification of its own commits."""
@@ -80,7 +80,7 @@ class ChangeLogPast(ChangeLogRetention):
     def newest(self) -> int:
         """Return the newest revision, read once per transaction.
 
-        Later reads are at least as new, so a watch from it misses nothing.
+        Later reads are at least as new, so a watch from this revision misses nothing.
         """
         if self._newest is None:
             self._newest = number_of(_NEWEST.row(self._connection, {}))

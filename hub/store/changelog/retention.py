@@ -3,9 +3,9 @@
 Retention removes old rows in order, so a row with a time in the future would stop it. But each row was written before the next
 row, whose time is a better bound.
 
-Both bounds advance in portions. When a bound passes a row, the earlier row of the same object is deleted, and so is the row of
-a deletion. So below the bound each object has one row with its last state. The cost of a transaction depends on its portion,
-not on the length of the log.
+Both bounds advance in portions. When `floor` (for kinds without a past: `compacted`) passes a row, the earlier row of the same
+object is deleted, and so is the row of a deletion. So below this bound each object has one row with its last state. The cost of
+a transaction depends on its portion, not on the length of the log.
 """
 
 from collections.abc import Callable, Collection, Sequence

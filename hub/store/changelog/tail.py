@@ -29,13 +29,13 @@ MAX_BYTES = 8 * 1024 * 1024
 
 log = structlog.get_logger(__name__)
 Fetch = Callable[[int], Awaitable[tuple[Sequence[Change] | None, int]]]
-"""Returns changes from a revision on, one batch at most (None: compacted), and the newest visible revision."""
+"""Returns changes above a revision, one batch at most (None: compacted), and the newest visible revision."""
 Repair = Callable[[int, Change | None], Awaitable[bool]]
 """Moves the log far above a revision and compacts all lower revisions. Returns False if the change is not lost."""
 
 
 class Tail:
-    """Belongs to one event loop. `is_notified`: whether commits of other processes cause `ring`, or no other process writes."""
+    """The newest changes, for one event loop. `is_notified`: commits of other processes cause `ring`, or no other writes."""
 
     def __init__(
         self, fetch: Fetch, repair: Repair, newest: int, poll: timedelta, is_notified: Callable[[], bool] = lambda: False
@@ -60,7 +60,7 @@ class Tail:
         self._behind.set()
 
     def offer(self, changes: Sequence[Change]) -> None:
-        """Append changes committed by this replica. If changes of other replicas precede them, fetch these first."""
+        """Append changes committed by this replica. If changes of other replicas precede them, `run` fetches all."""
         fresh = [change for change in changes if change.revision > self._newest]
         if fresh and fresh[0].revision == self._newest + 1:
             self._append(fresh)

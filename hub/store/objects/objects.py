@@ -61,7 +61,7 @@ class SqlObjects(Objects):
         self._pending: list[PendingWrite] = []
         self._latest: dict[tuple[Kind, Key], PendingWrite] = {}
         self._read: dict[tuple[Kind, Key], StoredObject | None] = {}
-        self._present: set[Kind] = set()  # kinds of which there are objects; that there are none may change while others write
+        self._present: set[Kind] = set()  # kinds that have objects; a kind without objects may get some while others write
 
     def get(self, kind: Kind, key: Key) -> StoredObject | None:
         if write := self._latest.get((kind, key)):

@@ -143,7 +143,7 @@ class WriteQueue:
 
     @property
     def delay(self) -> float:
-        """Seconds for which the oldest waiting use case has waited."""
+        """Seconds for which the oldest waiting use case has waited, without urgent ones."""
         with self._filled:
             waiting = self._left or self._jobs
             return monotonic() - waiting[0].submitted if waiting else 0.0
