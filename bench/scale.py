@@ -92,17 +92,23 @@ class ScaleRun:
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(metric) and label in line)
 
     async def until_connected(self, within: float = CONNECTED_WITHIN) -> None:
-        async def all_open() -> bool:
+        await self.until_sessions(lambda count: count >= self.agents, f"{self.agents} sessions are open", within)
+
+    async def until_sessions(self, fits: Callable[[float], bool], what: str, within: float = CONNECTED_WITHIN) -> None:
+        """Wait until the number of open sessions at the hub fits."""
+
+        async def is_reached() -> bool:
             with contextlib.suppress(Exception):  # the hub is starting
-                return await self.total(SESSIONS) >= self.agents
+                return fits(await self.total(SESSIONS))
             return False
 
-        await self.stage.until(all_open, f"{self.agents} sessions are open", within=within, every=0.5)
+        await self.stage.until(is_reached, what, within=within, every=0.5)
 
     async def load(
         self, name: str, profile: str, seconds: float, during: Callable[["ScaleRun"], Awaitable[Any]] | None = None
     ) -> dict[str, Any]:
         """Run a profile for so long. Call `during` when all agents are connected. Sample the hub until the load ends."""
+        await self.until_sessions(lambda count: count == 0, "the sessions of the last phase have ended")
         folder, report = self.stage.folder, self.stage.folder / f"{name}.json"
         ramp = self.ramp if profile == "join" else min(self.ramp, SHORTEST_RAMP)
         load = await self.stage.start(
