@@ -18,7 +18,7 @@ _NAMESPACED = tuple(resource.key for group in kinds.GROUPS for resource in group
 class HollowStorage(MemoryStorage):
     """Creates the pods of Deployments and the ServiceAccount `default` of namespaces. Empties deleted namespaces.
 
-    The first object with a name gets the same uid at every start.
+    The first object that is created with a certain name gets the same uid at every start.
     """
 
     def __init__(self, shape: ClusterShape, clock: Clock) -> None:

@@ -72,7 +72,11 @@ class Requesters:
 
 @dataclass(frozen=True, slots=True)
 class RuleInput:
-    """The candidate of a rule. `request`: the CertificateSigningRequest; `asker`: its requester."""
+    """The input of a rule: a cluster that it may accept, or a certificate request that it may approve.
+
+    `document`: the ManagedCluster; None: it does not exist. `request`: the CertificateSigningRequest; `requested_by`: its
+    requester. `agent`: id of the agent that the request is for; "": no agent.
+    """
 
     cluster: ClusterName
     document: Document | None
@@ -94,7 +98,7 @@ class ApprovalRule:
     paused: bool = False
 
     def fits(self, verdict: RuleAction, candidate: RuleInput) -> bool:
-        """Whether the rule makes this decision and all its fields match."""
+        """Whether the rule makes the decision `verdict` and all its fields match the candidate. False for a paused rule."""
         asker, document = candidate.requested_by, candidate.document
         if self.requesters:
             fits_asker = asker is not None and any(each.include(asker) for each in self.requesters)
@@ -112,7 +116,7 @@ class ApprovalRule:
 
 @dataclass(frozen=True, slots=True)
 class RuleDecision:
-    """A decision of a rule about one object, executed or in a dry run."""
+    """A decision of a rule about the object `about`: executed, or only recorded (`dry_run`)."""
 
     rule: str
     action: RuleAction

@@ -19,7 +19,7 @@ from machinery.sanitize import plain
 LOGIN_FAILURE = f"login.{NAME}/failure"
 """Annotation with the reason why a token was not exchanged."""
 DRY_RUN = f"{NAME}/dry-run"
-"""Annotation of a dry run, which changed nothing."""
+"""Annotation of the record of a dry run, which changed nothing."""
 STRANGERS = ".refused"
 """Suffix of `replica` in records of refused callers without a known credential."""
 
@@ -208,13 +208,13 @@ class AuditQuery:
 
 @dataclass(frozen=True, slots=True)
 class AuditSize:
-    """Number of records, and their bytes in the database."""
+    """Size of a set of audit records, for example of all records of one user. `bytes`: in the database."""
 
     records: int = 0
     bytes: int = 0
     floor: datetime | None = None
-    """Time before which no record of the same caller remains; None: unknown."""
+    """Time before which the database has no records of the user whose records these are; None: unknown."""
 
     def without(self, gone: "AuditSize") -> "AuditSize":
-        """The size after these records were removed."""
+        """The size after the records `gone` were removed."""
         return AuditSize(self.records - gone.records, self.bytes - gone.bytes, gone.floor)

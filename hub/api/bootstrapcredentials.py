@@ -112,7 +112,7 @@ DELETED = "Deleted"
 
 @dataclass(frozen=True, slots=True)
 class CredentialBounds:
-    """Further limits of a credential, and the labels and set of clusters that join with it."""
+    """Limits of a bootstrap credential that `CredentialRecord` does not contain, and the labels and set of its new clusters."""
 
     patterns: tuple[str, ...] = ()
     """Shell patterns. The whole cluster name must match one of them. Empty: any name."""

@@ -75,7 +75,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class CertificateHolder:
-    """The holder of a certificate. The certificate's record contains profile and holder."""
+    """The holder of a certificate. The certificate's record contains the fields of its Profile and of its holder."""
 
     cluster: ClusterName | None = None
     agent: AgentId | None = None

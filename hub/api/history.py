@@ -43,7 +43,7 @@ class RetentionPeriods:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """Result of one batch. `rows`: number of removed rows; `more`: more may be due."""
+    """Result of one batch of a removal. `rows`: number of removed rows; `more`: further rows may be due for removal."""
 
     rows: int = 0
     more: bool = False
@@ -84,7 +84,7 @@ def _warning(reason: str, message: str) -> EventRecord:
 
 
 def warnings(keeping: RetentionPeriods, volume: Volume, *, early: bool) -> Iterator[EventRecord]:
-    """Events for operators after old history was removed. `early`: some was removed before its time.
+    """Events for operators after old history was removed. `early`: some history was removed before `keeping.history` ended.
 
     The messages contain no changing numbers, so that repeated messages are counted in one Event.
     """
@@ -101,7 +101,7 @@ def warnings(keeping: RetentionPeriods, volume: Volume, *, early: bool) -> Itera
 
 
 def audit_warnings(keeping: RetentionPeriods, taken: int, *, early: bool) -> Iterator[EventRecord]:
-    """Events about the size of the audit records. `early`: some were removed before their time."""
+    """Events about the audit records' size `taken` (bytes). `early`: some were removed before `keeping.records` ended."""
     if early:
         yield _warning(AUDIT_SHORTENED, "the oldest audit records were removed early: see --audit-size")
     elif taken >= 0.8 * keeping.records_bytes:

@@ -17,7 +17,7 @@ BEAT = timedelta(seconds=2)
 LOST_AFTER = timedelta(seconds=10)
 """A replica that has not updated its row for this long counts as lost; its sessions have ended."""
 FORGOTTEN_AFTER = timedelta(minutes=10)
-"""After this time the replica is no longer listed."""
+"""A replica that has not updated its row for this long is no longer listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Replica:
     draining: bool = False
     """The process is shutting down."""
     drained: bool = False
-    """An operator has drained it; valid until the process ends."""
+    """An operator has drained this replica. This is valid until the process ends."""
     load: Load = Load(0, 0.0, 0, timedelta())
 
     def is_lost(self, now: datetime) -> bool:

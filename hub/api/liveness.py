@@ -25,7 +25,7 @@ from machinery.identity import ClusterName
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A beat that waits for a flush. `age`: at the start of the flush, by the replica's monotonic clock."""
+    """A beat that waits for a flush. `age`: time since its arrival, at the start of the flush (replica's monotonic clock)."""
 
     cluster: ClusterName
     age: timedelta
@@ -86,7 +86,7 @@ def expires_at(last_beat: datetime | None, lease_duration: timedelta, *, window:
 FRESH = timedelta(seconds=5)
 """How long a mark is fresh. After that time beats may have been lost."""
 JUMP = timedelta(seconds=2)
-"""The database's clock has jumped if it differs by more from its expected value."""
+"""The database's clock has jumped if it differs by more than this from its expected value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class ClaimRules:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedUser:
-    """A user as returned by an authenticator. `account`: uid of the ServiceAccount of this hub; None: another user."""
+    """A user as returned by an authenticator. `account`: uid, if the user is a ServiceAccount of this hub; else None."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Login:
 
     @property
     def is_our_own_name(self) -> bool:
-        """Whether a name is reserved in this hub. For other servers that trust the signer, it may be another identity's."""
+        """Whether the user or a group begins with `system:`. Other servers that trust the signer may know this name, too."""
         return any(name.startswith(RESERVED) for name in (self.user, *self.groups))
 
 

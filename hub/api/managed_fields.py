@@ -39,7 +39,7 @@ class KindStructure:
 
 
 def tracked(form: KindStructure, new: dict[str, Any], old: Document | None, manager: str, now: datetime) -> dict[str, Any]:
-    """Return `new` with the managedFields after a write by `manager`; none if the old object has none."""
+    """Return `new` with the managedFields after a write by `manager`; `new` unchanged if `old` has no managedFields."""
     before = (old or {}).get("metadata", {}).get("managedFields") or []
     if old is not None and not before:
         return new

@@ -116,7 +116,7 @@ def lacks_set(cluster: Document) -> bool:
 
 
 def in_default(cluster: Document) -> dict[str, Any]:
-    """The ManagedCluster in the set `default`."""
+    """Return the ManagedCluster with the label that puts it into the set `default`."""
     return doc.with_metadata(cluster, labels={**doc.labels(cluster), LABEL: DEFAULT})
 
 

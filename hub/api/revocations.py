@@ -66,7 +66,7 @@ def listed_reason(reason: str | None) -> str:
 
 
 def recorded_reason(listed: str) -> str:
-    """The operator's reason for a reason code of a list; lists do not distinguish the hub's own reasons from these."""
+    """The operator's reason for a reason code of a revocation list. Lists do not show whether the reason was the hub's own."""
     return next((reason.value for reason in Reason if _LISTED.get(reason) == listed), Reason.UNSPECIFIED.value)
 
 
@@ -165,7 +165,7 @@ def revoked_at(document: Document) -> datetime | None:
 
 
 def last_of_cluster(documents: Iterable[Document]) -> datetime | None:
-    """Time of the last revocation of the whole cluster, from the Revocations of this cluster."""
+    """Time of the last revocation of a whole cluster; None: never. `documents`: the Revocations of this cluster."""
     whole = (document for document in documents if not doc.mapping(document, "spec").get("agent"))
     return max((moment for each in whole if (moment := revoked_at(each)) is not None), default=None)
 

@@ -51,7 +51,7 @@ class Observer(Protocol):
 
 
 class GenerationFilter:
-    """Returns for each object whether it is new or its generation has changed since the last call."""
+    """Returns whether an object is new, or its generation has changed since the last call for this object."""
 
     def __init__(self) -> None:
         self.known: dict[str, object] = {}
@@ -65,7 +65,7 @@ class GenerationFilter:
 
 @dataclass(frozen=True, slots=True)
 class EventHandler:
-    """Sends the keys of one kind to one controller; `wanted` filters objects that need no step.
+    """Sends the keys of objects of one kind to one controller. `wanted`: whether an object needs a step.
 
     `deleted`: also send keys of deleted objects, for controllers that recreate objects or clean up.
     """
@@ -79,9 +79,9 @@ class EventHandler:
 class EventHandlers:
     """Dispatches objects and changes to observers and event handlers.
 
-    `on_relist` is called before all objects are listed, at the start and after a compaction. Deletions before that are not
-    sent. So in `on_relist`, a controller that remembers objects must forget them, and a controller that creates objects must
-    check for missing objects.
+    `on_relist` is called before all objects are listed, at the start and after a compaction. Deletions before the list are
+    not sent. So in `on_relist`, a controller that remembers objects must forget them, and a controller that creates objects
+    must check for missing objects.
     """
 
     observers: list[Observer] = field(default_factory=list)
@@ -119,11 +119,11 @@ class EventHandlers:
 
 @dataclass(eq=False)
 class TransactionReconciler(BatchReconciler[str]):
-    """Makes the idempotent `step` for each name. A NotFoundError ends a step, because the object no longer exists.
+    """Calls the idempotent `step` for many names in one transaction. A NotFoundError ends a step: the object no longer exists.
 
-    `read_ahead`: reads the data that the steps of these names share; each step gets this result. `record`: gets each result
-    that is not None in the transaction, writes records about it, and returns it. `committed`: gets each result after the
-    commit.
+    `read_ahead`: reads the data that the steps of these names share; each step gets this data. `record`: called in the
+    transaction with each result that is not None; writes records about the result, and returns it. `committed`: called with
+    each returned result after the commit.
     """
 
     store: Store
@@ -229,6 +229,7 @@ class ControllerBuilder:
         self.watch(kind, lambda key: controller.queue.add_after(key.name, delay), wanted, deleted=deleted)
 
     def every(self, period: timedelta, controller: Controller[str], *, jitter: float = 0.25, at_once: bool = False) -> None:
+        """Enqueue the key PERIODIC every `period` while the leader runs; see Scheduler.every."""
         self._periodic.append((controller, period, jitter, at_once))
 
     def start_periodic(self, scheduler: Scheduler) -> None:
@@ -253,6 +254,7 @@ class ControllerBuilder:
 
 
 async def all_of(store: Store, kind: Kind, *fields: Requirement) -> AsyncIterator[StoredObject]:
+    """Yields all objects of `kind` that meet `fields`. Each page is read in its own transaction."""
     query: Query | None = Query(fields=fields, limit=PAGE)
     while query is not None:
         page = await store.read(lambda tx, query: tx.objects.find(kind, query), query)

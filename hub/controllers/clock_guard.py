@@ -1,4 +1,4 @@
-"""The clock guard: decides whether retention may trust the database's clock.
+"""The clock guard: decides whether a controller that acts by age may trust the database's clock.
 
 If the clock is a year ahead for two minutes, all data seems old, and a deletion cannot be undone. So nothing is deleted by age
 until the database's clock has agreed with this process's monotonic clock for a while. Every transaction that deletes by age
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class ClockGuard:
-    """Compares the database's clock with `clock`, this process's clock, for one controller."""
+    """Compares the database's clock with `clock`, this process's clock, for one controller. `settled`: as SETTLED."""
 
     def __init__(self, clock: Clock, settled: timedelta = SETTLED) -> None:
         self._clock = clock
@@ -36,7 +36,7 @@ class ClockGuard:
 
     @property
     def wait(self) -> timedelta:
-        """Return the time until the database's clock is trusted, if it does not jump."""
+        """Return the time until the database's clock is trusted, if it does not jump. Zero: it is trusted now."""
         steady = timedelta(seconds=self._clock.monotonic() - self._since) if self._began else timedelta()
         return max(self._settled - steady, timedelta())
 

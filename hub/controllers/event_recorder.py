@@ -1,7 +1,7 @@
 """Records the hub's own Events, many in one transaction.
 
-After each portion of `AT_MOST` Events it waits for `GATHER`: a mass registration causes four Events per cluster, which must not
-delay the issuance of certificates.
+After each portion of `AT_MOST` Events the recorder waits for `GATHER`: a mass registration causes four Events per cluster, and
+their writes must not delay the issuance of certificates.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class Recorder(Reconciler[str]):
-    """Keeps the newest `kept` waiting Events, and logs the number of dropped Events."""
+    """Records waiting Events. Keeps only the newest `kept` of them, and logs the number of dropped Events."""
 
     def __init__(self, store: Store, *, kept: int = KEPT) -> None:
         self._store = store
@@ -38,7 +38,7 @@ class Recorder(Reconciler[str]):
         """How many of the next Events are recorded one by one, because one of these Events causes an error."""
 
     def add(self, record: EventRecord) -> None:
-        """Add an Event to the next steps; the caller enqueues a step after GATHER."""
+        """Add an Event to the waiting Events. The caller must enqueue a step with the delay GATHER."""
         self._lost += len(self.waiting) == self._kept
         self.waiting.append(record.trimmed_event())
 

@@ -51,7 +51,7 @@ class ControllerManager:
         self._synced = asyncio.Event()
 
     async def start(self, tasks: GuardedTasks) -> None:
-        """Return when every object was examined once. Raises StartError if this takes too long."""
+        """Start the controllers. Return when the informer has sent every object once. Raises StartError after SYNCED_WITHIN."""
         for controller in self.controllers:
             tasks.start(controller.name, controller.run())
         tasks.start("feed", self._builder.informer(self._synced).run())

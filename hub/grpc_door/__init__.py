@@ -1,9 +1,9 @@
 """The gRPC door for agents. Servicers translate messages and hold streams; `hub.access` and `hub.registry` decide.
 
-gRPC's C core reads these variables when `grpc` is first imported. This module is always imported earlier. GRPC_VERBOSITY turns
-off the C core's own log lines about failed handshakes, which would mix with the hub's log. GRPC_EXPERIMENTS selects the older
-listener: it needs half the processor time per heartbeat (bench/heartbeats.py), because the thread that waits for events also
-reads the sockets.
+gRPC's C core reads the environment variables below when `grpc` is first imported. This module is always imported earlier.
+GRPC_VERBOSITY turns off the C core's own log lines about failed handshakes, which would mix with the hub's log.
+GRPC_EXPERIMENTS selects the older listener. It needs half of the newer one's processor time per heartbeat
+(bench/heartbeats.py), because the thread that waits for events also reads the sockets.
 """
 
 import os

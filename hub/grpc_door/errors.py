@@ -1,4 +1,4 @@
-"""Translates errors into gRPC statuses. The reason determines the code; trailing metadata has reason and retry delay."""
+"""Translates errors into gRPC statuses. The error's reason determines the code. Trailing metadata has details."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -45,7 +45,10 @@ CODES: dict[str, grpc.StatusCode] = {
 
 
 async def abort(context: Context, error: Exception) -> NoReturn:
-    """End the call with the error's status. Any error but a MusterError becomes INTERNAL, logged with a stack trace."""
+    """End the call with the error's status. Any error but a MusterError becomes INTERNAL, and is logged with its stack trace.
+
+    Trailing metadata: reason, audit id and, if the error has them, cause, epoch and retry delay (milliseconds).
+    """
     request_id = logs.request_id()
     identified = ((AUDIT_ID, request_id),) if request_id else ()
     if not isinstance(error, MusterError):

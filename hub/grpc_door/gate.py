@@ -1,7 +1,7 @@
 """Gate, counters and request attributes of gRPC calls.
 
 `grpc.aio` ends calls that it has received but not started with CANCELLED when the server stops. To avoid this, the hub first
-closes the gate, so that new calls get UNAVAILABLE. It stops the server when no call has arrived for `QUIET`.
+closes the gate, so that new calls get UNAVAILABLE. The hub stops the server when no call has arrived for `QUIET`.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ GATE_RETRY = timedelta(seconds=1)
 
 
 class Gate:
-    """Counts all calls of a server except health. `moment`: time without a new call after which the gate counts as quiet."""
+    """Counts all calls of a server except health checks. `moment`: time without a call after which the gate is quiet."""
 
     def __init__(self, clock: Clock, moment: timedelta = QUIET) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""The gRPC health protocol. Watches end on shutdown; with gRPC's own servicer, they would delay the shutdown."""
+"""The gRPC health protocol. Watches end on shutdown. With gRPC's own servicer, open watches would delay the shutdown."""
 
 import asyncio
 from collections.abc import AsyncIterator

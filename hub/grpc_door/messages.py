@@ -57,7 +57,7 @@ def instant_of(stamp: Timestamp, name: str) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class SessionClusterView:
-    """State of a cluster for its session, read in one transaction. `desired`: the encoded message, without a revision."""
+    """State of a cluster for its session, read in one transaction. `desired`: encoded message Desired without a revision."""
 
     accepted: bool
     denied: bool
@@ -171,7 +171,7 @@ def decode_report(message: wire.StatusReport, agent_version: str = "") -> Status
 
 
 def hubs_of(message: wire.Hubs) -> str:
-    """Returns the agent's hub list in the stored encoding."""
+    """Returns the agent's hub list in the stored encoding. Raises BadRequestError if a time is out of range."""
     return agent_annotations.encoded(_hub(hub) for hub in message.hubs)
 
 

@@ -38,8 +38,8 @@ IDLE = timedelta(minutes=5)
 OPTIONS = (
     # gRPC's default is 1: a second hub could then bind this port without an error, and would get half of the agents.
     ("grpc.so_reuseport", 0),
-    # Agents ping the hub more often, to detect a lost hub. The hub's pings only detect lost agents, which missing beats also
-    # show. They are less frequent than beats: otherwise they would cost more than the beats.
+    # Agents ping more often than the hub, to detect a lost hub. The hub's pings only detect lost agents, which missing beats
+    # also show. The hub pings less often than an agent beats: otherwise the pings would cost more than the beats.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -155,7 +155,7 @@ class RpcDoor(Door):
 
 
 def credentials_of(serving: Serving) -> grpc.ServerCredentials:
-    """Server credentials that follow certificate rotation. A C core thread calls `newest` at each handshake: keep it cheap."""
+    """Credentials that follow certificate rotation. A C core thread calls `newest` at each handshake: keep `newest` fast."""
     shown = serving.material
     configuration = _configuration(shown)
 

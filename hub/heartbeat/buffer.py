@@ -1,9 +1,9 @@
 """Buffer of received beats, and the loop that flushes them to the database.
 
-The newest beat of a cluster replaces the one before. Its age is the time since its receipt, by the monotonic clock. One
-statement stores all beats, at most once per window. After a quiet window, the loop waits for a tenth of the window before the
-flush, because many agents send their beats at the same time. No beat is acknowledged before its commit. While the database is
-unavailable, the newest beat of each cluster is kept.
+The newest beat of a cluster replaces the one before. The age of a beat is the time since its receipt, by the monotonic clock.
+One statement stores all beats, at most once per window. Before the flush, the loop waits for a tenth of the window, because
+many agents send their beats at the same time. No beat is acknowledged before its commit. While the database is unavailable, the
+newest beat of each cluster is kept.
 
 A beat that ends a silence does not wait: it wakes the loop and commits in its own transaction, with the change of availability.
 If this transaction fails, the beat is stored with the others, and the cluster's next beat tries again. So one cluster does not
@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 
 
 class BeatSink(Protocol):
-    """The session of a beat. `epoch`: its owner epoch; 0: the agent has none."""
+    """The session of a beat, which gets the result. `epoch`: the epoch in the agent's Hello; 0: the agent has none."""
 
     epoch: int = 0
 
@@ -56,7 +56,7 @@ class BeatSink(Protocol):
 
 @dataclass(slots=True)
 class PendingBeat:
-    """A received beat. `received`: seconds of the monotonic clock."""
+    """A received beat. `received`: seconds of the monotonic clock. `available`: the verdict; None: unknown."""
 
     cluster: ClusterName
     received: float
@@ -68,6 +68,7 @@ class PendingBeat:
     """Audit records to be stored with it: its own, and those of beats that it replaced."""
 
     def stored_at(self, now: float) -> Beat:
+        """Return the beat with its age. `now`: seconds of the monotonic clock."""
         return Beat(self.cluster, timedelta(seconds=now - self.received), self.available, self.sink.epoch)
 
 
@@ -82,7 +83,7 @@ class BeatCounts:
     refused: int = 0
     """Beats of agents that report to another hub now."""
     failures: int = 0
-    """Attempts that the database refused. No beat is lost."""
+    """Failed attempts to store beats. The beats stay in the buffer."""
     lag: Distribution = field(default_factory=Distribution)
     """Seconds from the receipt of a beat to its commit."""
     flush: Distribution = field(default_factory=Distribution)
@@ -92,7 +93,7 @@ class BeatCounts:
 
 
 class BeatBuffer:
-    """Beats of all sessions of this process. `run` must be running."""
+    """Beats of all sessions of this process. `run` must be running. `window`: the flush window."""
 
     def __init__(self, store: Store, clock: Clock, window: timedelta) -> None:
         self._store = store
@@ -126,7 +127,10 @@ class BeatBuffer:
         ends_silence: bool = False,
         entry: AuditEntry | None = None,
     ) -> PendingBeat:
-        """Takes a beat received now. A beat with an outdated epoch is refused and replaces no newer beat."""
+        """Buffers a beat received now, and returns it. `available`: the verdict. `ends_silence`: the cluster is silent.
+
+        A beat with an epoch lower than that of the waiting beat is refused.
+        """
         entries = () if entry is None else (entry,)
         beat = PendingBeat(cluster, self._clock.monotonic(), available, sink, sequence, ends_silence, entries)
         known = self._held.get(cluster)
@@ -142,7 +146,10 @@ class BeatBuffer:
         return beat
 
     def hold_again(self, beat: PendingBeat) -> None:
-        """Marks the newest beat as one that ends a silence, because the cluster was set to Unknown when this beat arrived."""
+        """Buffers `beat` again, unless a newer beat waits. Marks the waiting beat as one that ends a silence.
+
+        For a cluster that was set to Unknown when this beat arrived.
+        """
         newest = self._held.setdefault(beat.cluster, beat)
         if newest.received < beat.received:
             beat.entries = (*newest.entries, *beat.entries)
@@ -152,7 +159,7 @@ class BeatBuffer:
         self._urgent.set()
 
     def drop(self, cluster: ClusterName, sink: BeatSink) -> None:
-        """Drops the waiting beat of a session that has ended."""
+        """Drops the cluster's waiting beat if it is of this session, whose agent leaves."""
         known = self._held.get(cluster)
         if known is not None and known.sink is sink:
             del self._held[cluster]

@@ -1,4 +1,4 @@
-"""Writes this replica's mark. A fresh mark proves that beats can be stored: then only agents can cause silence.
+"""Writes this replica's mark. A fresh mark proves that beats can be stored, so that only agents can cause silence.
 
 A replica writes marks while its process runs and its beats can be stored. Two things do not count towards a grace period.
 First, time without a fresh mark of any replica: none was running, all were suspended, or the database was unavailable. Second,
@@ -62,7 +62,7 @@ class HeartbeatCoverage:
     def since(self, tx: Transaction) -> datetime | None:
         """Returns the time since which beats can be stored without a gap, in database time; None if they cannot be stored now.
 
-        It is called inside the transactions that decide on silence, on threads of the store, several concurrently.
+        Called inside the transactions that decide on silence, on several threads of the store concurrently.
         """
         offset = self._offset
         is_ahead = offset is not None and self._ago(tx.now) > offset.latest + JUMP

@@ -1,8 +1,8 @@
 """Storage of the CA keys: files, the database, or a Secret of the hub's own Kubernetes cluster.
 
 Files have mode 0600: `ca.crt` and `ca.key` of the first CA, `ca-ID.crt` and `ca-ID.key` of later CAs. The hub writes no keys
-into a folder of `--keys-dir`, or into one that other replicas cannot see: an operator copies the two files of the next CA into
-the folder of every replica. All replicas share the database and the Secret.
+into the folder `--keys-dir`, or into a folder that other replicas cannot see: an operator copies the two files of the next CA
+into the folder of every replica. All replicas share the database and the Secret.
 """
 
 from abc import abstractmethod
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class KeyPairs(KeyPlace):
-    """Storage of CAs by the names of their key files. An operator may put the next CA there."""
+    """Storage of CAs as named pairs, such as `ca-ID.key` and `ca-ID.crt`. An operator may add the pair of the next CA."""
 
     @abstractmethod
     async def _pairs(self) -> Mapping[str, KeyPair]:
@@ -34,7 +34,7 @@ class KeyPairs(KeyPlace):
         return next((pair for pair in (await self._pairs()).values() if authority_id(pair.certificate) == authority), None)
 
     async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:
-        """Return the unknown CA whose validity starts last."""
+        """Return the stored CA that is not in `known`; of several, the CA whose validity starts last. None: there is none."""
         unknown = [pair for pair in (await self._pairs()).values() if authority_id(pair.certificate) not in known]
         return max(unknown, key=lambda pair: pki.parse_certificate(pair.certificate).not_before, default=None)
 

@@ -51,7 +51,7 @@ class LocalIssuer(Issuer, ListSigner):
 
     @classmethod
     def open(cls, folder: Path, lifetimes: Lifetimes, now: datetime) -> Self:
-        """Return the CA in `folder`. Make it if neither file exists. Raises InvalidError, UnavailableError."""
+        """Return the CA in `folder`. Make it if neither `ca.crt` nor `ca.key` exists. Raises InvalidError, UnavailableError."""
         certificate, key = read_file(folder / CA_CERTIFICATE), read_file(folder / CA_KEY)
         if certificate is None and key is None:
             authority, key = make_authority(lifetimes, now)
@@ -121,7 +121,10 @@ class LocalIssuer(Issuer, ListSigner):
         return self._authority.sign_list(content)
 
     def serving(self, folder: Path, names: ServingNames, lifetimes: Lifetimes, now: datetime) -> Material:
-        """Return the serving certificate in `folder`, replaced if names differ or less than a third of its lifetime is left."""
+        """Return the serving certificate in `folder`.
+
+        Replace it first if names, CA or key do not match, or if less than a third of its lifetime is left.
+        """
         chain, key = read_file(folder / SERVING_CERTIFICATE), read_file(folder / SERVING_KEY)
         if chain is None or key is None or now >= _serves_until(Material(chain, key, self.trust_bundle), names):
             key = pki.generate_key()

@@ -82,12 +82,13 @@ class RotatingIssuer(Issuer, ListSigner):
         return changed
 
     def trust_also(self, others: bytes) -> None:
-        """Add other CAs (PEM), which verify a given serving certificate, to the trust bundle."""
+        """Set the other CAs (PEM) of the trust bundle, which verify `--serving-cert-file`. Replaces those of the last call."""
         if others != self._others:
             self._others = others
             self._notify()
 
     def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after each change of the CAs or of the trust bundle."""
         self._listeners = (*self._listeners, listener)
 
     def _notify(self) -> None:
@@ -108,7 +109,7 @@ class RotatingIssuer(Issuer, ListSigner):
         self._logins = (*self._logins, issuer)
 
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
-        """Sign with the issuing CA; a login with the first issuer that can. A serial is signed only once.
+        """Sign with the issuing CA; a login with the first issuer that can. Each serial gets only one certificate.
 
         If all issuers fail, the error lists each failure with the issuer's name. It has the failures' common type, or is an
         UnavailableError. An issuer's unexpected error (not a MusterError) is logged with its stack trace, and becomes a

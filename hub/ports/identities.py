@@ -57,7 +57,7 @@ class CertificateRecords(Protocol):
         """Serial numbers and reasons of revocations that were written at `moment` or later."""
 
     def revoked(self, ended_after: datetime) -> Sequence[CertificateRecord]:
-        """Revoked certificates whose validity ends after that instant, ordered by serial number."""
+        """Revoked certificates whose validity ends after this time, ordered by serial number."""
 
 
 class Credentials(Protocol):

@@ -32,7 +32,10 @@ def authenticator(tx: Transaction, reference: Reference) -> AuthenticatorConfig 
 
 
 def admit(tx: Transaction, login: Login, public_key: bytes, issuer: Issuer, lifetimes: Lifetimes) -> IssuedCertificate:
-    """Record and sign a client certificate over `public_key` (DER SubjectPublicKeyInfo)."""
+    """Record and sign a login's client certificate over `public_key` (DER SubjectPublicKeyInfo).
+
+    Raises InvalidError for an unusable key.
+    """
     profile = Profile(
         purpose=Purpose.LOGIN,
         subject=login.subject,
@@ -47,7 +50,10 @@ def admit(tx: Transaction, login: Login, public_key: bytes, issuer: Issuer, life
 def write_status(
     tx: Transaction, kind: Kind, name: str, conditions: Sequence[Condition], *, seen: Mapping[str, Any], actor: str
 ) -> None:
-    """Update an authenticator's status if it differs. `seen`: status fields other than conditions."""
+    """Update an authenticator's status if it differs; nothing if there is no such authenticator.
+
+    `seen`: status fields other than conditions.
+    """
     stored = tx.objects.get(kind, Key("", name))
     if stored is None:
         return

@@ -64,7 +64,7 @@ def following(profile: Document, cluster: Document) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """Namespaces in which a profile was created or removed."""
+    """Namespaces in which a profile was created (`made`) or removed."""
 
     made: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ def _put(tx: Transaction, cluster: Document, key: Key, found: StoredObject | Non
 
 
 def _namespaces(tx: Transaction, cluster: Document) -> frozenset[str]:
-    """Namespaces with a binding of one of the cluster's sets that are not being deleted."""
+    """Names of the namespaces with a binding of one of the cluster's sets, without namespaces that are being deleted."""
     labels = doc.labels(cluster)
     names = tuple(each.name for each in all_sets(tx) if each.has(labels))
     named = (Requirement("metadata.name", Operator.IN, names),)

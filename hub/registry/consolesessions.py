@@ -28,7 +28,7 @@ def begin(tx: Transaction, session: ConsoleSession) -> None:
 
 
 def find_open(tx: Transaction, name: str) -> ConsoleSession | None:
-    """The session; None if there is none, or it has ended."""
+    """The session with this name; None if there is none, or if it has ended."""
     stored = tx.objects.get(CONSOLE_SESSIONS, Key("", name))
     session = None if stored is None else ConsoleSession.of(stored.document)
     return session if session is not None and _is_open(tx, session) else None

@@ -47,7 +47,10 @@ class ClusterDeletionProgress:
 
 
 def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) -> ClusterDeletionProgress:
-    """Take one step of the deletion. Idempotent. Add-ons of the lowest priority are deleted first; all other objects wait."""
+    """Take one step of a cluster's deletion; idempotent. The add-ons with the lowest priority number are deleted first.
+
+    Then follow the other add-ons by priority, and last all other objects. After `deadline`, the hub ignores this order.
+    """
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or not doc.is_deleting(stored.document):
         return ClusterDeletionProgress(gone=stored is None)
@@ -176,7 +179,7 @@ def leave(tx: Transaction, cluster: ClusterName, cluster_uid: str, actor: str) -
 def withdraw(
     tx: Transaction, cluster: ClusterName, agent: AgentId, cluster_uid: str, requester: CertificateRecord
 ) -> Withdrawn:
-    """Delete the agent's undecided requests that came with this bootstrap credential, and a cluster that has only joined.
+    """Delete the undecided requests of `requester` (a bootstrap credential) for `agent`, and a cluster that has only joined.
 
     The cluster is deleted if this credential admitted it, the uid matches, it was never accepted, and no agent has a
     certificate.

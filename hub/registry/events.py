@@ -46,7 +46,7 @@ def due(tx: Transaction, lifetime: timedelta, *, limit: int) -> Mapping[Key, int
 
 
 def expire(tx: Transaction, due: Mapping[Key, int], actor: str) -> int:
-    """Delete the due Events that still have the given revision. Returns the number of deleted Events."""
+    """Delete those Events that still have their revision in `due`. Returns the number of deleted Events."""
     tx.objects.read_ahead(EVENTS, due)
     found = [stored for key, seen in due.items() if (stored := tx.objects.get(EVENTS, key)) and stored.revision == seen]
     for stored in found:

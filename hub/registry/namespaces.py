@@ -90,7 +90,7 @@ def check_open(tx: Transaction, resource: str, key: Key, *, group: str = "") -> 
 
 
 def not_found_error(name: str) -> NotFoundError:
-    """The error with Kubernetes' message."""
+    """The error for a missing namespace, with Kubernetes' message."""
     return NotFoundError(f'namespaces "{name}" not found', subject=ErrorSubject(name=name, kind="namespaces"))
 
 

@@ -25,7 +25,7 @@ from machinery.identity import AgentId, ClusterName, HubId
 from machinery.meta.objects import Key, StoredObject
 
 AHEAD = timedelta(hours=24)
-"""Limit for epochs ahead of the clock. Agents create epochs at most an hour ahead of their own clock."""
+"""How far an epoch may be ahead of the hub's clock. Agents create epochs at most an hour ahead of their own clock."""
 RETURNS_WITHIN = timedelta(seconds=30)
 """If a cluster has two agents, the first one can return within this time after its last beat. Then the second one gets the
 session."""
@@ -180,7 +180,10 @@ def denied_error(name: str, reason: str | None = None) -> ForbiddenError:
 
 
 def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: str) -> None:
-    """Record the other owner. A cluster that was never accepted shows the owner only after acceptance (`silence`)."""
+    """Record the owner that `departure` names.
+
+    A cluster that was never accepted shows the owner only after acceptance (`silence`).
+    """
     last = tx.heartbeats.of(departure.cluster)
     if last is None or last.owner != departure.owner or last.epoch < departure.epoch:
         tx.heartbeats.depart(departure.cluster, departure.owner, departure.epoch)

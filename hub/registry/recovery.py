@@ -172,7 +172,7 @@ class RestoreOrder:
 
 @dataclass(frozen=True, slots=True)
 class AppliedList:
-    """Result of one list. `revoked`: certificates that were valid in the backup; `unknown`: those signed after the backup."""
+    """Result of one list. `revoked`, `unknown`: numbers of certificates that were valid in the backup, or signed after it."""
 
     authority: str
     at: datetime
@@ -183,7 +183,7 @@ class AppliedList:
 
 @dataclass(frozen=True, slots=True)
 class RestoreOutcome:
-    """State of the restored hub."""
+    """State of the hub after `restored`."""
 
     agents: int
     """Number of agents with a valid certificate."""
@@ -191,11 +191,11 @@ class RestoreOutcome:
     """Number of valid bootstrap credentials."""
     lists: tuple[AppliedList, ...]
     spent: tuple[ClusterName, ...]
-    """Clusters whose certificates are all revoked by the lists."""
+    """Clusters of which a list revoked a certificate and no agent certificate is unrevoked."""
 
 
 def restored(tx: Transaction, order: RestoreOrder) -> RestoreOutcome:
-    """Record the restore and apply the lists. Raises InvalidError if no CA of this hub signed a list."""
+    """Record the restore and apply its lists. Raises InvalidError for a list that no CA of this hub signed."""
     known = restorations(tx)
     kept = (*known, Restoration(order.made, tx.now, order.readopts))[-restoration_rules.KEPT :]
     tx.facts.set(restoration_rules.FACT, msgspec.json.encode([each.as_fact() for each in kept]).decode())

@@ -32,7 +32,7 @@ class HubSettings(
 
     @property
     def store_url(self) -> str:
-        """URL of the database: without a setting SQLite in the data directory."""
+        """URL of the database. Without the setting `database_url`: SQLite in the data directory."""
         return f"sqlite:///{self.data_dir / 'hub.db'}" if self.database_url is None else self.database_url.get_secret_value()
 
     @property

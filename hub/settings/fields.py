@@ -31,14 +31,14 @@ class SettingsGroup(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host and a port, written `host:port` or `[v6]:port`. Port 0 means the port on which the server listens."""
+    """A host and a port, written `host:port` or `[v6]:port`. Port 0: no port is given, so the listening port applies."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads `host:port` or a bare host. Raises ValueError."""
+        """Reads `host:port` or a bare host (port 0). Raises ValueError."""
         host, colon, port = text.strip().rpartition(":")
         if not colon or text.strip().endswith("]"):
             host, port = text.strip(), "0"
@@ -138,11 +138,11 @@ Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_posi
 NoDuration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_not_negative)]
 """A duration that may be 0s (no duration)."""
 Size = Annotated[int, BeforeValidator(_size), Field(ge=0)]
-"""Bytes, as a Kubernetes quantity."""
+"""Number of bytes, written as a Kubernetes quantity such as 256Mi."""
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 SecretName = Annotated[str | None, AfterValidator(_secret)]
-"""NAMESPACE/NAME."""
+"""Name of a Secret, as NAMESPACE/NAME."""
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 AdvertisedAddress = Annotated[Address | None, BeforeValidator(_address)]
 ListenAddress = Annotated[Address, BeforeValidator(_address), AfterValidator(_with_port)]

@@ -75,7 +75,7 @@ def union(paths: tuple[Path, ...]) -> Step:
 
 
 def slice_of(start: int | None = None, stop: int | None = None, step: int | None = None, *, single: bool = False) -> Step:
-    """Return the step `[start:stop:step]`: entries of a list. All three are optional. `single`: the step `[start]`."""
+    """Return the part `[start:stop:step]` of a path, which selects entries of a list. `single`: the part `[start]`."""
     parts = ["" if part is None else str(part) for part in (start, stop, step)]
     text = parts[0] if single else ":".join(parts if parts[2] else parts[:2])
 

@@ -125,7 +125,7 @@ class PausingLoop(asyncio.SelectorEventLoop):
         self._pausing.skip_pauses()
 
     def tick_time(self) -> float:
-        """Return the time in seconds at whose multiples periodic work runs, just after the arrival of beats in step."""
+        """Return the time (seconds) for periodic work: it runs when this is a multiple of its period, just after many beats."""
         return time.time() - TICK_OFFSET
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]

@@ -3,7 +3,7 @@
 Acceptance also owns the condition HubAcceptedManagedCluster, which reflects `spec.hubAcceptsClient` as set by an operator or a
 rule (OCM's ManagedCluster controller). A cluster that was never accepted has no such condition. A rule accepts a cluster only
 once, so a later denial by an operator stays. Approval approves and signs renewals, add-ons, and registrations that match a
-rule. It never denies: other requests wait for an operator, and are signed by issuance. The rules are in
+rule. It never denies. All other requests wait for an operator, and issuance signs the approved ones. The decisions are made in
 `hub.registry.approvalrules.approval`.
 """
 
@@ -89,7 +89,7 @@ def _accept(tx: Transaction, name: str, known: Sequence[ApprovalRule]) -> Approv
 
 
 def wants_acceptance(cluster: Document, *, are_there_rules: bool) -> bool:
-    """Whether a step on this cluster may write."""
+    """Whether a step of the controller `acceptance` may change this cluster."""
     return _acceptance_condition(cluster) is not None or (are_there_rules and approving.is_open(cluster))
 
 
@@ -118,7 +118,10 @@ def approval_reconciler(
 
 
 class RuleStatusReconciler(BatchReconciler[str]):
-    """Writes statuses and counts of ApprovalRules. When a rule or cluster changes, enqueues waiting clusters and requests."""
+    """Writes statuses and counts of ApprovalRules.
+
+    When a rule changes, enqueues all waiting clusters and requests. When a cluster is accepted, enqueues its requests.
+    """
 
     at_most = 100
 

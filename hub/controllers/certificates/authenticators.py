@@ -1,6 +1,6 @@
 """Owns the statuses of JWTAuthenticators and WebhookAuthenticators: checks their servers after each change and periodically.
 
-The status is for display only: a login queries the server itself, on each replica.
+The status is for display only. No login reads it: the replica that handles the login queries the server.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,7 +25,7 @@ NAME = "authenticators"
 READY_CHECK_INTERVAL, UNREADY_CHECK_INTERVAL = timedelta(minutes=3), timedelta(seconds=20)
 """Intervals between checks of a ready and of an unready authenticator."""
 GRACE = timedelta(seconds=1)
-"""When the controllers stop, a running check has this time to end, because it waits for a remote server."""
+"""When the controllers stop, a running check is cancelled after this time, because a remote server may be slow."""
 WORKERS = 4
 NOT_EXAMINED = "Not checked: an earlier check failed."
 
@@ -60,7 +60,8 @@ class AuthenticatorStatus(Reconciler[tuple[Kind, str]]):
 async def examine(kind: str, document: Document, connect: Connect) -> list[Condition]:
     """Returns the conditions of a JWTAuthenticator or a WebhookAuthenticator, found by connecting to its issuer or endpoint.
 
-    The condition types and their dependencies are those of Pinniped. Conditions that depend on a failed condition are Unknown.
+    The condition types are those of Pinniped. After a failed check, the conditions of the later checks are
+    Unknown, and Ready is False. `connect`: see Connect.
     """
     spec, server = doc.mapping(document, "spec"), _Server(document, connect)
     named = doc.mapping(document, "spec", "tls").get("certificateAuthorityData")

@@ -7,9 +7,9 @@ The controller runs on the leader. After a crash it continues from the database 
 without a recorded CA for the next CA, and removes a key that was not removed with its CA.
 
 A CA is retired when all its certificates have ended or when a patience has passed. If the clock were ahead for a moment, both
-would seem true, and a retirement cannot be undone. So while the database's clock is not trusted, no CA is retired because of
-time, only by an operator's order. An order to retire a compromised CA also waits while agents that were given time to move can
-still move.
+conditions would seem true, and a retirement cannot be undone. So while the database's clock is not trusted, no CA is retired
+because of time, only by an operator's order. Even a compromised CA is not retired then, while agents that got time to renew can
+still renew.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence

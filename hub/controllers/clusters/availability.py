@@ -34,7 +34,7 @@ GATHER = timedelta(milliseconds=250)
 
 
 class AvailabilityReconciler(BatchReconciler[str]):
-    """Checks a cluster when its grace period ends, in database time. `window`: the flush window of heartbeats."""
+    """Checks a cluster when its grace period ends, in database time. `window`: flush window; `since`: see Since."""
 
     at_most, ahead = READ, AHEAD
 

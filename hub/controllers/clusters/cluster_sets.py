@@ -3,9 +3,9 @@
 cluster-sets         condition ClusterSetEmpty of a set: whether it has clusters, and how many
 standing-sets        the sets `default` and `global`, with their fixed selectors
 set-bindings         condition Bound of ManagedClusterSetBindings: whether their set exists
-default-set          puts clusters without a set into `default`; new clusters get it when they are stored
+default-set          puts clusters without a set into `default`; new clusters get this set when they are stored
 managed-namespaces   `status.managedNamespaces` of clusters; the agent's conditions are kept while a namespace is required
-survey               re-examines all clusters after a change of a set
+survey               examines the managed namespaces of all clusters again after a change of a set
 cluster-profiles     ClusterProfiles: a cluster has one in each namespace with a bound binding of one of its sets
 
 Sources: OCM's controllers of cluster sets, bindings, default and global set, managed namespaces and ClusterProfiles. Additions

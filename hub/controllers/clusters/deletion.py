@@ -2,7 +2,8 @@
 
 removal      condition Deleting of ManagedClusters. Unlike OCM, the hub warns an operator when a deletion takes too long, and
              the operator can force it.
-namespaces   an accepted cluster has a Namespace with its label, which is recreated when deleted and outlives the ManagedCluster
+namespaces   an accepted cluster has a Namespace with the cluster's label; the hub recreates the Namespace when it
+             is deleted, and keeps it when the ManagedCluster is deleted
 
 Sources: OCM's garbage collection and ManagedCluster controller, Kubernetes' namespace controller.
 """
@@ -28,7 +29,7 @@ from machinery.runtime.controller import Reconciler
 log = structlog.get_logger(__name__)
 
 WAITED_SHARE = 10
-"""The interval between checks is this fraction of the time waited so far."""
+"""The interval between checks is the time waited so far, divided by this number."""
 LONGEST_INTERVAL = timedelta(minutes=1)
 
 
@@ -60,7 +61,7 @@ class Waiting:
         self._progress.setdefault(name, timedelta())
 
     def note_progress(self, name: str, lasting: timedelta) -> None:
-        """Record progress, so that the interval starts from `shortest` again."""
+        """Record progress of a deletion that has lasted this long, so that the interval starts from `shortest` again."""
         self._progress[name] = lasting
 
     def end(self, name: str) -> None:
@@ -78,7 +79,10 @@ NAMESPACE_CHECKS = timedelta(seconds=5)
 
 
 class Namespaces(Reconciler[str]):
-    """Remembers which clusters have their namespace, so that changes of these clusters need no step."""
+    """Creates the Namespaces of accepted clusters, and removes deleted Namespaces with their content.
+
+    Remembers which clusters have their Namespace, so that changes of these clusters need no step.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -140,7 +144,7 @@ WORKERS = 4
 
 
 class Removal(Reconciler[str]):
-    """After `deadline`, objects are deleted in any order, and an operator is warned. `record_event` records an Event."""
+    """Removes deleted clusters. After `deadline`, deletes their objects in any order, and records an Event for operators."""
 
     def __init__(self, store: Store, deadline: timedelta, record_event: Callable[[EventRecord], None]) -> None:
         self._store = store

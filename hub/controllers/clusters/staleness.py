@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(eq=False)
 class Staleness(BatchReconciler[str]):
-    """The key PERIODIC examines all silent or marked clusters; others are clusters whose step failed."""
+    """The key PERIODIC examines all silent or marked clusters. Other keys are the names of clusters whose step failed."""
 
     store: Store
     policy: StalenessPolicy
@@ -94,7 +94,7 @@ class Staleness(BatchReconciler[str]):
 def register(builder: ControllerBuilder) -> None:
     settings = builder.settings
     policy = StalenessPolicy(mark=settings.stale_after, remove=settings.stale_removal_after)
-    # if clusters are marked after seconds, the clock need not be observed for ten minutes
+    # if clusters are marked after less than SETTLED, the clock is observed only for that shorter time
     clock_guard = ClockGuard(builder.clock, min(SETTLED, policy.mark))
     reconciler = Staleness(builder.store, policy, builder.brake_limits, since=builder.since, clock_guard=clock_guard)
     builder.every(PERIOD, builder.add(NAME, reconciler))

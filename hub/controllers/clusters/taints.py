@@ -1,9 +1,9 @@
-"""Owns the taints for unavailable clusters, their alarms, and the brake that holds both.
+"""Owns the taints for unavailable clusters, their alarms, and the brake that postpones taints and alarms.
 
-As in OCM: `unreachable` while availability is Unknown or missing, `unavailable` while it is False. A taint is set immediately,
-or after a delay (`availability.TaintDelays`), and never while the brake is active. The alarm is logged with the taint, so that
-it is logged exactly once, even if the leader changes. The Event is recorded immediately, with the change of availability
-(`TransitionRecorder`).
+As in OCM: `unreachable` while availability is Unknown or missing, `unavailable` while it is False. A cluster
+whose agent uses another hub gets no taint. A taint is set immediately, or after a delay (`availability.TaintDelays`), and never
+while the brake is active. The alarm is logged with the taint, so that it is logged exactly once, even if the leader changes.
+The Event is recorded immediately, with the change of availability (`TransitionRecorder`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ NAME = "taints"
 READ, WRITTEN = 500, 100
 """Clusters per reading and per writing transaction."""
 BRAKE_CHECKS = timedelta(seconds=5)
-"""Interval between checks of a brake that holds."""
+"""Interval between checks while the brake is active."""
 PERIOD = timedelta(minutes=5)
 GATHER = timedelta(milliseconds=250)
 """A joining cluster changes several times together: its checks wait for this time."""
@@ -41,7 +41,7 @@ _Found = Mapping[ClusterName, TaintOutcome]
 
 
 class TaintReconciler(BatchReconciler[str]):
-    """Keys are clusters, or PERIODIC for the brake alone."""
+    """Sets and removes taints. Keys are the names of clusters; the key PERIODIC only checks the brake."""
 
     at_most = READ
 

@@ -50,9 +50,9 @@ def register(builder: ControllerBuilder) -> None:
 
 
 def register_leader_events(builder: ControllerBuilder) -> Callable[[int, EventRecord], None]:
-    """Returns a function to call with a term that begins and with the term's Event.
+    """Returns a function to call with the number of a term that begins and with the term's Event.
 
-    The leader of a term records its Event. After a very short term, a later leader records the Event.
+    The leader of a term records its Event. If the term ends before that, a later leader records the Event.
     """
     begun: list[tuple[int, EventRecord]] = []
 
@@ -73,7 +73,7 @@ RENEWAL_CHECKS = timedelta(hours=12)
 
 
 def start_serving_certificate(renew: Callable[[], None], tasks: GuardedTasks, scheduler: Scheduler) -> None:
-    """Run the controller of the serving certificate, on each replica, until `tasks` end.
+    """Start the controller of the serving certificate, on each replica. It runs until `tasks` end.
 
     `renew` checks the certificate, and replaces it if necessary.
     """

@@ -1,4 +1,4 @@
-"""Deletes old rows: change log and history, Events, audit records, transitions, certificate records, requests, sessions."""
+"""Deletes old rows: change log, Events, audit, transitions, certificates, requests, bootstrap credentials, console sessions."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -38,9 +38,10 @@ PORTIONS = 25
 FORGOTTEN_AT_ONCE = 1_000
 """Transitions or certificate records per transaction."""
 LOGINS_KEPT = timedelta(days=1)
-"""Retention of login records. An operator causes a dozen records per hour, each for a certificate of some minutes."""
+"""Retention of login records after the expiry. An operator causes a dozen records per hour, each for a few minutes."""
 CERTIFICATES_KEPT = timedelta(days=90)
-"""Retention after the expiry. Each agent has about forty a year. Recovery and revocation lists need only valid certificates."""
+"""Retention of the other certificates' records after the expiry. An agent causes about forty a year. Recovery and revocation
+lists need only valid certificates."""
 STRANGERS_KEPT = 50_000
 """Largest number of audit records of refused callers without an identity (about 75 MB)."""
 PAUSE = timedelta(milliseconds=100)
@@ -62,7 +63,7 @@ def history_status(tx: Transaction) -> HistoryStatus:
 
 @dataclass(eq=False)
 class Compaction(Reconciler[str]):
-    """Deletes old rows. Each step deletes one portion per table, and runs again immediately while there are more rows.
+    """Deletes old rows. Each step deletes a limited number of rows per table. While there are more, it runs again after PAUSE.
 
     `clock_guard`: postpones deletion by age while the database's clock is not trusted.
     `status`: retention and sizes after the last complete run, for metrics; None: not yet known.
@@ -198,8 +199,9 @@ CLEANUP = "request-cleanup"
 
 
 class RequestCleanup(Reconciler[str]):
-    """Removes old requests and credentials. `ends`: retention of requests. `keep_credentials`: of ended credentials.
+    """Removes old certificate requests, ended bootstrap credentials and ended console sessions.
 
+    `ends`: retention of requests. `keep_credentials`: retention of ended credentials.
     `clock_guard`: postpones all deletions while the database's clock is not trusted.
     """
 

@@ -35,7 +35,7 @@ class _AddOn:
 
 
 class FleetIndex:
-    """Observer of the feed. Sets and add-ons must be listed before clusters."""
+    """Observer that maintains the index. Sets and add-ons must be listed before clusters."""
 
     def __init__(self) -> None:
         self.on_members: list[Callback] = []

@@ -1,7 +1,7 @@
 """Logs transitions of clusters, add-ons and certificate requests and records them as Events, with actor and next step.
 
-The recorder reads the change log, so each transition is recorded once per hub, regardless of its writer. Heartbeats, status
-reports and objects that exist at the start are not recorded.
+The recorder reads the change log, so each transition is recorded once per hub, regardless of its writer. Heartbeats, reports
+without a transition, and objects that exist at the start are not recorded.
 """
 
 from collections import Counter
@@ -64,6 +64,7 @@ class TransitionRecorder:
         """How often clusters became True, False or Unknown since the start."""
 
     def by_phase(self) -> Mapping[str, int]:
+        """Number of existing certificate requests in each phase."""
         return Counter(phase.value for phase in tuple(self._requests.values()))
 
     def relisting(self) -> None:

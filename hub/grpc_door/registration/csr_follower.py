@@ -1,4 +1,4 @@
-"""Streams that follow a certificate request until it is final, or until the caller's certificate is no longer valid."""
+"""Streams that follow a certificate request until the request is final, or until the caller's certificate is invalid."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -62,7 +62,11 @@ class CSRFollower:
             woken.set()
 
     async def follow(self, name: str, call: RpcCall, check: Check) -> AsyncIterator[wire.FollowRequestResponse]:
-        """Yields the state of a request, immediately and after each change, until it is final. `check`: checks the caller."""
+        """Yields the state of the request `name`, immediately and after each change, until it is final.
+
+        Raises NotFoundError, also for a caller that `check` refuses; UnauthorizedError when the certificate is no longer valid;
+        UnavailableError when the gate is closed.
+        """
         sent: RequestState | None = None
         seen, woken, feed = 0, asyncio.Event(), self._parts.feed
         woken.set()

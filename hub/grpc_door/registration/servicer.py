@@ -182,7 +182,8 @@ async def issue_addon_token(
 ) -> wire.IssueAddOnTokenResponse:
     """Issues a ServiceAccount token of an add-on, like TokenRequest of the HTTPS door, for agents that use only gRPC.
 
-    Raises ForbiddenError for another cluster's agent, InvalidError, the errors of `addons.token_account`.
+    Raises ForbiddenError for another cluster's agent, InvalidError for an invalid name or lifetime, and the errors of
+    `addons.token_account`.
     """
     cluster, addon = cluster_name(request.cluster_name), AddOnName(request.addon_name)
     holder, _ = session_holder(record)

@@ -27,7 +27,10 @@ lease."""
 
 @dataclass(frozen=True, slots=True)
 class BeatRate:
-    """Computes beat intervals. `interval`: the setting. `beats_per_second`: limit for this replica; 0: no limit."""
+    """Computes beat intervals. `interval`: the setting. `beats_per_second`: limit for this replica; 0: no limit.
+
+    `sessions`: returns the number of open sessions.
+    """
 
     interval: timedelta
     beats_per_second: float
@@ -118,9 +121,9 @@ class Acknowledgements:
         return self.interval != before
 
     def stored(self, sequence: int) -> float | None:
-        """Records that this beat and all before it are durable. Returns when the acknowledgement is due; None if it was sent.
+        """Records that this beat and all before it are durable. Returns when the acknowledgement is due.
 
-        Times are those of the event loop.
+        The time is in seconds of the event loop's clock. None: this beat, or a later one, was recorded before.
         """
         if sequence <= self._stored:
             return None
@@ -128,7 +131,7 @@ class Acknowledgements:
         return self._sent_at + self._spacing
 
     def due_ack(self, now: float) -> bytes | None:
-        """Returns the acknowledgement that is due, or None. It contains the beat interval if the interval has changed."""
+        """Returns the encoded acknowledgement that is due, or None. It contains the beat interval if this has changed."""
         if self._sent >= self._stored:
             return None
         self._sent, self._sent_at = self._stored, now

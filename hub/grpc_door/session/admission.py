@@ -1,4 +1,4 @@
-"""Admits a session only if its cluster owns the name and its epoch is the newest."""
+"""Admits a session only if the name is not of another cluster, and its epoch is the newest."""
 
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ CAPABILITIES = ("drain",)
 
 
 async def admit(parts: DoorContext, cluster: ClusterName, agent: AgentId, hello: wire.Hello) -> SessionClusterView:
-    """Reads the cluster and records the session's epoch, unless it is on record already.
+    """Returns the cluster's view. Records the session's epoch, unless this epoch is recorded already.
 
     Raises NotFoundError, StaleEpochError, ForbiddenError (denied cluster) and AlreadyExistsError (another cluster has the name,
     or another agent has the session). Records a second agent for operators.

@@ -82,7 +82,7 @@ class RpcCall:
         )
 
     def seat(self, flow: str = "", *, has: timedelta | None = None) -> AbstractAsyncContextManager[None]:
-        """Holds a seat. `has`: time limit of a call that has no deadline. Raises TooManyRequestsError."""
+        """Holds a seat during the `with` block. `has`: time limit of a call without a deadline. Raises TooManyRequestsError."""
         left = self.context.time_remaining()
         has = timedelta(seconds=max(left, 0)) if left is not None and left < NO_DEADLINE else has
         return self.parts.limits.seat(self.actor, self.asked, flow=flow, time_left=has)

@@ -1,4 +1,4 @@
-"""Follows the change log once for all streams of this door and wakes those that wait for an object.
+"""Follows the change log once for all streams of this door. Wakes the streams that wait for a change of an object.
 
 Sessions read the store when they wake up, so that they miss nothing after an interruption. Streams that follow a certificate
 request take its newest change from here. Otherwise, when hundreds of clusters join at the same time, the hub would read each
@@ -45,7 +45,7 @@ class ChangeSubscriptions:
                 del self._waiting[kind, name]
 
     def newest(self, request: str) -> Change | None:
-        """The newest known change of a certificate request; None: read the store."""
+        """The newest known change of the certificate request with this name. None: the caller must read the store."""
         return self._recent.get(request)
 
     async def run(self) -> None:

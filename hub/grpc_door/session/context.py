@@ -59,7 +59,7 @@ class DoorContext:
     default_lease_duration: timedelta
     clocks: Clocks
     cordon: Cordon
-    """Whether this replica takes sessions."""
+    """The cordon of this replica."""
     age: Age
     attributes: CallAttributes
     tokens: AccountToken

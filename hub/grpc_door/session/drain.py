@@ -2,8 +2,8 @@
 
 A drain asks the agent of every open session to leave, at a bounded rate. The agent first opens the next session, at a replica
 that the load balancer selects, and sends beats here until the next session has a beat. Sessions that remain after `grace` are
-ended. New sessions get UNAVAILABLE and retry. The process is unready meanwhile, so that load balancers avoid it; registration
-and the HTTPS door continue.
+ended. Agents that open a session here get UNAVAILABLE and retry. The process is unready during the cordon, so that load
+balancers avoid it. Registration and the HTTPS door continue.
 
 A load balancer distributes only new connections, so without a maximum age a new replica would stay empty. Each session ends at
 a random age, so that agents that connected together do not reconnect together. gRPC ends a connection that is older than the
@@ -47,7 +47,7 @@ class Cordon:
         return self._closed
 
     def order(self, closed: bool) -> None:  # noqa: FBT001 - what is ordered
-        """Begins or ends the cordon. Idempotent."""
+        """Begins (`closed`) or ends the cordon. Idempotent."""
         if closed != self._closed:
             self._closed = closed
             log.info("replica is drained" if closed else "replica takes sessions again", sessions=len(self._sessions()))
@@ -100,7 +100,7 @@ BACKSTOP = 1.25
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """The maximum age of sessions. `limit` 0: no maximum. `grace`: how long the agent has to reconnect."""
+    """The maximum age of sessions. `limit` 0: no maximum. `grace`: time for the agent to reconnect."""
 
     limit: timedelta = timedelta(hours=1)
     grace: timedelta = timedelta(minutes=5)
@@ -117,7 +117,7 @@ class Age:
         )
 
     def drawn(self, random: Random) -> timedelta:
-        """Returns the time at which a session that begins now is asked to leave."""
+        """Returns the age at which a new session is asked to leave."""
         return self.limit * (1 - JITTER * random.random())
 
 
@@ -126,7 +126,7 @@ _RANDOM = Random()  # noqa: S311 - spreads load, guards nothing
 
 @dataclass(slots=True)
 class Aging:
-    """A block that asks its session to leave when it is old, and ends it after the grace."""
+    """Context manager of a session: asks the session to leave when it is old, and ends it after the grace."""
 
     age: Age
     session: OpenSession

@@ -26,7 +26,7 @@ MAX_BATCH = 500
 SKEW_TOLERANCE = timedelta(seconds=1)
 """Smaller differences from the previous skew are ignored, because a report may be delayed on its way."""
 MAX_SKEWS = 50_000
-"""Clusters whose last skew is kept."""
+"""At this number of clusters, the last skews of all clusters are forgotten."""
 
 log = structlog.get_logger(__name__)
 
@@ -89,7 +89,7 @@ class Clocks(ReportWriter[ClusterName, timedelta]):
             self.note(cluster, instant_of(message.agent_time, "agent_time") - received, again=again)
 
     def note(self, cluster: ClusterName, skew: timedelta, *, again: bool = False) -> None:
-        """Queues the skew: how far the agent's clock was ahead of the hub's at receipt.
+        """Queues the skew: how far the agent's clock was ahead of the hub's at receipt (negative: behind).
 
         `again`: this is not the first report of its session, so only a change counts.
         """

@@ -68,7 +68,7 @@ class ReportQueue:
         return len(self._waiting)
 
     async def put(self, work: Work, size: int) -> None:
-        """Adds work; waits while the queue is full. `size`: its bytes."""
+        """Adds work; waits while the queue is full. `size`: bytes of the message that the work stores."""
         while self._waiting and (
             len(self._waiting) >= MAX_QUEUED or sum(each for _, each in self._waiting) + size > MAX_QUEUED_BYTES
         ):
@@ -109,7 +109,7 @@ class AgentEvents:
         self._dropped = 0
 
     async def take(self, message: wire.Event) -> None:
-        """Stores a valid event within the rate. Unlike a report, the event is lost if the store cannot be written."""
+        """Stores a valid event within the rate, and drops all others. An event is also lost if the store cannot be written."""
         is_valid = message.type in _TYPES and _REASON.fullmatch(message.reason) is not None
         if not is_valid or not self._rate.has_room(self._cluster):
             self._dropped += 1
@@ -147,8 +147,9 @@ class SessionReports:
         """Records the agent's next hub; None: the agent has not announced that it leaves."""
 
     async def store(self, kind: str, message: Any) -> wire.ReportAck | None:
-        """Stores a report, within the agent's trace if it has one. Returns the acknowledgement, if any.
+        """Stores a message of the kind "status", "addon", "hubs" or "event"; a report within the agent's trace.
 
+        Returns the acknowledgement of a status or add-on report, which contains a permanent error; None for other kinds.
         Raises transient errors and StaleEpochError.
         """
         if kind == "event":

@@ -53,7 +53,7 @@ class SessionServicer:
             await abort(context, error)
 
     def stop_waiting(self) -> None:
-        """Ends streams that have not sent Hello, with UNAVAILABLE. The gate must be closed."""
+        """Ends streams that have not sent Hello, with UNAVAILABLE. The gate must already be closed."""
         for waiting in tuple(self._waiting):
             if not waiting.expired():
                 waiting.reschedule(asyncio.get_running_loop().time())
@@ -84,7 +84,7 @@ class SessionServicer:
 
 
 def revocations_error() -> UnavailableError:
-    """Returns the error for sessions of a replica that cannot read revocations. It refuses no certificate."""
+    """Returns the error for sessions of a replica that cannot read revocations. The agent keeps its certificate and retries."""
     return UnavailableError("the hub cannot read at present which certificates are revoked: try again, or another replica")
 
 

@@ -1,4 +1,4 @@
-"""Open sessions of this process, in memory and, as soon as it can be written, in the database.
+"""Open sessions of this process, in memory and, shortly after they open, in the database.
 
 An agent has one session. A newer session ends the older one: immediately if this process has both; if another replica has the
 newer one, within half a second, by a notification. While notifications do not work, the database is read twice a second.
@@ -57,7 +57,7 @@ _Records = dict[tuple[ClusterName, AgentId], Opened | str]
 
 
 class Sessions:
-    """Sessions of a process, one per cluster. A newer session of an agent replaces the older one. `replica`: its name."""
+    """Sessions of a replica, one per cluster. A newer session of an agent replaces the older. `replica`: the replica's name."""
 
     def __init__(self, store: Store, replica: str = "") -> None:
         self._store = store
@@ -90,7 +90,8 @@ class Sessions:
     def add(self, session: OpenSession) -> None:
         """Adds a session. The first agent of a cluster keeps the cluster while its session is open.
 
-        Raises StaleEpochError if the agent's open session has a higher epoch; AlreadyExistsError if another agent has one.
+        Raises StaleEpochError if the agent's open session has a higher epoch; AlreadyExistsError if another agent of the
+        cluster has an open session.
         """
         older = self._open.get(session.cluster)
         if older is not None and older.agent != session.agent:
@@ -137,8 +138,8 @@ class Sessions:
     async def write(self) -> None:
         """Writes the waiting records. Errors in PASSING are retried after a pause.
 
-        If the transaction is rejected, each session is written on its own. A rejected session is dropped and does not block
-        others.
+        If the transaction is rejected, each session is written on its own. A session that is rejected then stays open, but is
+        not stored, so that it does not block others.
         """
         batches = [(self._unwritten, self._entries)]
         self._unwritten, self._entries = {}, ()
@@ -172,7 +173,7 @@ class Sessions:
         self._waiting.set()
 
     async def follow_others(self) -> None:
-        """Ends sessions that newer sessions on other replicas supersede, until cancelled."""
+        """Until cancelled, ends sessions of this replica that newer sessions on other replicas supersede."""
         notified = asyncio.Event()
         with self._store.subscribe_to_sessions(notified.set) as is_connected:
             while True:

@@ -43,7 +43,7 @@ MOVE_REASON = "an operator moves this cluster to another hub"
 class Session(BeatSink, TrustBundleReceiver):
     """The session of an agent that has sent `hello`. `serve` runs it until it ends.
 
-    What only its start needs (Hello, the certificate, messages, audit records) is not kept: there are thousands of sessions.
+    Data for the start only (Hello, the certificate, messages, audit records) is not kept: there are thousands of sessions.
     """
 
     __slots__ = (
@@ -86,8 +86,8 @@ class Session(BeatSink, TrustBundleReceiver):
     async def serve(self) -> None:
         """Runs the session until the agent leaves. Raises the error that ends it.
 
-        All tasks end with the session. Only the writer continues, for at most LAST_MESSAGES, so that the agent gets queued
-        messages.
+        All tasks end with the session, except two. The writer continues for at most LAST_MESSAGES, so that the agent gets
+        queued messages. The write of a farewell continues until it ends.
         """
         failure: Exception | None = None
         async with asyncio.TaskGroup() as self._writers:
@@ -263,7 +263,7 @@ class Session(BeatSink, TrustBundleReceiver):
         self._moves_to = target
 
     def reconsider(self) -> None:
-        """Schedules a refresh. During admission, only marks the view as stale: it may be older than the change."""
+        """Schedules a refresh. During admission, only marks the view as stale, because it may be older than the change."""
         self._stale = True
         self._reports.cluster_changed()
         if self._tasks is not None and self._view is not None and not self._is_refreshing:

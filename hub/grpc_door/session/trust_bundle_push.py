@@ -1,4 +1,4 @@
-"""Records which CAs each agent trusts, and pushes the hub's trust bundle to agents that trust other CAs.
+"""Records which CAs each agent trusts, and pushes the hub's trust bundle to agents whose CAs differ from it.
 
 The hub pushes a changed bundle at a bounded rate, because each agent tests the bundle with a handshake, writes it into its
 cluster and answers. Sessions wait in a queue. Agents that do not report their CAs (earlier releases) get no bundle. An agent
@@ -25,7 +25,7 @@ BUNDLES_PER_SECOND = 50.0
 POLL = timedelta(seconds=1)
 """Interval at which the hub's bundle is compared with the pushed bundle."""
 RESEND_AFTER = timedelta(minutes=10)
-"""Time after which an agent that did not take the bundle gets it again, within `CHECK_PERIOD`."""
+"""An agent that did not take the bundle gets it again at the first check (`CHECK_PERIOD`) after this time."""
 CHECK_PERIOD = timedelta(minutes=1)
 """Interval at which all sessions are checked while the bundle stays the same."""
 REFRESHES_PER_SECOND = 500.0
@@ -61,7 +61,7 @@ class TrustBundlePush:
         *,
         authorities: Callable[[], object] = lambda: None,
     ) -> None:
-        """`authorities`: returns the hub's CAs; a change of any CA changes the returned object."""
+        """`bundle`: returns the trust bundle (PEM). `authorities`: returns the hub's CAs, unequal after a change of any CA."""
         self._store = store
         self._bundle = bundle
         self._authorities = authorities
@@ -82,11 +82,11 @@ class TrustBundlePush:
             await self._store.run(service.note_trust, reports.values())
 
     def note(self, record: CertificateRecord, trusted: frozenset[str] | None) -> None:
-        """Queues a report of an agent with this certificate, to be written soon."""
+        """Queues the CAs that the agent with this certificate trusts, to be written soon. `trusted`: None: it reports none."""
         self.reports.put((record.cluster, record.agent), TrustReport(record, trusted))
 
     def check(self, session: TrustBundleReceiver) -> None:
-        """Adds a session to the queue if its agent trusts other CAs than the hub's bundle has."""
+        """Adds a session to the queue if its agent's CAs differ from those of the hub's bundle."""
         self._open.setdefault(session, (0.0, b""))
         if self._needs(session):
             self._queue[session] = None

@@ -44,7 +44,7 @@ from machinery.meta.selectors import Operator, Requirement
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
-    """Create (`old` None) or update, with defaults and validation. With a bootstrap credential, a create admits the name.
+    """Create (`old` None) or update, with defaults and validation. A create uses the actor's bootstrap credential.
 
     `writer`: see `hub.registry.generic.objects.write`. Raises InvalidError, AlreadyExistsError, ConflictError, ForbiddenError.
     """

@@ -46,7 +46,7 @@ def notify_others(connection: Connection, topic: Topic, sender: str) -> None:
 
 
 def take_notifications(connection: Connection) -> Collection[Topic]:
-    """Take the topics to pass on in this process after the commit. Call it once, at the end of the transaction."""
+    """Return the topics that the caller passes on in this process after the commit. Call it once, when a transaction ends."""
     topics: Collection[Topic] = connection.info.pop(_NOTIFIED, ())
     return topics
 

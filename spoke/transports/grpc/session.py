@@ -35,7 +35,7 @@ FAREWELL_TIMEOUT = timedelta(seconds=1)
 
 
 class MessageQueue(asyncio.Queue[wire.AgentMessage | None], AsyncIterator[wire.AgentMessage]):
-    """Messages to send. gRPC takes and writes one at a time. None ends the stream.
+    """Messages to send. gRPC takes and writes one at a time. The value None ends the stream.
 
     Callers do not wait for a write, because gRPC cancels the whole call if a waiting write is cancelled.
     """
