@@ -89,7 +89,8 @@ class ScaleRun:
     async def total(self, metric: str, label: str = "") -> float:
         """Return the sum of the values of a metric whose labels contain `label`."""
         lines = (await self.client.raw("GET", "/metrics")).body.decode().splitlines()
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(metric) and label in line)
+        samples = [line.rpartition(" ") for line in lines if label in line]
+        return sum(float(value) for series, _, value in samples if series.partition("{")[0] == metric)
 
     async def until_connected(self, within: float = CONNECTED_WITHIN) -> None:
         await self.until_sessions(lambda count: count >= self.agents, f"{self.agents} sessions are open", within)
