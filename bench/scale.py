@@ -215,7 +215,7 @@ async def scale(
     steady: Annotated[float, "Seconds that are measured with steady sessions."] = 600.0,
     renewal: Annotated[float, "Seconds over which all certificates are renewed."] = 3_600.0,
     churn: Annotated[
-        float, "Seconds in which each cluster changes its status as often as in a day with a change an hour."
+        float, "Seconds in which each cluster changes its status 24 times; meanwhile all certificates are renewed."
     ] = 7_200.0,
     postgres: Annotated[bool, "On a PostgreSQL of the tests. Without it: SQLite."] = False,
 ) -> dict[str, Any]:
@@ -225,7 +225,7 @@ async def scale(
         "pages": ("steady", PAGES * PAUSE_BETWEEN_PAGES * 2, read_pages),
         "restart": ("steady", BACK_WITHIN, restart),
         "renew": ("steady", renewal * 1.1, renew_within(renewal)),
-        "churn": ("churn", churn, None),
+        "churn": ("churn", churn, renew_within(min(renewal, churn / 2))),
     }
     found: dict[str, Any] = {}
     with contextlib.ExitStack() as database:
