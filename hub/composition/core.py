@@ -107,7 +107,7 @@ Extension = Callable[[HubCore], Awaitable[None]]
 
 
 async def open_core(context: BuildContext) -> HubCore:
-    """Open the sections below the doors. Raises StartError, MusterError."""
+    """Open the parts that the doors need: store, certificates, access, loopback client. Raises StartError, MusterError."""
     resources = await open_resources(context)
     certificates = await _open_certificates(context, resources)
     access = await _open_access(context, resources)

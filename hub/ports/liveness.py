@@ -89,7 +89,7 @@ class Marks(Protocol):
         """Invalidate all marks and move beats out of the future, after a jump of the database's clock."""
 
     def forget(self, before: datetime) -> None:
-        """Delete marks from before this instant, whose replicas no longer exist."""
+        """Delete marks from before this instant: their replicas no longer exist."""
 
 
 class Replicas(Protocol):

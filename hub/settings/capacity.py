@@ -37,7 +37,8 @@ class CapacitySettings(SettingsGroup):
     Further connections are closed. Clusters behind one NAT, or behind a load balancer that is not listed in --https-proxies,
     share one address. 0: no limit."""
     identity_rate: Count = 200
-    """Maximum number of requests per second of one identity, at each server. system:masters may exceed this. 0: no limit."""
+    """Maximum number of requests per second of one identity at a replica, at both servers together. system:masters may exceed
+    this. 0: no limit."""
     identity_burst: Count = 1000
     """Number of requests of one identity that are permitted as a burst, above --identity-rate."""
     audit_policy_file: Path | None = None

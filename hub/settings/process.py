@@ -43,7 +43,7 @@ class MetricsSettings(SettingsGroup):
 
     metrics_listen: OptionalListenAddress = None
     """Address that serves /metrics in plain HTTP without credentials: host:port. Without this address only the HTTPS API serves
-    metrics, for the group system:monitoring."""
+    metrics, to callers that may get this path, such as the group system:monitoring."""
     metrics_per_cluster: bool = False
     """true: also export metrics with one time series per cluster. The number of series grows with the fleet."""
 
@@ -71,8 +71,8 @@ class Election(SettingsGroup):
     leader_elect_resource_namespace: str | None = None
     """Namespace of the Lease. Default: the environment variable POD_NAMESPACE, set by the downward API."""
     leader_elect_lease_duration: Duration = KUBERNETES.lease
-    """Time after which another replica takes over from a failed leader; after a clean stop it takes half a second. To tolerate
-    database outages of one minute: 137s, with a renew deadline of 107s and a retry period of 26s."""
+    """Time after which another replica takes over from a failed leader. After a clean stop, --leader-elect-poll-period applies.
+    To tolerate database outages of one minute: 137s, with a renew deadline of 107s and a retry period of 26s."""
     leader_elect_renew_deadline: Duration = KUBERNETES.renew_deadline
     """Time after which a leader that cannot renew the lock stops leading. Must be shorter than the lease duration."""
     leader_elect_retry_period: Duration = KUBERNETES.retry

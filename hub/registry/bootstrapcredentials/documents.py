@@ -66,7 +66,10 @@ class CredentialView:
 def read_request(
     resource: GroupResource, key: Key, document: Document, flaws: DemandFlaws, lifetime: timedelta
 ) -> tuple[CredentialTerms, bytes | None]:
-    """Parse a creation request: terms, and public key (None: a token). `lifetime`: the default. Raises InvalidError."""
+    """Return the terms and the public key (None: a token is requested) of a creation request. `lifetime`: the default.
+
+    Raises InvalidError.
+    """
     spec = doc.mapping(document, "spec")
     labels = {str(label): str(value) for label, value in doc.mapping(spec, "labels").items()}
     asked = doc.mapping(spec, "attestation")

@@ -24,7 +24,7 @@ PORTION = 500
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The instant of the rows. `facts`: the hub's facts by name."""
+    """State of the database when a backup reads its tables. `facts`: rows of the table `facts`, by name."""
 
     made: str
     schema: str

@@ -26,7 +26,7 @@ SCHEMES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 
 
 class BoundConnection(psycopg.Connection[Any]):
-    """Connection that gives up on a server that does not answer and records doubtful commits."""
+    """Connection that closes when the server does not answer, and that notes commits which the standby has not confirmed."""
 
     patience: float | None = None
     unconfirmed = False

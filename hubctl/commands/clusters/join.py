@@ -48,9 +48,9 @@ FILE = click.Path(dir_okay=False)
 def join(client: ApiClient, cluster: str, at: str | None, apply_context: str | None, **chosen: Any) -> None:
     """Print or apply the manifests with which a cluster joins.
 
-    The command creates a bootstrap credential for this cluster name and one agent, valid for --expires. The manifests are a
-    namespace, the agent's ServiceAccount and RBAC, the Secret bootstrap-hub-kubeconfig, and the agent's Deployment, as in
-    the chart charts/spoke. Use the chart to configure the agent further or to upgrade it by Helm.
+    The command creates a bootstrap credential for this cluster name and one agent, valid for --expires. The manifests are the
+    namespaces of the agent and of add-ons, the agent's ServiceAccount and RBAC, the Secret bootstrap-hub-kubeconfig, and the
+    agent's Deployment, as in the chart charts/spoke. Use the chart to configure the agent further or to upgrade it by Helm.
 
     The manifests contain a private key. A file is written with mode 0600; protect the standard output yourself.
 
