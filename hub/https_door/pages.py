@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 
 class RevocationLists:
-    """Filter before authentication. It answers its own paths and passes all other requests on."""
+    """Request filter that serves the revocation lists (`/crl`) without authentication."""
 
     def __init__(self, store: Store, signer: ListSigner, clock: Clock) -> None:
         self._store = store

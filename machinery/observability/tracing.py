@@ -88,9 +88,9 @@ def carried() -> Carried:
 
 
 class Traced:
-    """A `with` block with a current span, or without one. The span may be a peer's; a subclass records its own span.
+    """Context manager that makes `context` the current span inside its block; None: changes nothing.
 
-    If an error leaves the block, it is recorded on the span.
+    This class records nothing: `context` may be a span of a peer. Subclasses record a span, and an error that leaves the block.
     """
 
     __slots__ = ("_before", "_context", "_open")

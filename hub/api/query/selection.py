@@ -83,7 +83,11 @@ def where_in(query: Query) -> Where | None:
 
 
 def order_in(query: Query) -> SortOrder | None:
-    """The sort order of a query; None: by key. With an order, `query.after` is the key of the object at `order.after`."""
+    """The sort order of a query; None: by key.
+
+    If a query has an order, its page begins after one object: `order.after` is this object's sort position, `query.after` its
+    key.
+    """
     return query.order if isinstance(query.order, SortOrder) else None
 
 

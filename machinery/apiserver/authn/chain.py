@@ -163,8 +163,8 @@ class TokenChecks:
 class BearerTokens(RequestAuthenticator):
     """Authenticates `Authorization: Bearer`.
 
-    The log and reviews contain the reason of a refusal. The response contains it only for EndedCredentialError, because this
-    caller has proved that it held the credential.
+    The log and the status of a TokenReview contain the reason of a refusal. The response contains it only for
+    EndedCredentialError, because this caller has proved that it held the credential.
     """
 
     def __init__(self, tokens: TokenAuthenticator, checks: TokenChecks | None = None) -> None:
