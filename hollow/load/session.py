@@ -30,10 +30,11 @@ from spoke.domain.schedule import SILENCE, RenewalTime, ack_timeout, pause
 from spoke.options import AgentOptions, Pauses
 from spoke.ports.cluster import Secrets
 from spoke.ports.hub import Desired, Dial, HubClient, HubLostError
+from spoke.session.reports import CHECKS_PER_REPORT
 from spoke.session.runner import SOONEST_LEAVE
 from spoke.transports import OpenSession
 
-RESYNC = AgentOptions().resync.total_seconds()
+RESYNC = AgentOptions().resync.total_seconds() * CHECKS_PER_REPORT
 """An unchanged status is reported again after this many seconds."""
 CLAIMS = (
     ReportedClaim("platform.open-cluster-management.io", "Hollow"),

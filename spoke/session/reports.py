@@ -76,6 +76,8 @@ K = TypeVar("K")
 STEP_GRACE = timedelta(seconds=1)
 """Time for which a controller's step may continue after the session has ended."""
 REGISTRATION_RESYNC = timedelta(minutes=10)
+CHECKS_PER_REPORT = 5
+"""Number of checks of the cluster after which an unchanged status is reported again."""
 Resyncs = Mapping[str, tuple[timedelta, Callable[[], None]]]
 """Period and function of each periodic resync, by name."""
 
@@ -86,6 +88,7 @@ class ClusterReports:
     def __init__(self, active: ActiveSession, agent: AgentContext) -> None:
         ports, options = agent.ports, agent.options
         self._conditions = agent.conditions
+        self._checks = 0
         self._events = SessionEvents(active.session)
         label = hub_label(active.connection.hub.hub_id, active.connection.hub.server)
         self._namespaces = ManagedNamespaceController(ports.managed_cluster, label, self._namespaces_changed)
@@ -109,7 +112,7 @@ class ClusterReports:
         self.send_event = self._events.add
         self.send_events = self._events.run
         self.resyncs: Resyncs = {
-            "status": (options.resync, lambda: self._status_controller.enqueue(RESYNC)),
+            "status": (options.resync, self._check),
             "managed-namespaces": (options.resync, lambda: self._namespaces_controller.enqueue(NAMESPACES)),
         }
 
@@ -122,6 +125,10 @@ class ClusterReports:
         self._upkeep_controller.enqueue(UPKEEP)
         if self._namespaces.want(desired.namespaces, deleting=desired.deleting):
             self._namespaces_controller.enqueue(NAMESPACES)
+
+    def _check(self) -> None:
+        self._checks += 1
+        self._status_controller.enqueue(CHANGED if self._checks % CHECKS_PER_REPORT else RESYNC)
 
     def changed(self) -> None:
         """Report a change of the cluster."""

@@ -105,7 +105,8 @@ class SpokeSettings(BaseModel):
     attestation_service_account: ServiceAccount = Field(default="", title="NAMESPACE/NAME")
     """ServiceAccount of this cluster whose token attests the cluster's identity (default: the pod's ServiceAccount)"""
     cluster_healthcheck_period: Duration = timedelta(minutes=1)
-    """interval at which the agent checks the complete status of the cluster (1m)"""
+    """interval at which the agent checks the complete status of the cluster; every fifth check also reports an unchanged status
+    (1m)"""
     max_custom_cluster_claims: int = Field(default=20, ge=0, title="N")
     """maximum number of custom cluster claims that are reported (20)"""
     reserved_cluster_claim_suffixes: Names = Field(default=(), title="A,B")

@@ -30,6 +30,7 @@ from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions
 from spoke.ports.cluster import ApiServerHealth, Attest
 from spoke.ports.hub import HubLostError, HubSession
+from spoke.session.reports import CHECKS_PER_REPORT
 from tests.checks import check_refusal_of
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub, MemoryHubClient, MemorySession
@@ -291,12 +292,19 @@ async def test_drained_agent_opens_the_new_session_before_it_leaves_the_old(stag
 
 
 async def test_failing_api_server_changes_the_verdict_and_nothing_is_reported_twice_but_at_a_resync(stage: Stage) -> None:
+    async def check() -> None:
+        beats = len(session.beats)
+        stage.scheduler.wake("status")
+        await until(lambda: len(session.beats) > beats + 1)
+
     async with stage.at_work():
         session = stage.hub.session
         await until(lambda: len(session.beats) > 5)
         reports, beats = len(session.reports), len(session.beats)
         stage.cluster.set_nodes(await stage.cluster.nodes())
         await until(lambda: len(session.beats) > beats + 5)
+        for _ in range(CHECKS_PER_REPORT - 1):
+            await check()
         assert len(session.reports) == reports
         stage.scheduler.wake("status")
         await until(lambda: len(session.reports) == reports + 1)
