@@ -22,7 +22,7 @@ from machinery.meta.timestamps import format_time
 
 
 def _object(row: TableRow) -> str:
-    """Returns the object of the request as `resource/name/subresource`; for dropped records, the number of records."""
+    """Returns the request's object as `resource/name/subresource`, or else its URI; for dropped records, their number."""
     reference = doc.mapping(row.document, "objectRef")
     if not reference:
         count = doc.mapping(row.document, "dropped").get("count")
@@ -38,7 +38,7 @@ def _verb(row: TableRow) -> str:
 
 
 def _is_newest_first(text: str, _place: SortPosition | None) -> bool:
-    """Parses `sortBy`. Raises BadRequestError."""
+    """Parses `sortBy`: whether the newest record comes first. Raises BadRequestError."""
     if text not in ("time", "-time"):
         raise BadRequestError(f"sortBy: audit records are sorted by time or -time, not by {text[:80]}")
     return text == "-time"

@@ -50,7 +50,7 @@ def admit(tx: Transaction, login: Login, public_key: bytes, issuer: Issuer, life
 def write_status(
     tx: Transaction, kind: Kind, name: str, conditions: Sequence[Condition], *, seen: Mapping[str, Any], actor: str
 ) -> None:
-    """Update an authenticator's status if it differs; nothing if there is no such authenticator.
+    """Update an authenticator's status. No write if nothing changes, or if there is no such authenticator.
 
     `seen`: status fields other than conditions.
     """
@@ -72,7 +72,7 @@ def find_credential_issuer(tx: Transaction) -> StoredObject | None:
 
 
 def record_strategy(tx: Transaction, strategy: Strategy, api_version: str, actor: str) -> bool:
-    """Store the state of a strategy, and create the issuer if it is missing. Returns whether anything was written."""
+    """Store the state of a strategy in the CredentialIssuer; create it if missing. Returns whether anything was written."""
     stored = find_credential_issuer(tx)
     created = {"apiVersion": api_version, "kind": "CredentialIssuer", "metadata": {"name": issuer_rules.NAME}}
     before = stored.document if stored else created

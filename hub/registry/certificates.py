@@ -42,7 +42,7 @@ def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateH
 def sign_all(
     tx: Transaction, issuer: Issuer, profiles: Sequence[Profile], holder: CertificateHolder
 ) -> list[IssuedCertificate]:
-    """Sign `profiles` with new serial numbers, and record all or none. They are valid only if the transaction commits.
+    """Sign a certificate for each profile. Records all or none; they are valid only if the transaction commits.
 
     Raises RuntimeError for a profile that does not fit its purpose, InvalidError for an unusable key.
     """
@@ -89,7 +89,7 @@ def has_agent(tx: Transaction, cluster: ClusterName) -> bool:
 
 
 def revoke_cluster(tx: Transaction, cluster: ClusterName, reason: str) -> int:
-    """Revoke all certificates of the cluster and its add-ons, but not its bootstrap credential. Returns the number."""
+    """Revoke all certificates of the cluster and its add-ons, but not its bootstrap credential. Returns their number."""
     records = tx.certificates.of_cluster(cluster)
     serials = [record.serial for record in records if record.revoked_at is None and record.purpose in AGENTS_PURPOSES]
     if serials:

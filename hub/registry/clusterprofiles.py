@@ -1,6 +1,6 @@
 """ClusterProfiles: ManagedClusters in the inventory API of SIG Multicluster, for consumers that do not know this hub.
 
-Sources: multicluster.x-k8s.io/v1alpha1 (KEP-4322), OCM's ClusterProfile controllers. A cluster has one profile in every
+Sources: multicluster.x-k8s.io/v1alpha1 (KEP-4322), OCM's ClusterProfile controllers. An accepted cluster has a profile in every
 namespace with a Bound binding of one of its sets. Labels, properties, version and conditions of the profile follow the cluster.
 """
 
@@ -106,7 +106,7 @@ def _namespaces(tx: Transaction, cluster: Document) -> frozenset[str]:
 
 
 def _profiles(tx: Transaction, cluster: str, wanted: Iterable[str]) -> Mapping[str, StoredObject]:
-    """Return by namespace: profiles with this cluster's label, and any profile with its name in a wanted namespace."""
+    """Return by namespace the profiles with the cluster's name that have its label or are in a wanted namespace."""
     labelled = tx.objects.find(CLUSTER_PROFILES, Query(labels=(Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,)),)))
     present = (tx.objects.get(CLUSTER_PROFILES, Key(namespace, cluster)) for namespace in wanted)
     found = (*labelled.items, *(each for each in present if each is not None))

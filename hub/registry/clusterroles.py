@@ -46,9 +46,10 @@ def _aggregate(tx: Transaction, actor: str) -> None:
 
 
 def reconcile(tx: Transaction, groups: role_rules.ApiGroups) -> int:
-    """Add missing parts of the default roles and bindings. Removes nothing. Returns the number of writes.
+    """Add missing parts of the default roles and bindings. Returns the number of writes.
 
-    Objects with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` are not changed.
+    Removes nothing, but replaces a binding with another roleRef, because a roleRef is immutable. Objects with the annotation
+    `rbac.authorization.kubernetes.io/autoupdate: "false"` are not changed.
     """
     return sum(_reconcile(tx, role_rules.completed(default, groups)) for default in DEFAULTS)
 

@@ -14,7 +14,7 @@ from machinery.meta.objects import Key, Page, Query, StoredObject
 from machinery.meta.timestamps import format_micro_time
 
 MAX_TRANSITIONS = 1_000
-"""Largest number of transitions in one answer, for any limit; older transitions are stored but not shown."""
+"""Largest number of transitions in one answer, whatever its `limit`. Use `until` to list older transitions."""
 
 
 class TransitionStorage(ComputedStorage):

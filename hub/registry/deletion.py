@@ -162,9 +162,10 @@ class Withdrawn:
 
 
 def leave(tx: Transaction, cluster: ClusterName, cluster_uid: str, actor: str) -> bool:
-    """Delete the ManagedCluster as an operator does, and revoke its certificates now. Returns False if it did not exist.
+    """Delete the ManagedCluster and revoke its certificates now. Its bootstrap credentials stay valid.
 
-    The content is removed later, in order. Raises AlreadyExistsError if another cluster has the name.
+    Returns False if the cluster did not exist or was already being deleted. `delete_cluster` removes the content later. Raises
+    AlreadyExistsError if another cluster has the name.
     """
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     if stored is not None:

@@ -1,4 +1,4 @@
-"""All resources of the hub. The hub neither serves nor writes a kind that is not in these tables."""
+"""The hub's own resources, and the write paths of all stored kinds. The hub stores no objects of other kinds."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -54,7 +54,7 @@ DEFINITIONS: tuple[ResourceDefinition, ...] = (
     consolesessions.CONSOLE_SESSION,
     auditrecords.AUDIT_RECORD,
 )
-"""The hub's own resources, in the order in which API groups are served."""
+"""The hub's own resources, in the order in which their API groups are served."""
 
 _KUBERNETES = (
     WritePath(change.REQUESTS, requested=requests.put, custom_remove=requests.remove),

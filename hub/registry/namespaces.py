@@ -16,7 +16,7 @@ STARTING = "hub:start"
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
-    """Create (`old` None) or update. A deleted namespace without finalizers is removed.
+    """Create (`old` None) or update. A namespace that is being deleted and has no finalizers is removed.
 
     `writer`: see `hub.registry.generic.objects.write`. Raises ForbiddenError, ConflictError and others.
     """
@@ -48,9 +48,9 @@ def ensure_predefined(tx: Transaction) -> None:
 
 
 def check_free(tx: Transaction, cluster: str) -> None:
-    """Check that a cluster may have this name, because its agent and add-ons get rights in the namespace.
+    """Raise ForbiddenError if the namespace of this name belongs to no cluster and has ServiceAccounts.
 
-    Raises ForbiddenError if the namespace belongs to no cluster and has ServiceAccounts.
+    A cluster may not have such a name, because its agent and add-ons would get rights in the namespace.
     """
     found = get(tx, cluster)
     if found is None or namespace_rules.is_of_cluster(found.document):

@@ -99,7 +99,7 @@ def own_agent(tx: Transaction, cluster: ClusterName) -> AgentId | None:
 
 
 def note_second(tx: Transaction, cluster: ClusterName, holder: AgentId, other: AgentId, actor: str) -> None:
-    """Record the refusal of a second agent, unless the condition has another reason."""
+    """Record the refusal of a second agent, unless the condition ManagedClusterDuplicated already has another reason."""
     stored = clusters.find(tx, cluster)
     if duplicates.reason(stored.document) in ("", duplicates.TWO_AGENTS):
         clusters.put_changed(tx, duplicates.with_refusal(stored.document, holder, other, tx.now), stored, actor)
@@ -121,7 +121,7 @@ def claim(tx: Transaction, cluster: ClusterName, epoch: int) -> None:
 
 
 def record_handover(tx: Transaction, departure: Departure, epoch: int, actor: str) -> None:
-    """End the agent's session of `epoch`: it moves to another hub. Raises StaleEpochError, BadRequestError, NotFoundError."""
+    """Record that the agent with `epoch` moves to another hub. Raises StaleEpochError, BadRequestError, NotFoundError."""
     _check_departure(tx, departure)
     check(tx, departure.cluster, epoch)
     _depart(tx, clusters.find(tx, departure.cluster), departure, actor)
@@ -160,8 +160,8 @@ def report_hubs(tx: Transaction, cluster: ClusterName, epoch: int, annotation: s
 def lower_epochs(tx: Transaction, cluster: ClusterName | None = None) -> int:
     """Set stored epochs above the accepted limit to the current time; for one `cluster`, any future epoch.
 
-    Returns their number. Agents raise their epochs themselves. For one cluster, call this only in a transaction that ends its
-    certificates.
+    Returns the number of lowered epochs. Agents raise their epochs themselves. For one cluster, call this only in a transaction
+    that ends its certificates.
     """
     present = _epoch_at(tx.now)
     return tx.heartbeats.lower_epochs(present, above=present if cluster else _epoch_at(tx.now + AHEAD), cluster=cluster)

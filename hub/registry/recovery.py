@@ -3,10 +3,10 @@
 Recovery: the recovery certificate proves possession of the previous key. All other conditions are checked with the present
 state: an agent that was denied, revoked, replaced or deleted since cannot recover.
 
-Readoption: a restored hub has no record of certificates that it signed after the backup. A recovery certificate gets a record,
-and is then accepted for `Recover`, if a CA of the hub signed it, its validity began in the lost interval, and no revocation
-list of the restore contains it. An unknown cluster is created again and waits for acceptance, because its former acceptance is
-lost.
+Readoption: a restored hub has no record of certificates that it signed between the backup and the restore. If a CA of the hub
+signed a recovery certificate, its validity began in this interval, and no revocation list of the restore contains it, then the
+certificate gets a record and is accepted for `Recover`. An unknown cluster is created again and waits for acceptance, because
+its former acceptance is lost.
 """
 
 from dataclasses import dataclass
@@ -148,7 +148,7 @@ def needs_approval(tx: Transaction, holder: CertificateRecord) -> bool:
 
 
 def _covering_restore(tx: Transaction, moment: datetime) -> Restoration | None:
-    """The restore that has lost records of this instant."""
+    """The restore that has lost records of this instant; None: no restore has, or agents may not return after it."""
     return restoration_rules.covering(restorations(tx), moment)
 
 
@@ -163,7 +163,7 @@ REVOKED_BY_LIST = "The hub was restored from a backup, and a newer revocation li
 
 @dataclass(frozen=True, slots=True)
 class RestoreOrder:
-    """What to restore. `made`: time of the backup; `lists`: revocation lists (DER or PEM) from before the restore."""
+    """A restore to record. `made`: time of the backup; `lists`: revocation lists (DER or PEM) from before the restore."""
 
     made: datetime
     readopts: Readopts = Readopts.AUTOMATIC
@@ -172,7 +172,7 @@ class RestoreOrder:
 
 @dataclass(frozen=True, slots=True)
 class AppliedList:
-    """Result of one list. `revoked`, `unknown`: numbers of certificates that were valid in the backup, or signed after it."""
+    """Result of one list: the number of its certificates that it `revoked`, and of those that the backup does not contain."""
 
     authority: str
     at: datetime
@@ -191,7 +191,7 @@ class RestoreOutcome:
     """Number of valid bootstrap credentials."""
     lists: tuple[AppliedList, ...]
     spent: tuple[ClusterName, ...]
-    """Clusters of which a list revoked a certificate and no agent certificate is unrevoked."""
+    """Clusters of which a list revoked a certificate, and all agent certificates are now revoked."""
 
 
 def restored(tx: Transaction, order: RestoreOrder) -> RestoreOutcome:

@@ -37,9 +37,10 @@ RULE_ACTOR = f"system:{NAME}:rule:"
 
 @dataclass(frozen=True, slots=True)
 class ApprovalOutcome:
-    """Result of a written decision. `decisions`: the decisions of operators' rules; empty for built-in rules.
+    """Result of `review` or `accept`. `decisions`: those of operators' rules; empty if only built-in rules have decided.
 
-    `accepted`: the accepted cluster. `asking`: the cluster of the request, if rules may accept it because of the request.
+    `accepted`: the accepted cluster. `asking`: the cluster of the request, if rules may accept this cluster because of the
+    request.
     """
 
     decisions: tuple[RuleDecision, ...] = ()
@@ -70,9 +71,10 @@ def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
 def review(
     tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str, *, sign: Callable[..., dict[str, Any]] | None = None
 ) -> ApprovalOutcome | None:
-    """Approve a request if a rule matches. Raises NotFoundError. None: no write, and no rule needs the request for acceptance.
+    """Approve a request if a rule matches. Raises NotFoundError.
 
-    With `sign` (`issuance.sign_request`) the request is also signed; without it, `issuance.issue` signs the request later.
+    Returns None if nothing was written and no rule needs the request to accept its cluster. With `sign`
+    (`issuance.sign_request`) the approved request is also signed; without `sign`, `issuance.issue` signs it later.
     """
     stored = request_objects.find(tx, name)
     asking = doc.labels(stored.document).get(CLUSTER_LABEL, "") if any(map(_needs_request, known)) else ""
@@ -122,7 +124,7 @@ def _record_dry_run_approval(
 def accept(tx: Transaction, name: ClusterName, known: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
     """Accept a cluster that a rule matches. Returns None if nothing was written.
 
-    A rule accepts a cluster at most once, and never overrides an operator.
+    Rules accept a cluster at most once, and never override an operator.
     """
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or not is_open(stored.document):
@@ -177,9 +179,9 @@ def _accepting(tx: Transaction, cluster: StoredObject, known: Sequence[ApprovalR
 def _strict_request(tx: Transaction, request: Document) -> tuple[RuleInput, CertificateGrant, bool] | None:
     """Return what rules know of a strict request, its grant, and whether built-in rules approve it.
 
-    None: only an operator can decide, or the request is for another signer. No rule is needed if the cluster's own agent renews
-    its certificate or requests that of a registered add-on. Sources: OCM's CSR approver (the requester is the subject; exact
-    parts, never a prefix), ADR 0012.
+    None: only an operator can decide, or the request is for another signer. Built-in rules approve a request of the cluster's
+    own agent, if the agent renews its certificate or requests a certificate for a registered add-on. Sources: OCM's CSR
+    approver (the requester is the subject; exact parts, never a prefix), ADR 0012.
     """
     if not csr_rules.is_for_a_client(request):
         return None
@@ -232,7 +234,7 @@ def _is_own(tx: Transaction, requester: CertificateRecord, name: ClusterName, cl
 
 
 def _needs_bound(tx: Transaction, candidate: RuleInput, request: StoredObject) -> bool:
-    """Whether the cluster requires a bootstrap credential for its name alone, which the request did not use."""
+    """Whether the cluster requires a bootstrap credential for its name alone, and the request used no such credential."""
     if not clusters.is_bound_only(candidate.document):
         return False
     credential = csr_rules.bootstrap_credential(request.document)

@@ -55,7 +55,7 @@ _encode = msgspec.json.Encoder().encode
 class CredentialStorage(VirtualStorage):
     """Credentials of the store as objects, which cannot be changed or watched.
 
-    A deletion revokes a credential. The store keeps the record for some time, but lists do not contain it.
+    A deletion revokes a credential. The store keeps its record for some time, but the API no longer shows it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Use cases about bootstrap credentials: creation and revocation. `credential_uses` has the uses of credentials."""
+"""Use cases about bootstrap credentials: creation and revocation. For their uses, see `credential_uses`."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ def create(
 ) -> tuple[CredentialRecord, IssuedCertificate]:
     """Record a credential and sign its client certificate over `public_key` (DER SubjectPublicKeyInfo).
 
-    Raises InvalidError if uses or lifetime are not positive, or the key is already known.
+    Raises InvalidError if uses or lifetime are not positive, or the hub has already signed a certificate for the key.
     """
     record = _new(tx, terms, actor)
     if tx.certificates.of_key(pki.key_hash(public_key)):
@@ -51,7 +51,7 @@ def create(
 
 
 def create_token(tx: Transaction, terms: CredentialTerms, actor: str) -> tuple[CredentialRecord, str]:
-    """Record a credential and return its bearer token, which is not stored. Raises InvalidError."""
+    """Record a credential. Returns it with its bearer token, of which only the hash is stored. Raises InvalidError."""
     record = _new(tx, terms, actor)
     secret = "".join(secrets.choice(credential_rules.TOKEN_ALPHABET) for _ in range(credential_rules.TOKEN_SECRET_LENGTH))
     token = credential_rules.token_of(record.id, secret)

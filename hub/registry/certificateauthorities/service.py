@@ -106,10 +106,11 @@ def proceed(tx: Transaction, authority: AuthorityId, actor: str, *, dry_run: boo
 def give_up(
     tx: Transaction, authority: AuthorityId, actor: str, within: timedelta, *, cannot: str | None, dry_run: bool = False
 ) -> AuthorityRecord:
-    """Record that a CA is compromised. The CA ends when agents have other certificates. Raises NotFoundError, ConflictError.
+    """Record that a CA is compromised. Raises NotFoundError, ConflictError.
 
-    The issuing CA must be replaced first; `cannot` is as in `rotate`. Agents have the time `within` to trust the next CA, and
-    again `within` to renew. A repeated order never extends the time.
+    The issuing CA must be replaced first; `cannot` is as in `rotate`. The compromised CA ends when connected agents have other
+    certificates, or when their time is over: `within` to trust the next CA, and again `within` to renew. Zero: no wait. A
+    repeated order never extends the time.
     """
     one = find(tx, authority)
     if one.phase is Phase.RETIRED:

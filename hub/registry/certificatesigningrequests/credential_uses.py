@@ -49,7 +49,7 @@ def cluster_revoked_at(tx: Transaction, cluster: ClusterName) -> datetime | None
 
 
 def bind_attested(tx: Transaction, record: CredentialRecord, cluster: ClusterName, attested: Attested | None) -> None:
-    """Bind the name to the attested issuer, or check it against the existing binding. Raises AttestationError.
+    """Bind the name to the attested issuer, or check the issuer against the existing binding. Raises AttestationError.
 
     A bound name requires an attestation, even if the credential does not.
     """
@@ -71,7 +71,7 @@ GONE = (RequestPhase.DENIED, RequestPhase.FAILED)
 def check(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent: AgentId | None = None) -> CredentialRecord:
     """Return the credential. Raises ForbiddenError if it is expired, used up or not for `cluster`.
 
-    `agent` None: only the cluster is known. The cluster may have been admitted before.
+    `agent` None: only the cluster is known. A cluster that was admitted before needs no free use.
     """
     record = tx.credentials.by_id(credential)
     if record is None:
@@ -87,7 +87,7 @@ def check(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent
 def left_for(tx: Transaction, cluster: ClusterName) -> Sequence[CredentialRecord]:
     """Return the credentials with which a cluster of this name could register after its deletion.
 
-    A use that is held for another agent counts as free, because its request may be denied.
+    A use that is held for another agent counts as free, because that agent's request may be denied.
     """
     revoked_at = cluster_revoked_at(tx, cluster)
     valid = tx.credentials.valid_for(cluster, tx.now)
@@ -169,7 +169,7 @@ def _held_by_name(tx: Transaction, record: CredentialRecord, cluster: ClusterNam
 
 
 def _give_back(tx: Transaction, record: CredentialRecord) -> None:
-    """Release uses of requests that will never be issued."""
+    """Release the uses that are held for requests which are denied, failed or deleted."""
     for use in tx.credentials.uses(record.id):
         if use.issued_at is None and not _waits(tx, use):
             tx.credentials.drop_use(use)
@@ -184,7 +184,7 @@ def _waits(tx: Transaction, use: CredentialUse) -> bool:
 def is_of_set(tx: Transaction, record: CredentialRecord, cluster: ClusterName) -> bool:
     """Whether the credential's cluster set, if any, permits this cluster.
 
-    It permits clusters in this set, new clusters, and clusters that an operator created and that have neither joined nor a set.
+    The set permits its own clusters, new clusters, and clusters that have not joined yet and are in no set except `default`.
     """
     wanted = record.bounds.cluster_set
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster)) if wanted is not None else None

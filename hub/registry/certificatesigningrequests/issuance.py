@@ -58,9 +58,10 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
 def sign_request(
     tx: Transaction, request: Document, uid: str, *, issuer: Issuer, lifetimes: Lifetimes, grant: CertificateGrant | None = None
 ) -> dict[str, Any]:
-    """Return the approved request with its certificate and recovery certificate, or Failed with the rule that it breaks.
+    """Return the approved request with its certificate and recovery certificate, or with the condition Failed and the reason.
 
-    The transaction that records and signs the certificates must also write the result. `grant`: the result of `grant_of`.
+    The transaction that records and signs the certificates must also write the result. `grant`: the result of `grant_of`, if
+    the caller already has it.
     """
     try:
         grant = grant or grant_of(tx, request)
@@ -134,7 +135,8 @@ def _credential(
 ) -> CredentialId | None:
     """Return the requester's bootstrap credential, or the credential with which the agent joined; None: no credential.
 
-    Raises ForbiddenError if the requester's own credential is for another cluster, or was revoked.
+    Raises ForbiddenError if the requester's bootstrap credential is for another cluster, was revoked, or is older than a
+    revocation of the cluster.
     """
     if requester is not None and requester.purpose is not Purpose.BOOTSTRAP:
         return requester.credential

@@ -32,7 +32,7 @@ from machinery.meta.selectors import Operator, Requirement
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requester: Requester) -> Written:
-    """Store a request of the Kubernetes API, validated by `machinery.apiserver.kinds.certificates`. The hub sets the requester.
+    """Store a CertificateSigningRequest that `machinery.apiserver.kinds.certificates` has validated. Sets its requester.
 
     With a bootstrap credential, a caller can request only certificates for agents of permitted clusters. Raises InvalidError,
     ForbiddenError, AlreadyExistsError, ConflictError, TooManyRequestsError.
@@ -59,7 +59,7 @@ def _cluster_of_requester(tx: Transaction, document: dict[str, Any]) -> ClusterN
 
 
 def check_room(document: Document, known: Iterable[StoredObject]) -> None:
-    """Raise TooManyRequestsError if the requester already has MAX_PENDING undecided requests. `known`: those of the cluster.
+    """Raise TooManyRequestsError if the requester already has MAX_PENDING undecided requests. `known`: the cluster's requests.
 
     Requests for add-ons are counted separately, so that they cannot block an agent's renewal and recovery.
     """

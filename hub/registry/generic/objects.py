@@ -1,8 +1,8 @@
 """Write path of objects: metadata, field ownership, the size limit of agents, and no write without a change.
 
-No object exceeds `OBJECT_LIMIT`. An agent that filled an object completely would prevent operators from writing it, for example
-from denying its cluster. So agents have a lower limit. It applies to all callers of a cluster and to bootstrap credentials, at
-both doors.
+The limit of operators is `OBJECT_LIMIT`. An agent that filled an object up to this limit would prevent operators from writing
+it, for example from denying its cluster. So agents have a lower limit. The lower limit applies to all callers of a cluster and
+to bootstrap credentials, at both doors.
 """
 
 from collections.abc import Iterator
@@ -40,15 +40,15 @@ OF_CLUSTERS = (SUBJECT_PREFIX, BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
 AGENT_LIMIT = 1280 * 1024
 """Largest JSON in bytes that an agent may write. Operators may write 256 KiB more (`OBJECT_LIMIT`)."""
 GROWTH_ABOVE_LIMIT = 1024
-"""Growth per write of objects that operators made larger than AGENT_LIMIT, so that a condition can still change."""
+"""Bytes that an agent's write may add to an object above AGENT_LIMIT, so that a condition can still change."""
 HARD_LIMIT = 1664 * 1024
-"""Agents can enlarge an object in steps of GROWTH_ABOVE_LIMIT up to this size: 128 KiB less than operators."""
+"""Agents can enlarge an object in steps of GROWTH_ABOVE_LIMIT up to this size; operators up to OBJECT_CEILING, 128 KiB more."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def check_agent_size(document: Document, old: StoredObject | None, actor: str) -> None:
-    """Raise TooLargeError if a caller from a cluster enlarges an object above its limit."""
+    """Raise TooLargeError if a caller from a cluster enlarges an object above the limit of agents."""
     if not actor.startswith(OF_CLUSTERS):
         return
     size, before = len(_encode(document)), len(old.encoded) if old is not None else 0
@@ -96,7 +96,7 @@ def put(
     generations: bool = False,
     writer: str = "",
 ) -> Written:
-    """Create (`old` None) or update. A deleted object without finalizers is removed. `writer`: see `write`.
+    """Create (`old` None) or update. An object that is being deleted and has no finalizers is removed. `writer`: see `write`.
 
     Raises AlreadyExistsError, ConflictError.
     """

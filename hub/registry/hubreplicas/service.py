@@ -20,7 +20,7 @@ from machinery.product import GROUP_SUFFIX
 
 ACTOR = "system:hub:sessions"
 AHEAD = timedelta(seconds=15)
-"""Longest plausible lead of a record's time. A later time was written before the database's clock was set back."""
+"""How far a recorded time may be ahead of the database's clock. A later time was written before the clock was set back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ReplicaUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A session at this replica; `at`: its start, None for a new one."""
+    """A session at `replica`. `at`: the start of the session; None: the session is new."""
 
     cluster: ClusterName
     agent: AgentId
@@ -47,10 +47,10 @@ class Opened:
 
 
 def begin(tx: Transaction, me: Replica) -> datetime:
-    """Take the name and end the sessions of its previous holder. Returns the database's time. Raises AlreadyExistsError.
+    """Take the replica's name, and end the sessions of its previous holder. Returns the database's time.
 
-    The previous holder has ended if it is lost, or if it had the same data directory, whose lock this process holds. Otherwise
-    retry after LOST_AFTER.
+    Raises AlreadyExistsError if the previous holder may still run: then retry after LOST_AFTER. It has ended if it is lost, or
+    if it had the same data directory, whose lock this process holds.
     """
     before = tx.replicas.of(me.name)
     if before is not None and before.home != me.home and not before.is_lost(tx.now):
@@ -217,7 +217,7 @@ def current_log_level(tx: Transaction) -> LogLevelOrder | None:
 
 
 def order_log_level(tx: Transaction, level: str, lasts: timedelta, actor: str) -> LogLevelOrder:
-    """Replace the order. Raises InvalidError."""
+    """Order a log level for all replicas. Replaces an earlier order. Raises InvalidError."""
     order = hubreplicas.order_log_level(level, lasts, actor, tx.now)
     tx.facts.set(LOG_LEVEL, hubreplicas.encode_log_level(order))
     return order

@@ -34,7 +34,7 @@ def evaluate(tx: Transaction, limits: BrakeLimits) -> Brake:
 
 
 def keep(tx: Transaction, limits: BrakeLimits, actor: str) -> tuple[Brake, EventRecord | None]:
-    """Evaluate and store the brake. Returns the brake, and the Event for the log if it has changed.
+    """Evaluate and store the brake. Returns the brake, and the Event for the log if the brake has changed.
 
     The Event is written in the same transaction, so that it is not lost if the replica dies after the commit.
     """

@@ -28,8 +28,8 @@ def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: 
     """Return whether the cluster's silence has exceeded the grace period, without a write.
 
     `since`: start of the coverage; earlier time does not count as silence. As in OCM, a cluster that was never accepted is not
-    checked, but a denied cluster is. If the lease duration was shortened, the new grace period starts at that change: before,
-    the agent did not have to send beats so often.
+    checked, but a denied cluster is. If the lease duration was shortened, the new grace period starts at that change, because
+    until then the agent sent beats less often.
     """
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     accepted = conditions.find(doc.conditions(stored.document), conditions.HUB_ACCEPTED) if stored is not None else None

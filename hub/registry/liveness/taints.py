@@ -1,4 +1,4 @@
-"""Use cases about the consequences of availability: taints, stale marks and removal."""
+"""Use cases about the consequences of availability: taints, the marking as stale, and removal."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ def is_silent(cluster: Document) -> bool:
 
 
 def apply_staleness_policy(tx: Transaction, name: ClusterName, policy: StalenessPolicy, actor: str) -> StalenessStep | None:
-    """Mark, clear or remove a cluster according to its silence. Returns the step."""
+    """Mark a silent cluster as stale, clear this mark, or remove the cluster. Returns the step; None: no step was due."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     due = availability.staleness_step(stored.document, policy, tx.now) if stored is not None else None
     if stored is None or due is None:

@@ -1,4 +1,4 @@
-"""Use cases about ManagedClusterAddOns: write path, agents' reports, labels of the cluster for health, token infrastructure."""
+"""Use cases about ManagedClusterAddOns: write path, agents' reports, health, labels of the cluster, token infrastructure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -47,7 +47,7 @@ def report(
 
 
 def update_health(tx: Transaction, cluster: ClusterName, actor: str) -> None:
-    """Update `Available` of every add-on to match the cluster's. Raises NotFoundError."""
+    """Set `Available` of the add-ons to Unknown while the cluster's is Unknown; restore it afterwards. Raises NotFoundError."""
     available = availability(clusters.find(tx, cluster).document)
     for stored in _of_cluster(tx, cluster):
         _put_changed(tx, addon_discovery.in_step(stored.document, available, tx.now), stored, actor)
@@ -66,7 +66,7 @@ def _of_cluster(tx: Transaction, cluster: ClusterName) -> tuple[StoredObject, ..
 
 
 def update_token(tx: Transaction, key: Key, actor: str) -> Condition | None:
-    """Update the infrastructure of one add-on to match its registrations. Returns the condition if it changed."""
+    """Update the token infrastructure of one add-on to match its registrations. Returns the condition if it changed."""
     stored = tx.objects.get(ADDONS, key)
     if stored is None or not addon_rules.wants_token(stored.document):
         _remove_token(tx, key, actor)
@@ -97,7 +97,7 @@ def token_account(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> St
 
 
 def _ensure_token(tx: Transaction, key: Key, actor: str) -> Condition:
-    """Create missing parts and repair changed parts."""
+    """Create missing parts of the token infrastructure and repair changed parts. Returns the condition of the add-on."""
     home = namespaces.get(tx, key.namespace)
     if home is None or doc.is_deleting(home.document):
         return addon_rules.token_failed(f'namespace "{key.namespace}" is missing or being deleted')
@@ -117,7 +117,7 @@ def _ensure_token(tx: Transaction, key: Key, actor: str) -> Condition:
 
 
 def _remove_token(tx: Transaction, key: Key, actor: str) -> None:
-    """Remove the infrastructure, the rights before the account."""
+    """Remove the token infrastructure: first the rights, then the account."""
     for kind in reversed(addon_rules.TOKEN_KINDS):
         found = tx.objects.get(kind, addon_rules.token_part_key(kind, key))
         if found is None or addon_rules.token_owner(found.document) != key:

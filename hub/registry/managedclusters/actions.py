@@ -20,7 +20,7 @@ from machinery.meta.timestamps import format_time
 
 
 def order_move(tx: Transaction, cluster: ClusterName, word: str, actor: str, *, dry_run: bool = False) -> dict[str, Any]:
-    """Order the agent to move to one of its reported hubs. Returns this hub. Raises NotFoundError, InvalidError."""
+    """Order the agent to move to one of its reported hubs. Returns the destination. Raises NotFoundError, InvalidError."""
     stored = clusters.find(tx, cluster)
     available = cluster_rules.availability(stored.document)
     if available is not None and availability.has_parted(available):
@@ -32,7 +32,7 @@ def order_move(tx: Transaction, cluster: ClusterName, word: str, actor: str, *, 
 
 
 def cancel_move(tx: Transaction, cluster: ClusterName, actor: str, *, dry_run: bool = False) -> str:
-    """Remove the order; return the id of its hub, or "". Raises NotFoundError."""
+    """Cancel the move. Returns the id of its destination; "": no move was ordered. Raises NotFoundError."""
     stored = clusters.find(tx, cluster)
     before = agent_annotations.move_to(stored.document)
     if before and not dry_run:
@@ -56,12 +56,12 @@ def order_renewal(
 
 
 def renewal_progress(tx: Transaction, cluster: ClusterName) -> RenewalProgress:
-    """The state of a cluster's agents for the current order. Raises NotFoundError."""
+    """Whether a cluster's agents have followed the current renewal order. Raises NotFoundError."""
     return agent_annotations.renewal_order(clusters.find(tx, cluster).document), _newest(tx, cluster)
 
 
 def wanted_renewal(tx: Transaction, cluster: ClusterName) -> tuple[RenewalOrder | None, datetime]:
-    """The current order and the database's time. Raises NotFoundError."""
+    """The current renewal order and the database's time. Raises NotFoundError."""
     return agent_annotations.renewal_order(clusters.find(tx, cluster).document), tx.now
 
 

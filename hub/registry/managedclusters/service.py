@@ -44,7 +44,7 @@ from machinery.meta.selectors import Operator, Requirement
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
-    """Create (`old` None) or update, with defaults and validation. A create uses the actor's bootstrap credential.
+    """Create (`old` None) or update, with defaults and validation. A bootstrap credential of the creator must have a free use.
 
     `writer`: see `hub.registry.generic.objects.write`. Raises InvalidError, AlreadyExistsError, ConflictError, ForbiddenError.
     """
@@ -78,7 +78,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 def _with_silence(tx: Transaction, document: dict[str, Any], before: Document, *, is_report: bool) -> dict[str, Any]:
     """Return the document in which availability stays Unknown if the cluster is revoked, or if a report came without beats.
 
-    OCM's agent reports at each change of its cluster, also while its Lease is expired. In OCM, it and the hub then replace each
+    OCM's agent reports at each change of its cluster, also while its Lease is expired. In OCM, agent and hub then replace each
     other's condition until the agent renews the Lease. Here the next beat restores the availability that was reported last.
     """
     name, reported, known = ClusterName(doc.name(document)), *map(cluster_rules.availability, (document, before))
@@ -108,8 +108,8 @@ def _record_transition(tx: Transaction, uid: str, before: Document | None, after
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
     """Delete the cluster with its beats and revoke its certificates.
 
-    While finalizers or content remain, only mark it as deleting. The finalizer of `hub.registry.deletion`, which removes the
-    content, keeps the cluster.
+    While finalizers or content remain, only mark it as deleting. A finalizer then keeps the cluster until
+    `hub.registry.deletion` has removed the content.
     """
     document = old.document
     if not doc.is_deleting(document) and (doc.finalizers(document) or has_content(tx, old.key.name)):
@@ -209,7 +209,7 @@ def note_duplicate(tx: Transaction, joining: JoinRequest, actor: str) -> None:
 
 
 def report_status(tx: Transaction, name: ClusterName, report: StatusReport, actor: str) -> Written | StoredObject:
-    """Replace the agent's part of the status. No write if nothing changes. Raises ForbiddenError unless accepted."""
+    """Replace the agent's part of the status. No write if nothing changes. Raises ForbiddenError before acceptance."""
     stored = find(tx, name)
     require_accepted(stored)
     new = with_agent_version(cluster_rules.with_report(stored.document, report, tx.now), report.agent_version)
