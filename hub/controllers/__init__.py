@@ -1,7 +1,7 @@
-"""The hub's controllers. Each owns one condition or one kind of object.
+"""The hub's controllers. Most of them own one condition or one kind of object.
 
-A controller's module has a function `register`, which adds it to the `builder`; `manager` lists these functions and runs the
-controllers of a leader term.
+A controller's module has a function `register`, which adds the controller to the `builder`. `manager` lists these functions
+(except that of `rotation`) and runs the controllers of a leader term.
 """
 
 ACTOR = "system:muster:controller"

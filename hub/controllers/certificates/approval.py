@@ -1,10 +1,10 @@
 """Acceptance of clusters, approval of requests and their issuance, and the statuses of the ApprovalRules that decide.
 
-Acceptance also owns the condition HubAcceptedManagedCluster, which reflects `spec.hubAcceptsClient` as set by an operator or a
-rule (OCM's ManagedCluster controller). A cluster that was never accepted has no such condition. A rule accepts a cluster only
-once, so a later denial by an operator stays. Approval approves and signs renewals, add-ons, and registrations that match a
-rule. It never denies. All other requests wait for an operator, and issuance signs the approved ones. The decisions are made in
-`hub.registry.approvalrules.approval`.
+The controller `acceptance` also owns the condition HubAcceptedManagedCluster, which reflects `spec.hubAcceptsClient` as set by
+an operator or a rule (OCM's ManagedCluster controller). A cluster that was never accepted has no such condition. Rules accept a
+cluster only once, so a later denial by an operator stays. The controller `approval` approves and signs renewals, requests for
+add-ons, and registrations that match a rule. It denies no request. All other requests wait for an operator; the controller
+`issuance` signs them after their approval. The decisions are made in `hub.registry.approvalrules.approval`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -207,7 +207,7 @@ def register(builder: ControllerBuilder) -> None:
 
 
 def _event_of(decision: RuleDecision) -> EventRecord:
-    """Return the Event of a decision. TransitionRecorder records acceptances instead."""
+    """Return the Event of a decision. For acceptances outside of dry runs, TransitionRecorder records the Event."""
     verb, noun = ("accept", "cluster") if decision.action is RuleAction.ACCEPT else ("approve", "certificate request")
     if decision.dry_run:
         message = f'in a dry run, the rule "{decision.rule}" would {verb} this {noun}'

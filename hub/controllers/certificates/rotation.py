@@ -4,9 +4,9 @@ A failed step does not block other steps. Otherwise an untrusted clock, or a key
 CA in use.
 
 The controller runs on the leader. After a crash it continues from the database and the key storage: it uses a stored key
-without a recorded CA for the next CA, and removes a key that was not removed with its CA.
+without a recorded CA for the next CA, and removes the keys of retired CAs that still exist.
 
-A CA is retired when all its certificates have ended or when a patience has passed. If the clock were ahead for a moment, both
+A CA is retired when all its certificates have ended or when a time limit has passed. If the clock were ahead for a moment, both
 conditions would seem true, and a retirement cannot be undone. So while the database's clock is not trusted, no CA is retired
 because of time, only by an operator's order. Even a compromised CA is not retired then, while agents that got time to renew can
 still renew.
@@ -46,7 +46,7 @@ CLOCK_NOT_TRUSTED = "it waits until the database's clock has run evenly for a wh
 log = structlog.get_logger(__name__)
 
 Make = Callable[[RotationSnapshot, AuthorityRecord], Awaitable[NewAuthority]]
-"""Makes and stores the CA that replaces this CA."""
+"""Makes and stores the CA that replaces the given CA."""
 
 
 @dataclass(eq=False)

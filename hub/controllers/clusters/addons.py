@@ -4,7 +4,7 @@ addon-discovery  labels `feature.open-cluster-management.io/addon-<name>` of Man
 addon-health     condition Available of the add-ons of a silent cluster: Unknown, with the cluster's reason; the previous
                  status returns when the cluster sends beats again
 addon-tokens     ServiceAccount, Role, RoleBinding and condition TokenInfrastructureReady of add-ons that register by token;
-                 the objects exist while they are needed, and are restored when changed
+                 the objects exist while they are needed, and are restored after a change
 
 Sources: OCM's add-on feature discovery and health check controllers, and its add-on manager.
 """

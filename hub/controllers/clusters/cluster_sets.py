@@ -6,7 +6,7 @@ set-bindings         condition Bound of ManagedClusterSetBindings: whether their
 default-set          puts clusters without a set into `default`; new clusters get this set when they are stored
 managed-namespaces   `status.managedNamespaces` of clusters; the agent's conditions are kept while a namespace is required
 survey               examines the managed namespaces of all clusters again after a change of a set
-cluster-profiles     ClusterProfiles: a cluster has one in each namespace with a bound binding of one of its sets
+cluster-profiles     ClusterProfiles: an accepted cluster has one in each namespace with a bound binding of one of its sets
 
 Sources: OCM's controllers of cluster sets, bindings, default and global set, managed namespaces and ClusterProfiles. Additions
 of an operator to the sets `default` and `global` stay.
@@ -60,7 +60,7 @@ def _register_predefined(builder: ControllerBuilder) -> None:
                 builder.record_event(EventRecord("", stored.document, reason, message, kind))
 
     def enqueue_all() -> None:
-        """Enqueue the predefined sets, whose absence causes no change."""
+        """Enqueue the predefined sets, because no change reports that a set is missing."""
         for name in set_rules.STANDING:
             predefined.enqueue(name)
 

@@ -75,7 +75,7 @@ class Waiting:
 
 NAMESPACES_NAME = "namespaces"
 NAMESPACE_CHECKS = timedelta(seconds=5)
-"""Shortest interval between checks while finalizers block a namespace's content: the feed does not contain every kind."""
+"""Shortest interval between checks while finalizers block a namespace's content: the informer does not follow every kind."""
 
 
 class Namespaces(Reconciler[str]):
@@ -138,7 +138,7 @@ def _needs_one(cluster: Document) -> bool:
 
 REMOVAL_NAME = "removal"
 CLUSTER_CHECKS = timedelta(seconds=1)
-"""Shortest interval between checks while finalizers block the content: the feed does not contain every kind."""
+"""Shortest interval between checks while finalizers block a cluster's content: the informer does not follow every kind."""
 WORKERS = 4
 """Clusters or namespaces that are handled concurrently, so that a cluster with much content does not block the others."""
 

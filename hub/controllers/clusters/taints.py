@@ -1,9 +1,9 @@
 """Owns the taints for unavailable clusters, their alarms, and the brake that postpones taints and alarms.
 
 As in OCM: `unreachable` while availability is Unknown or missing, `unavailable` while it is False. A cluster
-whose agent uses another hub gets no taint. A taint is set immediately, or after a delay (`availability.TaintDelays`), and never
-while the brake is active. The alarm is logged with the taint, so that it is logged exactly once, even if the leader changes.
-The Event is recorded immediately, with the change of availability (`TransitionRecorder`).
+whose agent uses another hub gets no taint. A taint is set immediately, or after a delay (`availability.TaintDelays`). While the
+brake is active, silent clusters get no taint. The alarm is logged with the taint, so that it is logged exactly once, even if
+the leader changes. The Event about the change of availability does not wait for the taint (`TransitionRecorder`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -24,8 +24,8 @@ NAME = "replicas"
 class LostReplicas(Reconciler[str]):
     """Ends the sessions of lost replicas. Checks often, and writes only if there are sessions to end.
 
-    `since`: see Since. A replica is not lost because the database was unavailable: after an outage, all replicas get the usual
-    time again.
+    `since`: see Since. An outage of the database makes no replica lost: all replicas then have LOST_AFTER again to update
+    their rows.
     """
 
     def __init__(self, store: Store, *, since: Since) -> None:

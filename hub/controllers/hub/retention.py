@@ -121,7 +121,7 @@ class Compaction(Reconciler[str]):
         return more or early.more
 
     def _free_space(self, tx: Transaction) -> Trimmed:
-        """Remove the oldest history if the log or the disk is too full, but no rows that a watch may need."""
+        """Remove the oldest history if the log is too large or the disk too full, but no rows that a watch may need."""
         left = tx.volume().left
         if tx.changes.ledger().bytes <= self.periods.history_bytes and (left is None or left >= self.periods.reserve):
             return Trimmed()
@@ -154,7 +154,7 @@ class Compaction(Reconciler[str]):
     async def _audit_size(self) -> bool:
         """Measure once per run without blocking writers, then delete in portions.
 
-        Above the size limit, delete from the user with most bytes, so that a flood displaces only the user's own records.
+        Above the size limit, delete from the user with the most bytes, so that a flood displaces only this user's own records.
         """
         if self._records is None:
             self._records = await self.store.read(audit.sizes)

@@ -1,7 +1,7 @@
-"""Logs transitions of clusters, add-ons and certificate requests and records them as Events, with actor and next step.
+"""Logs state changes of clusters, add-ons and certificate requests and records them as Events, with actor and next step.
 
-The recorder reads the change log, so each transition is recorded once per hub, regardless of its writer. Heartbeats, reports
-without a transition, and objects that exist at the start are not recorded.
+The recorder reads the change log, so each state change is recorded once per hub, regardless of its writer. Heartbeats, reports
+without a state change, and objects that exist at the start are not recorded.
 """
 
 from collections import Counter

@@ -111,7 +111,10 @@ class ArchiveWriter:
         return whole
 
     def _put(self) -> None:
-        """Move the file into place without overwriting, also without hard links (some NFS and SMB servers, FAT)."""
+        """Move the file into place without overwriting.
+
+        This also works on file systems without hard links (some NFS and SMB servers, FAT).
+        """
         try:
             try:
                 os.link(self._staged, self._file)

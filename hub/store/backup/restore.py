@@ -56,7 +56,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RestoreTarget:
-    """The database to fill. `replaces`: it may already have a hub. `above`: a revision that this hub has served."""
+    """The database to fill. `replaces`: it may already have a hub. `above`: a revision that the lost hub has served."""
 
     url: str
     replaces: bool = False

@@ -220,7 +220,7 @@ def number_of(row: tuple[Any, ...] | None) -> int:
 
 
 def _resolved(kind: Kind, query: Query, found: Sequence[Change], budget: PatternBudget) -> Query:
-    """Replace the regular expressions of the condition by the values of these objects that match."""
+    """Replace the regular expressions of the condition by the matching values of these objects."""
     where = where_in(query)
     if where is None or not where.patterns():
         return query

@@ -35,7 +35,10 @@ Repair = Callable[[int, Change | None], Awaitable[bool]]
 
 
 class Tail:
-    """The newest changes, for one event loop. `is_notified`: commits of other processes cause `ring`, or no other writes."""
+    """The newest changes, for one event loop.
+
+    `is_notified`: `ring` is called after each commit of another process, or no other process writes. Polls are rare then.
+    """
 
     def __init__(
         self, fetch: Fetch, repair: Repair, newest: int, poll: timedelta, is_notified: Callable[[], bool] = lambda: False

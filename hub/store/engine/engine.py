@@ -195,7 +195,7 @@ class UnknownOutcomeError(UnavailableError):
 
 @contextmanager
 def transaction(engine: Engine) -> Iterator[Connection]:
-    """Context manager for one transaction. Raises UnknownOutcomeError. After any other error nothing was written."""
+    """One transaction. Raises UnknownOutcomeError if the commit is in doubt. After other errors, nothing was written."""
     with engine.connect() as connection:
         with connection.begin() as begun:
             yield connection

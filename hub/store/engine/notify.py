@@ -55,7 +55,7 @@ Wake = Callable[[], None]
 
 
 class WakeCallbacks:
-    """Callbacks by topic. An object of this class belongs to one event loop."""
+    """Callbacks of one topic. An object of this class belongs to one event loop."""
 
     def __init__(self) -> None:
         self._wakes: set[Wake] = set()

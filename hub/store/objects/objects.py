@@ -37,7 +37,7 @@ class PendingWrite(Written):
     type: ChangeType
     document: Document
     seen: StoredObject
-    """The object that this transaction has read."""
+    """The object as later reads of this transaction return it; for a deletion, the deleted object."""
     before: StoredObject | None
     actor: str
     result: StoredObject | None = None

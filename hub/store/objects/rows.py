@@ -107,12 +107,12 @@ _SET = (
 )
 _NARROW = ("uid", "namespace", "name", "created_at", "cluster_set")
 _NARROW_ROWS = select(_column.uid, _column.namespace, _column.name, _column.created_at, _SET)
-"""Triggers fill the other columns of a narrow row from `fields`."""
+"""Triggers fill the other columns of an inventory row from `fields`."""
 _DROP_OTHERS = delete(inventory).where(inventory.c.uid.not_in(select(_column.uid).where(_column.kind == MANAGED_CLUSTERS)))
 
 
 def reindex(engine: Engine) -> None:
-    """Rebuild `fields` and the narrow rows of clusters from the documents, once, at the first start of another release.
+    """Rebuild `fields` and the inventory from the documents, once, at the first start of another release.
 
     A release that knows fewer fields leaves outdated rows behind, so a downgrade causes a rebuild too. The rebuild runs in
     portions, so that other transactions can write in between. Two replicas may run it at the same time.

@@ -28,7 +28,7 @@ def condition(where: Where, entries: Entries) -> ColumnElement[bool]:
 
 
 def require(where: Where, entries: Entries) -> None:
-    """Require the entries that the condition needs to be true, so that an index finds the objects."""
+    """Require the entries without which the condition cannot be true, so that an index finds the objects."""
     for found in _required(where, where.expression.tree):
         entries.require(found)
 
@@ -38,7 +38,7 @@ def _required(where: Where, node: tree.Condition) -> list[ValueSource]:  # noqa:
         case tree.All(operands):
             return [found for operand in operands for found in _required(where, operand)]
         case tree.Not(tree.Compare() | tree.OneOf() | tree.Match() as operand):
-            return _required(where, operand)  # also unknown without such an entry
+            return _required(where, operand)  # without such an entry, the negation is also unknown
         case tree.Compare(_, left, right):
             return [source_of(where, each) for each in (left, right) if isinstance(each, tree.Field | tree.MapEntry)]
         case tree.OneOf(operand, _) | tree.Match(_, operand, _) | tree.IsTrue(operand):

@@ -3,7 +3,8 @@
 Triggers fill the inventory from `objects`, `fields` and `labels`, whichever release writes these tables. Only `reindex` writes
 the inventory directly. Backups omit it.
 
-A required entry is an inner join, which can use the index on name and value. An optional entry is looked up per cluster.
+A required entry (a row of `labels` or `fields`) is an inner join, which can use the index on name and value. An optional entry
+is looked up per cluster.
 """
 
 from collections.abc import Mapping
@@ -126,7 +127,7 @@ class Entries:
         self._agent: set[FieldSource] = set()
 
     def require(self, source: ValueSource) -> None:
-        """Select only objects that have this entry. It has no effect for values that are not entries."""
+        """Select only objects that have this entry. A source whose values are not entries has no effect."""
         place = (source.of, source.key)
         if source.of in TABLES and place not in KEPT and len(self._required) < MOST_JOINED // 2:
             self._required.setdefault(place, TABLES[source.of].alias(f"entry_{len(self._required)}"))

@@ -97,7 +97,7 @@ class _Term:
     is_field: bool
     has_empty: bool
     is_one: bool
-    """It has one value, so the statement needs no list that is expanded at each execution."""
+    """The requirement has one value, so the statement needs no list that is expanded at each execution."""
 
 
 @dataclass(frozen=True, slots=True)

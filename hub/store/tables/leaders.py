@@ -77,7 +77,7 @@ class SqlLeaders(Leaders):
         return taken
 
     def _note(self, taken: LockRecord) -> None:
-        """Record the term for later reporting. No report is written meanwhile, because its writer holds the term's lock."""
+        """Record the term for a later report. No report is written at the same time, because its writer must lock the term."""
         facts = SqlFacts(self._connection)
         terms = _unreported(facts.get(hubreplicas.UNREPORTED_TERMS))
         began = hubreplicas.TermStart(taken.term, taken.holder, taken.acquired_at)

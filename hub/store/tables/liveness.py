@@ -45,7 +45,7 @@ _NO_EPOCH: ColumnElement[int] = literal_column("0")
 
 
 def _upsert(dialect: str) -> Any:
-    """INSERT of a beat. Its epoch is only compared with the recorded epoch; `claim` and `depart` raise it."""
+    """INSERT of a beat. Its epoch is only compared with the recorded epoch, which `claim` and `depart` raise."""
     parameters: dict[str, BindParameter[Any]] = {name: bindparam(name) for name in ("cluster", "at", "available", "epoch")}
     new = insert_into(schema.heartbeats, dialect).values(parameters)
     is_newer = or_(_column.at.is_(None), new.excluded.at >= _column.at)

@@ -1,10 +1,10 @@
 """Runs use cases in transactions on one writer thread.
 
-Use cases that arrive during a commit share the next transaction, each behind its own savepoint, so that they need only one
-flush to the disk. A transaction ends soon after TOGETHER. Urgent use cases (heartbeats) come first in the next transaction,
-even if many others wait. When a shared transaction fails, its use cases run again one by one. A use case that lost a race
-against another transaction runs again. A write whose commit is in doubt never runs again (`hub.store.engine.engine`). The use
-case of a cancelled caller runs completely or not at all.
+Use cases that arrive during a commit share the next transaction, so that they need only one flush to the disk. Each of them
+runs behind its own savepoint. A transaction ends soon after TOGETHER. Urgent use cases (heartbeats) come first in the next
+transaction, even if many others wait. When a shared transaction fails, its use cases run again one by one. A use case that lost
+a race against another transaction runs again. A write whose commit is in doubt never runs again (`hub.store.engine.engine`).
+The use case of a cancelled caller runs completely or not at all.
 """
 
 from collections import deque
@@ -143,7 +143,7 @@ class WriteQueue:
 
     @property
     def delay(self) -> float:
-        """Seconds for which the oldest waiting use case has waited, without urgent ones."""
+        """Seconds for which the oldest waiting use case has waited. Urgent use cases do not count."""
         with self._filled:
             waiting = self._left or self._jobs
             return monotonic() - waiting[0].submitted if waiting else 0.0
