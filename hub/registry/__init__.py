@@ -1,1 +1,1 @@
-"""Use cases, by resource: plain functions over a transaction, without await."""
+"""Use cases and declarations, by resource. A use case is a plain function over a transaction, without await."""

@@ -2,7 +2,7 @@
 
 Each serial number is recorded before its certificate is returned. Each CA has one revocation list. The hub renews it when its
 content has changed or half of its validity has passed. The first replica that needs a new list signs and stores it, so all
-replicas publish the same bytes. A revoked certificate stays on the list until its end plus one list validity (RFC 5280, 3.3).
+replicas publish the same bytes. A revoked certificate stays on the list for one list validity after its end (RFC 5280, 3.3).
 """
 
 from base64 import b64decode, b64encode

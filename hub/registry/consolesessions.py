@@ -1,4 +1,4 @@
-"""ConsoleSession, a kind of this project: the sign-in of a user at the console's own listener. Its deletion signs out."""
+"""ConsoleSession, a kind of this project: a user's sign-in at the console's own listener. Its deletion signs the user out."""
 
 from hub.api.consolesessions import GROUP, MAX_PER_USER, VERSION, ConsoleSession
 from hub.api.logins import JWT, Reference

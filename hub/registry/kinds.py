@@ -1,4 +1,4 @@
-"""The hub's own resources, and the write paths of all stored kinds. The hub stores no objects of other kinds."""
+"""The hub's own resources, and the write paths of all stored kinds. The database has no objects of other kinds."""
 
 from collections.abc import Mapping
 from dataclasses import replace

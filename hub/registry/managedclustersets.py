@@ -78,7 +78,7 @@ def bindings_of(tx: Transaction, name: str) -> list[Key]:
 
 
 def put_in_default(tx: Transaction, cluster: ClusterName, actor: str) -> None:
-    """Put a cluster without an exclusive set into `default`. Raises NotFoundError."""
+    """Put a cluster whose label names no set into `default`. Raises NotFoundError."""
     stored = membership.find(tx, cluster)
     ensure_predefined(tx, set_rules.DEFAULT, actor)
     membership.put_changed(tx, membership.with_default_set(tx, stored.document), stored, actor)

@@ -172,7 +172,7 @@ class RestoreOrder:
 
 @dataclass(frozen=True, slots=True)
 class AppliedList:
-    """Result of one list: the number of its certificates that it `revoked`, and of those that the backup does not contain."""
+    """Result of one list. `revoked`: number of certificates that it revoked; `unknown`: number of those not in the backup."""
 
     authority: str
     at: datetime

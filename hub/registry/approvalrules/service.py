@@ -72,7 +72,7 @@ def _write_status(tx: Transaction, stored: StoredObject, actor: str, **fields: A
 
 
 def undecided_of(tx: Transaction, clusters: Iterable[str]) -> list[str]:
-    """Names of undecided requests of these clusters."""
+    """Names of the undecided certificate requests of these clusters."""
     found = (stored for cluster in clusters for stored in request_objects.of_cluster(tx, cluster))
     return [stored.key.name for stored in found if phase(stored.document) is RequestPhase.PENDING]
 

@@ -75,7 +75,7 @@ def _new(tx: Transaction, terms: CredentialTerms, actor: str) -> CredentialRecor
 
 
 def revoke(tx: Transaction, credential: CredentialId, actor: str = HUB, reason: str = "") -> CredentialRecord:
-    """Revoke a credential, close its streams and watches, and deny its undecided requests. Raises NotFoundError.
+    """Revoke a credential, close its holders' streams and watches, and deny its undecided requests. Raises NotFoundError.
 
     An earlier revocation stays as it is. Agents that joined with the credential keep their certificates.
     """

@@ -69,7 +69,7 @@ GONE = (RequestPhase.DENIED, RequestPhase.FAILED)
 
 
 def check(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent: AgentId | None = None) -> CredentialRecord:
-    """Return the credential. Raises ForbiddenError if it is expired, used up or not for `cluster`.
+    """Return the credential. Raises ForbiddenError if it is expired, revoked, used up or not for `cluster`.
 
     `agent` None: only the cluster is known. A cluster that was admitted before needs no free use.
     """

@@ -114,7 +114,7 @@ def due_for_removal(tx: Transaction, ends: RequestRetention) -> Sequence[str]:
 
 
 def expire(tx: Transaction, names: Sequence[str], ends: RequestRetention, actor: str) -> int:
-    """Remove the given requests that are still due. Returns the number of removed requests."""
+    """Remove those of the given requests that are still due for removal. Returns the number of removed requests."""
     tx.objects.read_ahead(REQUESTS, [Key("", name) for name in names])
     found = [stored for stored in (tx.objects.get(REQUESTS, Key("", name)) for name in names) if stored is not None]
     gone = [stored for stored in found if _is_due(stored, ends, tx.now)]

@@ -146,7 +146,7 @@ def close_session(tx: Transaction, cluster: ClusterName, agent: AgentId, session
 
 
 def _show_agents(tx: Transaction, cluster: ClusterName, *, ended: bool = False) -> None:
-    """Update the condition about several agents of the cluster. Writes nothing while there is only one agent."""
+    """Update the condition about several agents of the cluster after a session has opened or (`ended`) has ended."""
     agents = tx.agent_sessions.agents(cluster)
     if len(agents) == 1 and not ended:
         return
@@ -211,7 +211,7 @@ LOG_LEVEL = "log-level"
 
 
 def current_log_level(tx: Transaction) -> LogLevelOrder | None:
-    """The current order; None if each replica uses the level of its settings."""
+    """The current order of a log level; None if each replica uses the level of its settings."""
     order = hubreplicas.decode_log_level(tx.facts.get(LOG_LEVEL))
     return order if order is not None and order.is_due(tx.now) else None
 

@@ -41,7 +41,7 @@ def cancel_move(tx: Transaction, cluster: ClusterName, actor: str, *, dry_run: b
 
 
 RenewalProgress = tuple[RenewalOrder | None, Sequence[CertificateRecord]]
-"""The current order, and the newest valid certificate of each agent."""
+"""The current renewal order, and the newest valid certificate of each agent."""
 
 
 def order_renewal(
@@ -56,7 +56,10 @@ def order_renewal(
 
 
 def renewal_progress(tx: Transaction, cluster: ClusterName) -> RenewalProgress:
-    """Whether a cluster's agents have followed the current renewal order. Raises NotFoundError."""
+    """The current renewal order of a cluster, and its agents' certificates, which show whether they have followed the order.
+
+    Raises NotFoundError.
+    """
     return agent_annotations.renewal_order(clusters.find(tx, cluster).document), _newest(tx, cluster)
 
 

@@ -117,7 +117,7 @@ def deletion_warnings(store: Store) -> DeletionWarnings:
             f"a deleted cluster can return with bootstrap credential {each.id} ({each.scope}): "
             f"hubctl revoke bootstrap-credential {each.id}"
             for each in left
-            if not (dry_run and each.cluster)  # without dry run, the deletion has revoked these
+            if not (dry_run and each.cluster)  # a deletion without dry run revokes these
         ]
 
     return look

@@ -1,4 +1,4 @@
-"""Compiles conditions to SQL without reading documents. A missing value is NULL, so its comparisons stay unknown."""
+"""Compiles conditions to SQL without reading documents. A missing value is NULL, so comparisons with it are unknown."""
 
 import json
 from dataclasses import dataclass
