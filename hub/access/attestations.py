@@ -1,7 +1,7 @@
 """Attestation of a registering cluster: verifies its ServiceAccount token with the keys of the cluster's issuer.
 
-A refusal raises AttestationError. Only the audit log gets its reason, not the caller. Keys come from the bootstrap credential
-or the issuer's discovery document. Discovered keys are cached and refreshed (`IssuerKeys`).
+A refusal raises AttestationError. Only the audit log gets its reason, not the caller. Keys come from the bootstrap credential,
+the hub's own issuer list or the issuer's discovery document. Discovered keys are cached and refreshed (`IssuerKeys`).
 """
 
 import asyncio
@@ -38,7 +38,10 @@ Connect = Callable[[bytes], JsonDocuments]
 
 @dataclass(frozen=True, slots=True)
 class KnownIssuer:
-    """An issuer of the hub's own list. `demand`: what its tokens must satisfy. `patterns`: names of clusters it may attest."""
+    """An issuer of the hub's own list. `demand`: what its tokens must satisfy.
+
+    `patterns`: shell patterns for the names of clusters that it may attest; empty: any name.
+    """
 
     demand: AttestationRequirement
     patterns: tuple[str, ...] = ()
@@ -48,9 +51,9 @@ class KnownIssuer:
 class AttestationPolicy:
     """Settings for the whole hub. `required`: a token is required even if the bootstrap credential does not demand one.
 
-    `audience`: of tokens; "": `urn:uuid:<hub id>`. `issuers` reads the hub's own issuer list; it blocks and may raise
-    InvalidError. `allowed`: URLs from which the hub may fetch keys of issuers that a credential names. Issuers of the hub's own
-    list need no entry.
+    `audience`: of tokens, unless their demand names another; "": `urn:uuid:<hub id>`. `issuers` reads the hub's own issuer
+    list; it blocks and may raise InvalidError. `allowed`: URLs from which the hub may fetch keys of issuers that a credential
+    names. Issuers of the hub's own list need no entry.
     """
 
     required: bool = False
@@ -72,7 +75,7 @@ class Attestor:
         self._audience = self._policy.audience or f"urn:uuid:{hub}"
         self._kept: dict[tuple[str, str], IssuerKeys] = {}
         self._demands: dict[CredentialId, AttestationRequirement | None] = {}
-        """Demands by bootstrap credential. The bounds of a credential never change."""
+        """Demands by bootstrap credential; cached, because the bounds of a credential never change."""
 
     async def audience(self, record: CertificateRecord) -> str:
         """Returns the audience that this peer's token must have; "" if the peer needs no token. Raises UnavailableError."""

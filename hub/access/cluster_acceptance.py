@@ -44,13 +44,13 @@ class ClusterAcceptanceCache:
         self._known: dict[str, tuple[ClusterView, float]] = {}
         """The cached view of each cluster, and the time of its read."""
         self._reading: dict[str, object] = {}
-        """A token for each cluster's newest read in progress. A change removes the token: the result is then not cached."""
+        """An object for each cluster's newest read in progress. A change removes it; the read's result is then not cached."""
         self._granted: dict[str, set[str]] = {}
         self.on_end: Callable[[str], None] = lambda _mark: None
         """Called with the mark of each `granted` credential when its cluster is denied or deleted."""
 
     def granted(self, cluster: ClusterName, mark: str) -> None:
-        """Records that a credential counts only until its cluster is denied or deleted. `mark`: of the credential's watches."""
+        """Records that a credential is valid only until its cluster is denied or deleted. `mark` identifies its watches."""
         if len(self._granted) >= MAX_KEPT:
             self._granted.clear()
         self._granted.setdefault(cluster, set()).add(mark)

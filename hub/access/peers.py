@@ -1,8 +1,9 @@
 """Authentication of client certificates: finds the record of a certificate and notifies listeners of revocations.
 
 TLS has verified the key and the CA's signature. Only the record of the serial number defines what a certificate permits. Every
-call needs a record, so records are cached by the certificate's bytes. `run` reads revocations after a notification; without
-working notifications, every half second. If the last read is too old (`FRESH`), requests read the database.
+call needs a record, so records are cached by the certificate's bytes. `run` reads revocations after each notification and every
+five seconds; while notifications do not work, every half second. If the last read is too old (`FRESH`), requests read the
+database.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -59,7 +60,7 @@ class Peers:
         self._tidied_at = clock.monotonic()
         self._seen: Mapping[SerialNumber, str] = {}
         self._since: datetime | None = None
-        """The next read that is not far starts from this time of the database."""
+        """Database time from which the next read starts, unless it is a far read."""
         self._listeners: set[Callable[[SerialNumber | None], None]] = set()
 
     def __len__(self) -> int:

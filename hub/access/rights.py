@@ -4,10 +4,11 @@ user                                  its own ManagedCluster                    
 an agent, denied or not yet accepted  get, list, watch                           nothing                    nothing
 the agent of an accepted cluster      get, list, watch, update, status           leases, add-ons, events    its cluster's
 another agent of the same cluster     nothing                                    nothing                    nothing
-a bootstrap credential                create, get, list, watch; unbound: of any  nothing                    its name's; its own
+a bootstrap credential                create, get, list, watch; unbound: of any  nothing                    its cluster's, own
 
-"Requests" are CertificateSigningRequests: create, and read by the label of the cluster or by name. The agent of a cluster is
-the latest agent with a valid certificate. The names in a certificate's subject have no effect.
+"Requests" are CertificateSigningRequests: create, and read by the label of the cluster or by name. "Unbound" means not bound to
+one cluster name. If a cluster has several agents, its agent is the one with the session, else the one that registered last. The
+names in a certificate's subject have no effect.
 """
 
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ BY_ROLES = frozenset((Purpose.OPERATOR, Purpose.LOGIN))
 
 @dataclass(frozen=True, slots=True)
 class CallerRecord:
-    """The hub's records of a caller. A bootstrap credential without a cluster is not bound to one cluster name."""
+    """The hub's records of a caller. `cluster` None: a bootstrap credential that is not bound to one cluster name."""
 
     purpose: Purpose
     cluster: ClusterName | None = None

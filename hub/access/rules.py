@@ -1,4 +1,6 @@
-"""Permissions of a certificate by the purpose in its record. Pure functions; names are compared whole, never by prefix.
+"""Permissions of a certificate by the purpose in its record. Pure functions.
+
+Names are compared exactly, except for the names below an add-on's group (`counted_names`).
 
 purpose      Registration of a cluster          Session         the HTTPS door
 BOOTSTRAP    its cluster (unbound: any)         no              `hub.access.rights`, and roles

@@ -25,7 +25,7 @@ class BootstrapTokens:
         self._store = store
         self._poller = RevocationPoller(store, "revoked bootstrap credentials cannot be read")
         self._since: datetime | None = None
-        """The next read that is not far starts from this time of the database."""
+        """Database time from which the next read starts, unless it is a far read."""
         self._seen: set[CredentialId] = set()
         self._listeners: set[Callable[[CredentialId], None]] = set()
 

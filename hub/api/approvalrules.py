@@ -1,8 +1,9 @@
 """ApprovalRules: decisions that operators automate, as pure functions.
 
-A rule matches if all its fields match: requester, cluster name, labels, condition. Names are compared exactly; unknown values
-never match. A rule without `requesters` approves for any holder of a bootstrap credential, and accepts a cluster from any
-source. A rule with `requesters` accepts a cluster if one of the requesters has requested its certificate.
+A rule matches if all its fields match: requester, cluster name, labels, condition. Names of requesters are compared exactly,
+names of clusters with shell patterns. Unknown values never match. A rule without `requesters` approves for any holder of a
+bootstrap credential, and accepts a cluster from any source. A rule with `requesters` accepts a cluster if one of the requesters
+has requested its certificate.
 """
 
 from collections.abc import Iterator, Mapping

@@ -7,9 +7,9 @@ Each agent of each cluster needs one use. A use is held once the certificate req
 is issued. It is given back if the request is denied, fails or is deleted. An admitted cluster name without a request also holds
 a use, until its ManagedCluster is deleted.
 
-Attestation: the API server of a managed cluster signs tokens of its ServiceAccounts. A token with this hub as its only
-audience, signed with the keys of that issuer, proves that the caller is from that cluster. The cluster's name is then bound to
-the issuer, not to the first caller.
+Attestation: the API server of a managed cluster is the issuer of its ServiceAccount tokens. A token that this issuer has signed
+for the hub's audience proves that the caller is from that cluster. The cluster's name is then bound to the issuer, not to the
+first caller.
 """
 
 import re
@@ -65,13 +65,13 @@ class AttestationRequirement:
 
 @dataclass(frozen=True, slots=True)
 class Attested:
-    """A verified token: its issuer, its subject, and the thumbprint of the signing key."""
+    """A verified token: its issuer, its subject, and the id (`kid`) of the signing key."""
 
     issuer: str
     subject: str
     key: str
     pinned: frozenset[str] = frozenset()
-    """Thumbprints of the keys that an operator gave; empty if the keys come from the issuer's discovery."""
+    """Ids of the keys that an operator gave; empty if the keys come from the issuer's discovery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,10 @@ class Binding:
 
 
 def check_binding(binding: Binding | None, attested: Attested) -> None:
-    """Raise AttestationError if the name is bound to another issuer or subject.
+    """Raise AttestationError if the name is bound to another issuer, subject or key.
 
-    Issuers without public discovery often have the same name. So keys that an operator configures must include the key of the
-    binding.
+    Issuers without public discovery often have the same name. So if an operator configures keys, they must include the key of
+    the binding.
     """
     if binding is None:
         return
@@ -206,7 +206,10 @@ class CredentialPhase(StrEnum):
 
 
 def phase(record: CredentialRecord, issued: int, now: datetime) -> CredentialPhase:
-    """Return the phase of a credential with `issued` spent uses: the first of Revoked, UsedUp and Expired that applies."""
+    """Return the phase of a credential with `issued` spent uses: the first of Revoked, UsedUp and Expired that applies.
+
+    Active if none applies.
+    """
     if record.revoked_at is not None:
         return CredentialPhase.REVOKED
     if record.uses is not None and issued >= record.uses:

@@ -3,12 +3,12 @@
 A profile that fails the check is a defect of the calling use case; nothing is signed. Permitted profiles:
 
 purpose    subject                                           alternative names
-AGENT      the agent's, of the holder                        none
-RECOVERY   the recovery subject, of the holder               none
+AGENT      the subject of the holder's agent                 none
+RECOVERY   the recovery subject of the holder's agent        none
 ADDON      no name of others: see `claims_anothers`          DNS names only
-BOOTSTRAP  the credential's                                  none
-OPERATOR   no agent's, add-on's or credential's              none
-LOGIN      the same                                          none
+BOOTSTRAP  the subject of the holder's credential            none
+OPERATOR   no name of an agent, add-on or credential         none
+LOGIN      as for OPERATOR                                   none
 SERVING    has no holder: not signed this way
 
 All certificates begin between five minutes and two days before now (peers' clocks differ), and end after now.
@@ -93,7 +93,7 @@ class IssuedCertificate:
     chain: bytes
     signed_by: str = ""
     not_after: datetime | None = None
-    """The certificate's end, if it differs from the profile, because no certificate outlives its CA."""
+    """The certificate's end, if it differs from the profile's: no certificate outlives its CA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class CertificateRecord:
 
     @property
     def is_readopted(self) -> bool:
-        """Whether a restored hub has readopted this recovery certificate. All other certificates have a request."""
+        """Whether a restored hub has readopted this recovery certificate. All other recovery certificates have a request."""
         return self.purpose is Purpose.RECOVERY and self.request_uid is None
 
     def is_open(self, now: datetime) -> bool:
@@ -164,7 +164,7 @@ def own_agent(records: Sequence[CertificateRecord]) -> AgentId | None:
 
 
 EARLIEST = timedelta(days=2)
-"""Limit for backdating, so that a hub whose database's clock jumped does not sign certificates from before its existence."""
+"""Limit for backdating, so that after a jump of the database's clock no certificate begins before the hub existed."""
 
 
 def refusals(profile: Profile, holder: CertificateHolder, now: datetime) -> list[str]:

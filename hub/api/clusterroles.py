@@ -55,7 +55,7 @@ class ApiGroups:
 
 
 def completed(default: Document, groups: ApiGroups) -> dict[str, Any]:
-    """A default role in its stored form: with the labels and annotations of Kubernetes' default roles, and with the suffix."""
+    """A default role in its stored form: with the labels and annotations of Kubernetes' default roles, and the hub's suffix."""
     kept = doc.with_metadata(default, labels={**BOOTSTRAPPING, **doc.labels(default)}, annotations={AUTOUPDATE: "true"})
     if default["kind"] == "ClusterRole":
         kept["rules"] = [dict(rule) for rule in default.get("rules", ())]
@@ -66,9 +66,9 @@ def completed(default: Document, groups: ApiGroups) -> dict[str, Any]:
 
 
 def reconciled(default: Document, stored: Document | None) -> dict[str, Any] | None:
-    """The stored object with the missing parts of a default; None if nothing changes. Nothing is removed.
+    """The stored object with the missing parts of a default; None if nothing changes.
 
-    If the roleRef differs, the default replaces the stored binding, because a roleRef is immutable.
+    Nothing is removed. Exception: if the roleRef differs, the default replaces the stored binding; a roleRef is immutable.
     """
     if stored is None:
         return dict(default)

@@ -29,7 +29,7 @@ def name_of(secret: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSession:
-    """One sign-in. `user`, `groups`: from the token. `authenticator`, `mark`: name and mark of the JWTAuthenticator then."""
+    """One sign-in. `user`, `groups`: from the token. `authenticator`, `mark`: of the JWTAuthenticator at the sign-in."""
 
     name: str
     user: str

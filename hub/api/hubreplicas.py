@@ -54,7 +54,7 @@ class Replica:
     draining: bool = False
     """The process is shutting down."""
     drained: bool = False
-    """An operator has drained this replica. This is valid until the process ends."""
+    """An operator has drained this replica. The drain lasts until `hubctl uncordon` or the end of the process."""
     load: Load = Load(0, 0.0, 0, timedelta())
 
     def is_lost(self, now: datetime) -> bool:
@@ -89,7 +89,7 @@ class AgentSession:
     at: datetime
 
     def is_newer_than(self, session: str, at: datetime) -> bool:
-        """Whether this session replaces `session`, which began at `at`. For equal times, all replicas decide alike."""
+        """Whether this session replaces `session`, which began at `at`. For equal times the ids decide: all replicas agree."""
         return self.session != session and (self.at, self.session) > (at, session)
 
 

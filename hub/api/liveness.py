@@ -9,9 +9,9 @@ all replicas together leave no gap, regardless of which replicas lead, start or 
 
 The brake: when many clusters become silent at the same time, a fault of the hub is more likely than a failure of them all.
 
-The brake postpones the consequences of Unknown (taints, alarms, stale marks, removal), never Unknown itself. It ends when the
-number of silent clusters is below half of a threshold, or when an operator releases it. After a release only clusters that
-become silent later count.
+The brake postpones the consequences of Unknown (taints, alarms, the marking as stale, removal), never Unknown itself. It ends
+when the number of silent clusters is below half of either threshold (`BrakeLimits`), or when an operator releases it. After a
+release only clusters that become silent later count.
 """
 
 from collections.abc import Iterable
@@ -139,7 +139,7 @@ class BrakeLimits:
         return self.share > 0 and silent >= self.at_least and silent > self.share * fleet
 
     def are_left(self, silent: int, fleet: int) -> bool:
-        """Whether less than half of either threshold is reached (hysteresis)."""
+        """Whether `silent` is less than half of `at_least`, or at most half of the share (hysteresis)."""
         return 2 * silent < self.at_least or 2 * silent <= self.share * fleet
 
 

@@ -3,7 +3,7 @@
 Names of the hub's own identities begin with `system:` (agents, add-ons, bootstrap credentials, ServiceAccounts, operators). An
 external token cannot have such an identity: users with such a name are refused, and groups with such a name are dropped,
 because other clusters put every user into `system:authenticated`. Only `operator_groups` of an authenticator grant all rights:
-members of these groups are operators. The group names are compared after the mapping.
+members of these groups are operators. The names of these groups include the prefix that the authenticator adds.
 
 Sources: Pinniped's TokenCredentialRequest (users that it refuses), OpenID Connect Core 1.0 (claims), Kubernetes' structured
 authentication (`email` counts only if it is verified).
@@ -70,7 +70,7 @@ class Login:
 
     @property
     def is_our_own_name(self) -> bool:
-        """Whether the user or a group begins with `system:`. Other servers that trust the signer may know this name, too."""
+        """Whether the user or a group begins with `system:`. Other servers that trust the signer may give rights to it."""
         return any(name.startswith(RESERVED) for name in (self.user, *self.groups))
 
 

@@ -1,4 +1,4 @@
-"""Field managers for the hub's own writes, and the owners of fields after a write of the hub."""
+"""Field managers for the hub's own writes, and the managedFields after such a write."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ def tracked(form: KindStructure, new: dict[str, Any], old: Document | None, mana
 
 
 def _divided(form: KindStructure, fields: Fields, *, is_new: bool) -> Iterator[tuple[str, Fields]]:
-    """Split the fields into status fields and other fields. A create never owns status fields of Kubernetes kinds."""
+    """Split the fields into status fields and other fields. A create manages no status fields of Kubernetes' own kinds."""
     if not form.custom:  # such objects always have `spec` and `status`, so these fields have no manager
         without_finalizers = {_STATUS if is_new else "", *(field(part) for part in FIXED.get(form.kind, ()))}
         fields = minus({name: part for name, part in fields.items() if name not in without_finalizers}, _PARTS)

@@ -1,7 +1,7 @@
 """Restores of the hub: unknown certificates that it may have signed, and whether their agents may return.
 
-A restore loses the records that were written after the backup. So a certificate without a record may be the hub's own if one
-of the hub's CAs has issued it between a backup and its restore.
+A restore loses the records that were written after the backup. So the hub can lack the record of a certificate that one of its
+CAs signed between a backup and its restore.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from machinery.meta.timestamps import format_micro_time, parse_time
 
 FACT = "restorations"
 KEPT = 10
-"""Number of newest restores that the hub remembers; certificates from before older restores have expired."""
+"""Number of newest restores that the hub remembers. Certificates that only older restores cover have normally expired."""
 SLACK = timedelta(minutes=5)
 """Tolerance for differences between the clocks of databases and replicas."""
 

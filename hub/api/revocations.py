@@ -1,7 +1,7 @@
 """Revocations: target, reason, result, and the messages for holders of revoked certificates.
 
 The record of a revoked certificate has a one-word reason: the hub's own (for example a deleted cluster), or an operator's, from
-RFC 5280. It determines the message for the holder and the reason code in revocation lists.
+RFC 5280. The reason determines the message for the holder and the reason code in revocation lists.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

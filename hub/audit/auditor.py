@@ -47,7 +47,7 @@ class Auditor:
     ) -> None:
         """`strangers`: trails for refusals of unknown callers; None: `trails`.
 
-        `numbering`: numbers the records of the database. They are written by a trail or by the transaction of a change.
+        `numbering`: numbers the records of the database. A trail or the transaction of a change writes these records.
         """
         self.numbering = numbering
         self._policy = policy
@@ -124,7 +124,7 @@ def user_of(actor: Actor) -> User:
 def reference_of(attributes: Attributes, *, name: str = "", uid: str = "") -> ObjectReference | None:
     """Returns the object of a request; None for a non-resource path. Set `name` and `uid` if only the answer contains them.
 
-    The other fields are shortened, because a client without a credential can choose them.
+    All fields except the uid are shortened, because a client without a credential can choose them.
     """
     if not attributes.resource:
         return None

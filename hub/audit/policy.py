@@ -2,7 +2,8 @@
 
 The first rule that matches applies, as in kube-apiserver. Bodies of `NEVER_BODIES` are never recorded.
 
-The default omits beats, status reports, events and access reviews. To record these, write a policy.
+The default omits beats, status reports, events, access reviews, and reads of anything but Secrets and tokens. To record these,
+write a policy.
 """
 
 from dataclasses import dataclass

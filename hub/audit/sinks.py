@@ -116,7 +116,7 @@ class StoreSink(AuditSink):
 async def auditing(
     settings: HubSettings, store: Store, replica: str, clock: Clock, *, on_end: Callable[[TaskEndedError], object]
 ) -> AsyncGenerator[Auditor]:
-    """Runs the audit while the block runs. At the end of the block, all offered records are stored.
+    """Runs the audit while the block runs. At the end, waits until all offered records are stored (`Auditor.finish`).
 
     Records go to the database, and to a file if the settings name one. Raises InvalidError for an invalid policy, and
     MusterError if records cannot be stored.

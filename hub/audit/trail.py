@@ -1,8 +1,8 @@
 """Queue of audit records for one sink, which delivers the records in batches.
 
-`offer` never waits or fails. If the queue is full, further records are dropped, and one record has their number. Each sink has
-its own queue, so that a slow sink does not delay others. If the process is killed, queued records are lost. Records of changes
-are not lost, because the transaction of the change writes them to the database.
+`offer` never waits or fails. If the queue is full, further records are dropped, and one record contains their number. Each sink
+has its own queue, so that a slow sink does not delay others. If the process is killed, queued records are lost. Records of
+changes are not lost, because the transaction of the change writes them to the database.
 """
 
 import asyncio

@@ -66,4 +66,4 @@ class FencedStore(Store):
         await self._store.check()
 
     async def close(self) -> None:
-        """No-op: the owner closes the store."""
+        """No-op: the code that opened the store closes it."""

@@ -4,8 +4,9 @@ A new state of the CAs replaces the old one atomically; two reads may still see 
 the store and sets the state.
 
 Only the hub's own CA signs certificates of agents, add-ons, bootstrap credentials, the administrator and the doors. If another
-CA signed them, API servers that trust this CA would accept them and could not revoke them. The types ensure this: other issuers
-are `LoginIssuer`s, which have no `issue`. Logins are signed by the first `LoginIssuer` that can, or else by the hub's own CA.
+CA signed them, API servers that trust that CA would accept them, even after the hub has revoked them. The types ensure this:
+other issuers are `LoginIssuer`s, which have no `issue`. Logins are signed by the first `LoginIssuer` that can, or else by the
+hub's own CA.
 """
 
 import time
@@ -43,7 +44,7 @@ class AuthoritySnapshot:
     def chain_above(self, signer: AuthorityId) -> bytes:
         """Return the chain above a serving certificate of this CA: the CA cross-signed by each of its predecessors.
 
-        A peer that trusts any of these can verify the chain. The chain ends before a compromised CA.
+        A peer that trusts any of these CAs can verify the chain. The chain ends before a compromised CA.
         """
         links, current = [], next((each for each in self.authorities if each.id == signer), None)
         if current is None or current.cross_signed is None:

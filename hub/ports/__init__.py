@@ -70,8 +70,8 @@ class Objects(Protocol):
     def groups(self, query: Query, grouping: GroupQuery) -> Sequence[Group]:
         """The groups of the query's clusters, in the order of `grouping`: one per combination of values; one without fields.
 
-        Ignores this transaction's own writes, and the query's limit and order. Its revision counts only in a query of the past;
-        such a query raises BadRequestError for a field without a past.
+        Ignores this transaction's own writes, and the query's limit and order. The query's revision counts only in a query of
+        the past, which raises BadRequestError for a field without a past.
         """
 
     def written_before(self, kind: Kind, moment: datetime, limit: int) -> Mapping[Key, int]:
@@ -155,7 +155,7 @@ class AuditLog(Protocol):
         """Add all entries in one statement. Existing entries stay: an earlier attempt stored them, but its answer was lost."""
 
     def find(self, query: AuditQuery) -> Sequence[AuditEntry]:
-        """Matching records in the query's order. One more than its limit shows that there are more."""
+        """Matching records in the query's order. If there are more than its limit, returns one record more than the limit."""
 
     def sizes(self, *, strangers: bool) -> Mapping[str, AuditSize]:
         """Size per caller: of the records of refused strangers, or of all other records. Reads the whole log."""
@@ -171,8 +171,8 @@ class AuditLog(Protocol):
     ) -> AuditSize:
         """Remove the oldest records, at most `limit`; return the removed size.
 
-        `before`: only older records. `strangers`: as in `sizes`. `user`: only records of this caller. `since`: only
-        records of this time or later, when it is known that there are no older ones.
+        `before`: only older records. `strangers`: as in `sizes`. `user`: only records of this caller. `since`: a time before
+        which there are no such records, if known; the search begins there.
         """
 
 

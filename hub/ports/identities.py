@@ -133,7 +133,7 @@ class Issuer(Protocol):
 
 
 class ListSigner(Protocol):
-    """Signs the revocation lists of all trusted CAs of the hub, including CAs that no longer issue certificates."""
+    """Signs the revocation lists of the hub's CAs that are not retired, including CAs that no longer issue certificates."""
 
     @property
     def authorities(self) -> Sequence[str]:
@@ -243,7 +243,7 @@ class KeyPlace(Protocol):
 
 
 class KeySecret(Protocol):
-    """A Secret of the cluster in which the hub runs. All methods raise MusterError."""
+    """A Secret of the hub's own Kubernetes cluster, or of `--management-cluster`. All methods raise MusterError."""
 
     async def read(self) -> Mapping[str, bytes]:
         """The entries of the Secret; empty if it does not exist."""

@@ -1,8 +1,8 @@
 """The hub's CAs on one replica, with keys from the key storage. The replica opens them at its start and follows changes.
 
 The replica applies the state in the database: the issuing CA, the trust bundle of peers, and the CAs that the doors accept. It
-records in the database which state it applies and which keys it has. A CA change makes its next step only when all replicas
-have applied the last step.
+records in the database which state it applies and which keys it has. A CA begins to issue, and a CA that is not compromised
+becomes retiring, only when all replicas apply the previous step.
 """
 
 from collections.abc import Collection, Sequence
@@ -165,7 +165,7 @@ async def open_authorities(
 ) -> tuple[RotatingIssuer, AuthorityFollower]:
     """Open the hub's CAs; the first start makes the first CA. Raises InvalidError, UnavailableError.
 
-    `in_files`: whether keys are stored in files. Even if not, a CA in files that is not in the database is adopted.
+    `in_files`: whether keys are stored in files. If not, the first start still adopts a CA that is in files.
     """
     if not await store.read(lambda tx: tx.authorities.all()):
         await _begin(keys, store, ring, in_files=in_files, lifetimes=lifetimes, now=clock.now())

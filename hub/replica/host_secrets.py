@@ -1,7 +1,7 @@
-"""Secrets of the hub's own Kubernetes cluster that the hub writes: keys of its CAs, and the admin kubeconfig.
+"""Secrets that the hub writes in its own Kubernetes cluster or `--management-cluster`: CA keys, and the admin kubeconfig.
 
-The hub needs these permissions: get, create and update this Secret, and get its pod and the pod's owners. The Secret gets the
-same owner as the pod, so that it is deleted with the hub.
+The hub needs these permissions: get, create and update these Secrets, and get its pod and the pod's owners. A Secret in the
+hub's own cluster gets the same owner as the pod, so that it is deleted with the hub.
 """
 
 import os

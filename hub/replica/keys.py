@@ -1,10 +1,10 @@
 """The keys that all replicas share, and the check that they belong to the database's hub.
 
-The keys are files: the CA (`ca.crt`, `ca.key`), the keys of ServiceAccount tokens (`token-*.key`) and the key for Secrets
-(`secrets.key`). Without `--keys-dir` they are in the data directory, and the first start makes them. The hub only reads
-`--keys-dir`, so it can be a Secret that every replica mounts. The database has a fingerprint of each key, so a replica with
-other keys, or without keys, does not start. If two replicas make keys for a new database, the second stops and
-removes its keys.
+The keys are files: the CA (`ca.crt`, `ca.key`; unless `--ca-key-place` names another storage), the keys of ServiceAccount
+tokens (`token-*.key`) and the key for Secrets (`secrets.key`). Without `--keys-dir` they are in the data directory, and the
+first start makes them. The hub only reads `--keys-dir`, so it can be a Secret that every replica mounts. The database has a
+fingerprint of each kind of key, so a replica with other keys, or without keys, does not start. If two replicas make keys for a
+new database, the second stops and removes its keys.
 """
 
 from collections.abc import Iterator, Sequence
@@ -255,7 +255,7 @@ async def keep_token_keys(keys: KeyFolder, store: Store, now: datetime) -> Token
 
 
 async def _ensure_token_key(keys: KeyFolder, store: Store, now: datetime) -> str | None:
-    """Make a key if there is none that may sign. Returns the new file's name; None: no key was made."""
+    """Make a key if there is none; a hub with a single replica also replaces an old key. Returns the new file's name."""
     if keys.given:
         return None
     if keys.alone:

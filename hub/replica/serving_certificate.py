@@ -1,7 +1,7 @@
 """The serving certificate of both doors: from the hub's own CA or from an operator's files, replaced while they serve.
 
-The CAs accepted for client certificates change with it. Invalid files never replace valid material: the last valid material
-stays in use, and the log and `/readyz` report the problem.
+The doors' material also contains the CAs that they accept for client certificates. Invalid files never replace valid material:
+the last valid material stays in use, and the log and `/readyz` report the problem.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from machinery.runtime.tls import Material, Serving, server_context
 
 LOOK_EVERY = timedelta(seconds=2)
 SOON = timedelta(days=30)
-"""Time before the end of a CA at which the hub warns. For the serving certificate, it is a third of this time."""
+"""Time before the end of a CA at which the hub usually warns (`ahead`). For a serving certificate: a third of this time."""
 
 log = structlog.get_logger(__name__)
 
@@ -173,7 +173,7 @@ class DoorsCertificate:
 
 
 def ahead(facts: CertificateFacts) -> timedelta:
-    """How long before its end to replace a CA: a tenth of its life, but at least 30 days; for a short life, a third."""
+    """How long before its end to replace a CA: a tenth of its life, at least 30 days; below 90 days of life, a third."""
     life = facts.not_after - facts.not_before
     return max(life / 10, min(SOON, life / 3))
 

@@ -113,7 +113,7 @@ class HeldCertificate:
 
 
 def signer_of(signed_by: str, authorities: Iterable[AuthorityRecord]) -> AuthorityRecord | None:
-    """Return the CA of a record; None if it is not a CA of the hub."""
+    """Return the CA that a record names in `signed_by`; None if it is not a CA of the hub."""
     return next((each for each in authorities if each.signer == signed_by), None)
 
 
@@ -139,7 +139,7 @@ _FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class AgentTrust:
-    """An agent's last report, in a session or on standby. `since`: database time at which this state began."""
+    """An agent's trusted CAs and certificate, as last reported in a session or on standby. `since`: time of the last change."""
 
     cluster: ClusterName
     agent: AgentId
@@ -155,7 +155,7 @@ class AgentTrust:
         return self.trusted is not None and fingerprint in self.trusted
 
     def is_as(self, other: "AgentTrust | None") -> bool:
-        """Whether both reports are equal, except for `since`."""
+        """Whether both have the same trusted CAs and the same certificate."""
         return other is not None and (self.trusted, self.serial) == (other.trusted, other.serial)
 
 

@@ -1,10 +1,10 @@
 """When the next step of a CA rotation is due, and what it waits for: pure decisions from one snapshot.
 
     no CA is distributing, the issuing CA must be replaced      make another CA
-    distributing: every replica has its key, every agent that   it issues; the previous CA is outgoing
-      reports its trusted CAs trusts it
+    distributing: every replica has the key, every agent that   it issues; the previous CA is outgoing
+      reports its trusted CAs trusts this CA
     outgoing: every agent holds a certificate of another CA,    retire it: `Recover` only
-      and operators hold none of it
+      and operators hold none of this CA
     retiring: its time has ended                                retired
 
 A step waits for absent agents for a configured time (the patience), counted from the start of the phase; later these agents
@@ -130,7 +130,7 @@ def due_steps(seen: RotationSnapshot, patience: timedelta) -> tuple[RotationStep
 def goes_by_time(seen: RotationSnapshot, step: RotationStep) -> bool:
     """Whether this step disables a CA because of elapsed time, not only because of an operator's order.
 
-    For a compromised CA: whether agents remain that got time to renew and can still renew.
+    For a compromised CA: whether the agents had a limited time to renew, and some have not renewed yet but still can.
     """
     one = next(each for each in seen.authorities if each.id == step.authority)
     if step.act not in (Act.RETIRE, Act.END) or one.order is AuthorityOrder.PROCEED:

@@ -150,7 +150,7 @@ def pem(request: Document) -> bytes:
 
 
 def fingerprint(request: Document) -> str:
-    """Return a digest that is equal for requests with the same requester, CSR and purpose."""
+    """Return a digest that is equal for requests with the same requester, signer, add-on and CSR."""
     spec = doc.mapping(request, "spec")
     asked = (spec.get("username"), spec.get("signerName"), doc.labels(request).get(ADDON_LABEL), spec.get("request"))
     return sha256("\0".join(str(part or "") for part in asked).encode()).hexdigest()
@@ -174,7 +174,7 @@ def with_requester(request: Document, requester: Requester) -> dict[str, Any]:
 
 
 def counted_with(request: Document) -> tuple[str, bool]:
-    """Key under which undecided requests are counted: the requester, and whether it is for an add-on."""
+    """Key under which undecided requests are counted: the requester, and whether the request is for an add-on."""
     return str(doc.mapping(request, "spec").get("username") or ""), ADDON_LABEL in doc.labels(request)
 
 

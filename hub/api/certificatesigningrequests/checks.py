@@ -29,7 +29,7 @@ class RequestFacts(Protocol):
 
 
 def check_subject(facts: RequestFacts, expected: CertificateSubject, dns_names: tuple[str, ...] = ()) -> None:
-    """Raise InvalidError, with the correction, unless the request has exactly the expected subject and permitted names."""
+    """Raise InvalidError, with the correction, unless the request has exactly the expected subject and only permitted names."""
     if facts.subject != expected or facts.other_attributes:
         raise InvalidError(
             f"the subject of the certificate request is {_words(facts.subject)[:400]}, expected is {_words(expected)}: "
@@ -42,7 +42,7 @@ def check_subject(facts: RequestFacts, expected: CertificateSubject, dns_names: 
 
 
 def claimed_agent(facts: RequestFacts) -> tuple[ClusterName, AgentId]:
-    """Cluster and agent of a request. The group of all clusters may be missing. Raises InvalidError."""
+    """Cluster and agent of a request. Its subject may lack the group of all clusters. Raises InvalidError."""
     claimed = parse_agent_user(facts.subject.common_name)
     if claimed is None:
         raise InvalidError(

@@ -64,7 +64,10 @@ class Diagnosis:
 
 
 def diagnose(facts: ClusterFacts) -> Diagnosis:
-    """Run all steps. Adds a finding if no step finds a cause and the cluster is not Available, which is normal for a moment."""
+    """Run the steps until one ends the diagnosis.
+
+    If no step finds a cause and the cluster is not Available, which is normal for a moment, add a finding.
+    """
     available, found = cluster_rules.availability(facts.document), list[DiagnosisFinding]()
     for step, run, ends in STEPS:
         result = run(facts)

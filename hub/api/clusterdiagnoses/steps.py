@@ -114,7 +114,7 @@ def requested(facts: ClusterFacts) -> StepResult | None:
 
 
 def certificate(facts: ClusterFacts) -> StepResult | None:
-    """The newest certificate of its agents; None if none was ever issued."""
+    """The newest certificate of the cluster's agents; None if none was ever issued."""
     newest, issued = _valid_certificate(facts), facts.of_purpose(Purpose.AGENT)
     if newest is not None:
         left, life = newest.not_after - facts.now, newest.not_after - newest.not_before
@@ -239,7 +239,7 @@ def flaps(facts: ClusterFacts) -> StepResult | None:
 
 
 def _never_registered(facts: ClusterFacts, said: str) -> StepResult:
-    """The best bootstrap credential with which the cluster could have registered."""
+    """A finding about the best bootstrap credential with which the cluster could have registered."""
     make = f"hubctl create bootstrap-kubeconfig --cluster {facts.name} -o {facts.name}.bootstrap"
     if not facts.offers:
         return BROKEN, "NoBootstrapCredential", f"{said}, and there is no bootstrap credential for this name", make

@@ -34,10 +34,10 @@ from machinery.product import GROUP_SUFFIX
 API_VERSION = f"addon.{GROUP_SUFFIX}/v1beta1"
 KIND = "ManagedClusterAddOn"
 MAX_CONDITIONS = 32
-TOKEN = "token"  # noqa: S105 - the name of a way
+TOKEN = "token"  # noqa: S105 - the name of a driver
 DRIVERS = ("csr", TOKEN)
 SUBJECTS = "hub.open-cluster-management.io/certificate-subjects"
-"""Annotation of a ClusterManagementAddOn: additional users, groups and units that its certificates may contain."""
+"""Annotation of a ClusterManagementAddOn: additional users, groups and units that the add-on's certificates may contain."""
 
 
 def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) -> CertificateSubject | None:

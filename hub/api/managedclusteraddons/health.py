@@ -1,8 +1,9 @@
 """Health of add-ons: their availability while their cluster is silent, and their state as labels of the ManagedCluster.
 
 As in OCM's health check controller, `Available` of every add-on of a silent cluster becomes Unknown, with the cluster's reason
-and message. In addition, an annotation keeps the previous condition. The hub restores it when the silence ends, because an
-agent whose session survived the silence does not report it again. The labels are those of OCM's feature discovery controller.
+and message. In addition, an annotation keeps the previous condition. When the silence ends, the hub restores this condition,
+because an agent whose session survived the silence does not report it again. The labels are those of OCM's feature discovery
+controller.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ class _Note:
 
 
 def silence_of(addon: Document) -> str | None:
-    """Reason of the silence in the add-on's status. "": its agent has reported since the silence. None: the status has none."""
+    """Reason of the silence in the add-on's status. "": its agent has reported since. None: the annotation NOTE is absent."""
     note = _note(addon)
     if note is None:
         return None
@@ -81,7 +82,7 @@ def _is_of(found: Condition | None, note: _Note) -> bool:
 
 
 def _note(addon: Document) -> _Note | None:
-    """Read the annotation; None if there is none. If it is unreadable, it counts as one without a previous condition."""
+    """Read the annotation NOTE; None if it is absent. An unreadable one counts as one without a previous condition."""
     text = doc.annotations(addon).get(NOTE)
     if text is None:
         return None
@@ -98,7 +99,7 @@ _STATES = {TRUE: AVAILABLE, FALSE: UNHEALTHY}
 
 
 def label_state(addon: Document) -> str | None:
-    """Value of the add-on's label; None if it is being deleted and has no label."""
+    """Value of the add-on's label; None, for no label, if the add-on is being deleted."""
     if doc.is_deleting(addon):
         return None
     found = _available(addon)

@@ -1,6 +1,6 @@
 """Conversion of add-ons between addon/v1alpha1 and addon/v1beta1, the stored version.
 
-As in OCM, an annotation stores the install namespace, and a reserved name stores a supported config without a default. Other
+As in OCM, an annotation stores the install namespace, and a reserved name marks a supported config without a default. Other
 fields that v1beta1 lacks keep their v1alpha1 name in the stored document. A conversion loses nothing of a valid object; an
 empty `kubeClient` equals an absent one. Source: OCM's api repository, addon/v1beta1/conversion.go.
 """

@@ -51,7 +51,7 @@ def admitted(new: Document, old: Document | None, now: datetime) -> dict[str, An
 
 
 def _name_causes(name: str) -> list[Cause]:
-    """An agent gets rights in the namespace of its cluster's name, so the name may not be one of the hub's own namespaces."""
+    """An agent gets rights in the namespace with its cluster's name, so the name may not be one of the hub's own namespaces."""
     causes = []
     if name in STANDING or name.startswith(RESERVED):
         causes.append(invalid_value("metadata.name", name, "this name is reserved for the hub: use another one"))

@@ -100,7 +100,7 @@ def transition(
 
 
 FLAPS_WITHIN = timedelta(days=1)
-"""Span in which losses of availability count as flaps."""
+"""Span in which the query field `flaps` counts losses of availability."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +259,6 @@ def clock_condition(cluster: Document, skew: timedelta, limit: timedelta) -> Con
 
 
 def is_clock_news(cluster: Document, condition: Condition) -> bool:
-    """Whether the cluster's stored condition has another status."""
+    """Whether the cluster has no such condition, or has it with another status."""
     known = conditions.find(doc.conditions(cluster), condition.type)
     return known is None or known.status != condition.status

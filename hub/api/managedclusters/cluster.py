@@ -308,9 +308,9 @@ def is_denied(cluster: Document) -> bool:
 
 
 def is_denial(before: Document | None, after: Document) -> bool:
-    """Whether a write denies the cluster: with a reason, or by revoking an acceptance that no controller has recorded.
+    """Whether a write denies the cluster: with a reason, or because it ends an acceptance before a controller has recorded it.
 
-    If such a write were not a denial, an approval rule would accept the cluster again.
+    If the latter were not a denial, an approval rule would accept the cluster again.
     """
     if is_accepted(after) or denial_of(after) is not None:
         return not is_accepted(after)

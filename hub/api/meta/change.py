@@ -64,4 +64,4 @@ class Change:
 
 FieldExtractor = Callable[[Document], Mapping[str, str]]
 SELECTABLE: dict[Kind, FieldExtractor] = {}
-"""Selectable fields per kind, without metadata.name and metadata.namespace. `hub.api.query.selection` adds them."""
+"""Selectable fields per kind, without metadata.name and metadata.namespace. `hub.api.query.selection` fills it."""

@@ -180,7 +180,7 @@ class FieldReference:
 
     @property
     def is_instant(self) -> bool:
-        """Whether it is an age or a remaining time, which is compared by its instant."""
+        """Whether the field is an age or a remaining time. These are compared by their instants."""
         return self.source.type is Type.DURATION
 
     def place(self, known: QueryRecord) -> str | int | None:
@@ -206,7 +206,7 @@ class By:
 
     @property
     def falls(self) -> bool:
-        """Whether values descend. An age is inverted, since it is compared by its instant."""
+        """Whether the compared values descend. For ages this is inverted: a greater age has an earlier instant."""
         is_age = self.facet.is_instant and self.facet.source.of is not FieldSource.CERTIFICATE
         return self.descending != is_age
 

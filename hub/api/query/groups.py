@@ -55,7 +55,7 @@ class GroupQuery:
         return [*group.values, group.count, *(None if total is None else _shown(each, total) for each, total in totals)]
 
     def _arranged(self, groups: list[Group]) -> list[Group]:
-        """Equal groups are ordered by their values; a missing value comes last in both directions."""
+        """Groups that are equal in `order` are sorted by their values; a missing value comes last in both directions."""
         groups.sort(key=lambda group: [value or "" for value in group.values])
         for column, descending in reversed(self.order or ((len(self.by), True),)):
             places = {group.values: self._place(group, column) for group in groups}

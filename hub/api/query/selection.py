@@ -1,7 +1,7 @@
 """Selectable fields of each kind, and whether an object matches a query. A store implements the same rule in SQL.
 
-A missing field equals the empty string: `status.available=` selects clusters that never reported, `status.available!=True` all
-clusters that are not known to be available. The store keeps one row per field.
+A missing field equals the empty string: `status.available=` selects clusters without the condition Available,
+`status.available!=True` all clusters that are not known to be available. The store keeps one row per field.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ from machinery.meta.objects import Document, Page, Query, StoredObject
 
 CONDITIONS, CLAIMS = "status.conditions.", "status.clusterClaims."
 CAPACITY, ALLOCATABLE, TAINTS = "status.capacity.", "status.allocatable.", "spec.taints."
-"""Prefixes of fields. `where` uses all of them; field selectors use taints only."""
+"""Prefixes of fields. `where` uses all; field selectors cannot use capacity and allocatable."""
 HUB_ACCEPTS, VERSION, AGENT_VERSION = "spec.hubAcceptsClient", "status.version.kubernetes", "status.agentVersion"
 REASON = "status.availableReason"
 """Reason of the condition Available; for `where` only."""

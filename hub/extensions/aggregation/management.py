@@ -4,7 +4,7 @@ The hub reads the front proxy's CA and names from the cluster every few seconds.
 values; before the first successful read it does not trust the front proxy.
 
 The hub needs these permissions in the cluster: read the ConfigMap `extension-apiserver-authentication`, create TokenReviews and
-SubjectAccessReviews, list and update APIServices.
+SubjectAccessReviews, and list, get and update APIServices.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The ConfigMaps from which `clusteradm join` takes the hub's CA. Each read computes them, so they have the current CA.
 
-kube-public/cluster-info contains a kubeconfig with only the server and its CA, as in kubeadm. `join --grpc-server` reads the
-second ConfigMap, which has the CA alone.
+kube-public/cluster-info contains a kubeconfig with only the server and its CA, as in kubeadm. `join --grpc-server` reads
+ca-bundle-configmap in the hub's namespace, which has the CA alone.
 """
 
 from base64 import b64encode
@@ -94,7 +94,7 @@ def with_cluster_info(resource: Resource, objects: Storage, certificates: Certif
 
 
 class ClusterInfoReviewer(Reviewer):
-    """Allows bootstrap credentials to get both ConfigMaps. `is_public`: allows all callers to get cluster-info."""
+    """Allows bootstrap credentials to get the ConfigMaps in `COMPUTED`. `is_public`: allows all callers to get cluster-info."""
 
     def __init__(self, own: Reviewer, *, is_public: bool) -> None:
         self._own = own

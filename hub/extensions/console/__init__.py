@@ -43,7 +43,7 @@ REVIEWS = frozenset(
         ("authorization.k8s.io", "selfsubjectrulesreviews"),
     )
 )
-"""Groups and resources that a client may create without a change of the hub's data."""
+"""Groups and resources that a read-only console may create, because they change no data of the hub."""
 
 
 async def install(core: HubCore) -> None:

@@ -3,12 +3,12 @@
     /console/login -> the issuer -> /console/callback?code&state -> /console/
 
 Any replica can answer each step, because nothing is stored before the end: state, nonce and PKCE verifier are derived from a
-random seed in a cookie of this browser. So a callback counts only in the browser that began it (no login CSRF), and each
-sign-in gets a new session (no fixation). No step reads a URL from the request (no open redirect).
+random seed in a cookie of this browser. So a callback counts only in the browser that began the sign-in (no login CSRF), and
+each sign-in gets a new session (no fixation). No step reads a URL from the request (no open redirect).
 
 The issuer redirects the browser from another site. Browsers then send Lax cookies and no Strict ones. So the seed's cookie is
-Lax, and lives for ten minutes. The session's cookie is Strict. The page at /console/ needs no cookie, and its own requests
-send it.
+Lax, and lives for ten minutes. The session's cookie is Strict. The page at /console/ needs no cookie; its own requests send
+the session's cookie.
 """
 
 import hmac
@@ -122,7 +122,7 @@ class OidcClient:
 
 
 def secret_of(seed: str, part: str) -> str:
-    """A secret of the sign-in for the use `part`. The seed cannot be computed from it."""
+    """A secret of the sign-in for the use `part`. The seed cannot be computed from this secret."""
     return base64url(hmac.digest(seed.encode(), part.encode(), "sha256"))
 
 

@@ -6,7 +6,7 @@ administrator of that cluster.
 
 Accepted, only at the HTTPS door: a certificate that the hub issued must have the record of a login that is neither expired nor
 revoked. Any other certificate must have a group of `--kubernetes-ca-groups`. Its user is the CN with a prefix that no user of
-the hub has. In both cases, only groups of this setting count. The gRPC door does not trust this CA.
+the hub has. In both cases, only the groups of that setting count. The gRPC door does not trust this CA.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -94,7 +94,7 @@ def _signer(authority: pki.CertificateAuthority) -> str:
 
 
 class KubernetesAuthority(ExternalAuthenticator, RequestAuthenticator):
-    """Accepts certificates of the CA that `take` sets. `groups`: groups that count; without groups, it accepts none."""
+    """Accepts certificates of the CA that `take` sets. `groups`: those that count; a certificate without a record needs one."""
 
     def __init__(self, groups: Iterable[str], serving: Serving, identify: Identify, find: FindRecord, clock: Clock) -> None:
         self._groups = frozenset(group for group in groups if not group.startswith(RESERVED))

@@ -65,7 +65,7 @@ class ClusterClient:
         return await self._client.find(self._path)
 
     async def owner(self) -> Document | None:
-        """Return the owner reference to the hub's owner; None if there is no owner in the Deployment's namespace."""
+        """Return an owner reference to the owner of the hub's pod; None if `pod` is None or the pod has no owner."""
         if self._pod is not None and self._owner is None:
             self._owner = await owner_if_known(self._client, self._namespace, self._pod, of="Deployment")
             if self._owner is None:

@@ -1,8 +1,8 @@
-"""Keeps the cert agent's Deployment, fetches the cluster's CA through its pod, and reports the result, on every replica.
+"""Keeps the cert agent's Deployment, fetches the cluster's CA through its pod, and reports the result.
 
-Only the leader writes the Deployment and the strategy in the CredentialIssuer. All replicas fetch the key from the leader's
-pod. An error in writing the Deployment is reported only at the end, because an existing Deployment may have a usable pod. A
-fetched key stays in use after later failures.
+Every replica runs this controller and fetches the key from the pod of this one Deployment. Only the leader writes the
+Deployment and the strategy in the CredentialIssuer. An error in writing the Deployment is reported only at the end, because an
+existing Deployment may have a usable pod. A fetched key stays in use after later failures.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +34,7 @@ REFETCH_INTERVAL = timedelta(minutes=15)
 """Shortest time between two fetches of the key from the same pod."""
 RESYNC = timedelta(minutes=3)
 LOOK_AGAIN = timedelta(seconds=5)
-"""Retry interval of a follower that waits for the leader's Deployment."""
+"""Retry interval of a replica that waits until the leader has written the Deployment."""
 FETCHED = "key was fetched successfully"
 MANAGED = "; this is expected on a managed cluster, whose control plane has no visible pods"
 
@@ -92,7 +92,7 @@ def step(what: str, reason: str = COULD_NOT_FETCH_KEY) -> Iterator[None]:
 
 @dataclass(eq=False)
 class KubeCertAgent(Reconciler[str]):
-    """Does the work of this module, with a single key. `server` overrides the server in cluster-info."""
+    """Does the work of this module. Its work queue has a single key. `server` overrides the server in cluster-info."""
 
     cluster: ClusterClient
     shape: AgentDeploymentShape

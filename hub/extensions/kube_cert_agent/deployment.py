@@ -65,7 +65,7 @@ class AgentDeploymentShape:
 
 
 def deployment(shape: AgentDeploymentShape, manager: Document, owner: Document | None = None) -> dict[str, Any]:
-    """Return the Deployment for a controller-manager's pod. `owner`: reference to the hub's owner, for garbage collection."""
+    """Return the Deployment for a controller-manager's pod. `owner`: owner reference, so that it is deleted with the hub."""
     metadata: dict[str, Any] = {"name": shape.name, "namespace": shape.namespace, "labels": dict(shape.labels)}
     if owner is not None:
         metadata["ownerReferences"] = [dict(owner)]
@@ -113,7 +113,7 @@ def _container(shape: AgentDeploymentShape, manager: Document, volumes: set[str]
         "volumeMounts": mounts,
         # explicit 0: a LimitRange's default would replace a missing request
         "resources": {"limits": {"cpu": "20m", "memory": "32Mi"}, "requests": {"cpu": "0", "memory": "32Mi"}},
-        # it may read files of any owner, and nothing else
+        # the container may read files of any user, and has no other capability
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -129,7 +129,7 @@ def _is_token(volume: Mapping[str, Any]) -> bool:
 
 
 def is_as_wanted(existing: Document, wanted: Document) -> bool:
-    """Whether no write is needed. Labels and priority must be equal, because a subset test finds no extra values."""
+    """Whether no write is needed. Selector, pod labels and priority must be equal, because `is_within` permits extra values."""
     exactly = (("spec", "selector"), ("spec", "template", "metadata", "labels"))
     if any(doc.mapping(existing, *path) != doc.mapping(wanted, *path) for path in exactly):
         return False

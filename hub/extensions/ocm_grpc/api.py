@@ -56,7 +56,7 @@ class ApiAnswer:
 
 
 class _Request(web.Request):
-    """A request that this process makes itself, so that it did not arrive at a socket."""
+    """A request that this process makes itself, so it did not arrive at a socket."""
 
     async def _prepare_hook(self, response: web.StreamResponse) -> None:
         for listener in self[INCOMING].on_headers:

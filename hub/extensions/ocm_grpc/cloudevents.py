@@ -132,7 +132,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class PublishedEvent:
-    """A decoded event of an agent. `action`: as in `spec.create_request`. `body`: for a resync the list of versions."""
+    """A decoded event of an agent. `action`: as in `spec.create_request`. `body`: the object, or the versions for a resync."""
 
     data_type: DataType
     action: str
@@ -141,7 +141,7 @@ class PublishedEvent:
 
     @property
     def is_agents_request(self) -> bool:
-        """Whether it creates a certificate request for the agent itself."""
+        """Whether the event creates a certificate request for the agent itself."""
         return self.data_type is REQUESTS and self.action != RESYNC and ADDON_LABEL not in doc.labels(self.body)
 
 

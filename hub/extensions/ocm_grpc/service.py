@@ -108,7 +108,7 @@ class EventService:
 
     async def _request(self, caller: ApiCaller, event: PublishedEvent) -> ApiAnswer:
         asked = api_request(event)
-        if event.is_agents_request:  # an agent that has a certificate no longer creates its cluster
+        if event.is_agents_request:  # fail if the cluster is absent: an agent with a certificate does not create it
             cluster = await caller.send("GET", f"{CLUSTERS.path}/{event.cluster}")
             if cluster.is_error:
                 return cluster

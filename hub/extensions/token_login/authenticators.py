@@ -1,7 +1,7 @@
 """Authentication of login tokens by JWTAuthenticators, WebhookAuthenticators and this hub's ServiceAccounts.
 
 Each request reads the authenticator from the database, so that a change or removal takes effect on every replica with the next
-request. Issuer keys and webhook answers are cached until the authenticator object changes.
+request. Issuer keys and webhook answers are cached, at most until the authenticator object changes.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -59,7 +59,10 @@ class Authenticators:
         return None if found is None else AuthenticatedUser(found.actor.user, found.actor.groups, account=found.actor.uid)
 
     def _identify(self, config: AuthenticatorConfig) -> IdentifyToken:
-        """Verifies the token with the issuer's keys or by TokenReviews of the webhook, which are cached by the token's hash."""
+        """Returns the function that verifies tokens: with the issuer's keys, or by TokenReviews of the webhook.
+
+        TokenReviews are cached by the token's hash.
+        """
         documents, claims = self._connect(config.authorities), config.claims
         if claims is not None:
             keys = IssuerKeys(config.address, documents, self._clock)
