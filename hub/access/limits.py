@@ -2,7 +2,7 @@
 
 level            requests                                                            flow
 exempt           system:masters, health; never limited                               -
-lifelines        leases, renewals and own cluster: what agents need to stay ready    the agent
+lifelines        leases, renewals, own ManagedCluster: needed to stay ready          the agent
 status-reports   agents' reports of their clusters                                   the agent
 sessions         the start of an agent's session                                     the agent
 registrations    all requests of bootstrap credentials                               the credential and the cluster
@@ -89,7 +89,7 @@ class AccessLimits:
         self.watches = Openings(settings.max_watches_per_identity, settings.max_watches)
 
     def place(self, actor: Actor, attributes: Attributes) -> tuple[Pool, str]:
-        """Returns the pool of a request, and the identity for which the request counts ("": it is not limited)."""
+        """Returns the pool of a request, and the identity for which the request counts ("": the request is not limited)."""
         level = level_of(actor, attributes)
         return self.pools[level], "" if level == EXEMPT else actor.user
 

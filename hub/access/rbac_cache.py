@@ -59,7 +59,7 @@ class RBACCache(Roles):
             )
 
     async def seen(self, resource: GroupResource, revision: int) -> None:
-        del resource  # one log for all
+        del resource  # all resources have one change log
         await self._reach(revision)
 
     async def load(self) -> int:

@@ -22,7 +22,7 @@ RARELY = timedelta(seconds=5)
 OVERLAP = timedelta(seconds=15)
 """Each read covers this much of the previous read again, because earlier transactions may have committed since."""
 FAR = timedelta(days=7)
-"""Period of a far read, which finds commits that waited for a standby."""
+"""Period of a far read, which finds commits that waited for PostgreSQL's standby."""
 NOTIFICATION_DELAY = timedelta(milliseconds=500)
 """Delay of the far read after a notification; several notifications share one read."""
 AFRESH = timedelta(minutes=1)

@@ -52,7 +52,7 @@ class CallerRecord:
 class ClusterView:
     """State of a cluster on which rights depend: its acceptance and its current agent.
 
-    `denied`: denied after it had been accepted. `leaving`: accepted and being deleted, so that add-ons can clean up.
+    `denied`: denied by an operator, before or after its acceptance. `leaving`: accepted and being deleted, for the clean-up.
     """
 
     accepted: bool
@@ -71,7 +71,7 @@ class Rights:
     selects: tuple[PolicyRule, ...] = ()
     """Rules for requests that select one object by any name."""
     caller: CallerRecord | None = None
-    """These rights allow to read the certificate requests of this caller; None: of no caller."""
+    """The caller whose certificate requests may be read; None: no certificate requests may be read."""
     for_reviews: tuple[PolicyRule, ...] = ()
     """More rules for access reviews, because OCM's agent and operator send reviews without the name of an object."""
 

@@ -213,7 +213,7 @@ class AuditSize:
     records: int = 0
     bytes: int = 0
     floor: datetime | None = None
-    """Time before which the database has no records of the user whose records these are; None: unknown."""
+    """Only for the records of one user: time before which the database has no records of this user; None: unknown."""
 
     def without(self, gone: "AuditSize") -> "AuditSize":
         """The size after the records `gone` were removed."""

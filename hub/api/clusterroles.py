@@ -49,13 +49,13 @@ class ApiGroups:
         return f"register.{self.suffix}"
 
     def suffixed(self, group: str) -> str:
-        """The group with this suffix, if it has the default one."""
+        """The group with the hub's suffix instead of the default suffix; other groups are unchanged."""
         name, _, ending = group.partition(".")
         return f"{name}.{self.suffix}" if ending == GROUP_SUFFIX else group
 
 
 def completed(default: Document, groups: ApiGroups) -> dict[str, Any]:
-    """A default role in its stored form: with the labels and annotations of Kubernetes' default roles, and the hub's suffix."""
+    """A default role or binding as it is stored: with labels and annotations as in Kubernetes, and with the hub's suffix."""
     kept = doc.with_metadata(default, labels={**BOOTSTRAPPING, **doc.labels(default)}, annotations={AUTOUPDATE: "true"})
     if default["kind"] == "ClusterRole":
         kept["rules"] = [dict(rule) for rule in default.get("rules", ())]

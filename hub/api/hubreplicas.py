@@ -40,7 +40,7 @@ class Replica:
 
     name: str
     home: str
-    """Its data directory. Only one process can hold the directory, so a new process that holds it may take the name."""
+    """Its data directory. Only one process can lock the directory, so a new process that has locked it may take the name."""
     instance: str
     """Identifies one start of the process."""
     version: str

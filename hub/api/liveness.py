@@ -79,7 +79,7 @@ def grace(lease_duration: timedelta) -> timedelta:
 
 
 def expires_at(last_beat: datetime | None, lease_duration: timedelta, *, window: timedelta, since: datetime) -> datetime:
-    """When a cluster becomes silent: at least a full grace after `since`, when coverage began."""
+    """When a cluster becomes silent: a grace and a flush `window` after its last beat, or after `since` if that is later."""
     return max(last_beat or since, since) + grace(lease_duration) + window
 
 
@@ -114,7 +114,7 @@ def covered_since(marks: Iterable[Checkpoint], now: datetime) -> datetime | None
 def next_mark(replica: str, marks: Iterable[Checkpoint], now: datetime, *, began: bool) -> Checkpoint:
     """The next mark of `replica`, which can store beats now. `began`: it has just started, so its old mark does not count.
 
-    A replica without a fresh mark continues the coverage of the other replicas; without other replicas, coverage begins now.
+    A replica without a fresh mark of its own continues the coverage of the others. Without fresh marks, coverage begins now.
     """
     known = tuple(marks)
     own = next((mark for mark in known if mark.replica == replica), None)
@@ -126,7 +126,7 @@ def next_mark(replica: str, marks: Iterable[Checkpoint], now: datetime, *, began
 
 @dataclass(frozen=True, slots=True)
 class BrakeLimits:
-    """The brake begins if more than `share` of the living fleet, and `at_least` clusters, became silent within `window`.
+    """The brake becomes active if more than `share` of the living fleet, and `at_least` clusters, became silent in `window`.
 
     A share of 0 turns the brake off.
     """
@@ -148,7 +148,7 @@ class Brake(msgspec.Struct, frozen=True):
 
     since: datetime | None = None
     silent: int = 0
-    """Number of silent clusters, of `fleet` living ones, when the brake began to hold."""
+    """Number of silent clusters, of `fleet` living ones, when the brake became active."""
     fleet: int = 0
     released: datetime | None = None
     """Time at which an operator last released the brake."""

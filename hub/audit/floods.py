@@ -50,7 +50,7 @@ class Floods:
         self._others: _Counts = {}
 
     def take(self, record: AuditRecord) -> tuple[bool, AuditRecord | None]:
-        """Returns whether a stranger caused the record, and the record to keep now; None if the record is only counted."""
+        """Returns whether the record is a stranger's refusal, and the record to keep now (None: the record is only counted)."""
         stranger = record.user is None or record.user.username == ANONYMOUS.user
         address = origin(record.source_ips[0]) if stranger and record.source_ips else ""
         status = record.response_status or ResponseStatus(0)

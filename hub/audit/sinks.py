@@ -33,7 +33,7 @@ class FileSink(AuditSink):
         self.name = "standard output" if self._path is None else str(self._path)
 
     async def open(self) -> None:
-        """Check the file. Raises InvalidError if the hub cannot write it, or if it does not end with an audit record."""
+        """Check the file. Raises InvalidError if the hub cannot write it, or if its last line is not an audit record."""
         if self._path is None:
             return
         try:

@@ -44,7 +44,7 @@ class KeyPairs(KeyPlace):
 
 
 class KeyFiles(KeyPairs):
-    """Keys in files. `read_only`: this replica must not write keys, because the other replicas could not see them."""
+    """Keys in files. `read_only`: the folder is `--keys-dir`, or other replicas could not see keys that this replica writes."""
 
     def __init__(self, folder: Path, *, read_only: bool) -> None:
         self._folder = folder

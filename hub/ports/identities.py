@@ -219,7 +219,7 @@ class KeyPair:
 
 
 class KeyPlace(Protocol):
-    """Key storage that is either shared by all replicas or local to one. All methods raise MusterError."""
+    """Key storage that is either shared by all replicas or local to one. All methods may raise MusterError."""
 
     async def find(self, authority: AuthorityId) -> KeyPair | None:
         """The stored certificate and key of this CA; None: they are not stored."""
@@ -243,7 +243,7 @@ class KeyPlace(Protocol):
 
 
 class KeySecret(Protocol):
-    """A Secret of the hub's own Kubernetes cluster, or of `--management-cluster`. All methods raise MusterError."""
+    """A Secret of the hub's own Kubernetes cluster, or of `--management-cluster`. All methods may raise MusterError."""
 
     async def read(self) -> Mapping[str, bytes]:
         """The entries of the Secret; empty if it does not exist."""

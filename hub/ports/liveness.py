@@ -106,7 +106,7 @@ class Replicas(Protocol):
 
 
 class AgentSessions(Protocol):
-    """The newest session of each agent, with its replica (`Heartbeats`: one per cluster). Writes add no change-log row."""
+    """The newest session of each agent, with its replica. `Heartbeats` has one per cluster. Writes add no change-log row."""
 
     def open(self, session: AgentSession) -> bool:
         """Replace the agent's older session. Returns False, and changes nothing, if a newer one is recorded."""

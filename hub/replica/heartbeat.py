@@ -85,7 +85,7 @@ def this_replica(name: str, settings: HubSettings, directory: DataDirectory) -> 
 
 
 async def register_replica(store: Store, me: Replica, *, alone: bool) -> None:
-    """Register the name. Waits until an earlier holder is lost; with `alone` (no other replica can exist), not at all.
+    """Register the name. Waits until an earlier holder is lost, unless no other replica can exist (`alone`).
 
     Raises AlreadyExistsError if another process serves under this name, UnavailableError.
     """

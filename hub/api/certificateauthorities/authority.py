@@ -36,7 +36,7 @@ class Phase(StrEnum):
 
 
 BUNDLED = frozenset((Phase.DISTRIBUTING, Phase.ISSUING, Phase.OUTGOING))
-"""CAs in the trust bundle; their certificates have the rights of their records."""
+"""CAs in the trust bundle. The certificates that they signed have the rights in the certificates' records."""
 RECOVERING = frozenset((Phase.RETIRING,))
 """CAs whose certificates are accepted for `Recover` only."""
 ADMITTED = BUNDLED | RECOVERING
@@ -49,7 +49,7 @@ class AuthorityOrder(StrEnum):
     ROTATE = "Rotate"
     """For the issuing CA: replace it by another CA."""
     COMPROMISED = "Compromised"
-    """For any CA: stop accepting its certificates as soon as another CA can sign."""
+    """For any CA: stop accepting its certificates as soon as another CA can sign and the wait for agents has ended."""
     PROCEED = "Proceed"
     """For a CA in a rotation: take the next step now, without waiting for agents."""
 

@@ -111,7 +111,7 @@ class RequestState:
 
 
 def is_for_a_client(request: Document) -> bool:
-    """Whether the request is for a client certificate of this hub's signer, without other key usages."""
+    """Whether the request names the signer kube-apiserver-client, and is for a client certificate without other key usages."""
     spec = doc.mapping(request, "spec")
     usages = spec.get("usages") or ()
     return spec.get("signerName") == SIGNER and "client auth" in usages and set(usages) <= set(USAGES)

@@ -30,7 +30,7 @@ _DOCTOR = "run `spoke doctor` on the agent's machine, with the settings of `spok
 
 
 def leader(facts: ClusterFacts) -> StepResult:
-    """Whether a leader exists, which approves, signs and evaluates silence."""
+    """Whether a leader exists. Only the leader approves, signs and evaluates silence."""
     lead = facts.lead
     effect = "no certificate is signed, and no cluster becomes Unknown"
     if lead is None or not lead.holder:

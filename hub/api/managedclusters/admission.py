@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def admitted(new: Document, old: Document | None, now: datetime) -> dict[str, Any]:
-    """Return `new` with defaults and with stamped taints. Raises InvalidError.
+    """Return `new` with defaults, and with `timeAdded` in its taints. Raises InvalidError.
 
     Stored values that do not change are not validated again, so that an old value never blocks writes of the status.
     """

@@ -109,7 +109,7 @@ def ordered(cluster: Document, hub_id: str) -> dict[str, Any]:
 
 
 def destination(cluster: Document, word: str, here: str) -> dict[str, Any]:
-    """The reported hub with this name, id, URL or unique prefix of an id. Raises InvalidError unless it is ready.
+    """The reported hub with this name, id, URL or unique prefix of an id. Raises InvalidError unless it is another, ready hub.
 
     `here`: the id of this hub.
     """

@@ -4,8 +4,8 @@ Source of the taints: OCM's taint controller (absent or Unknown: unreachable; Fa
 NoSelect, no value). Unlike in OCM, taints are delayed, so that the brake can first count more silent clusters, and delayed
 longer for flapping clusters.
 
-Marking and removal of silent clusters is off by default. A cluster is marked first and removed no earlier than `notice` after
-the mark, so that operators can check the marked clusters.
+Marking and removal of silent clusters is off by default. A cluster is marked first and removed no earlier than `notice` later,
+so that operators can check the marked clusters.
 
 Source of the clock's condition: OCM's clock-sync controller (conditions, messages, limit of five lease durations, the
 annotation that skips the check). Unlike in OCM, a wrong clock blocks nothing. The skew is computed from the agent's timestamps.
@@ -187,7 +187,7 @@ HEARD = Condition(STALE, conditions.FALSE, "HeardAgain", "The registration agent
 
 @dataclass(frozen=True, slots=True)
 class StalenessPolicy:
-    """Length of the silence until the mark, and until the removal; zero disables the step. A removal requires a mark."""
+    """Length of the silence until a cluster is marked as stale, and until it is removed if marked. Zero disables a step."""
 
     mark: timedelta = timedelta()
     remove: timedelta = timedelta()
@@ -198,7 +198,7 @@ class StalenessPolicy:
 
     @property
     def notice(self) -> timedelta:
-        """Minimum time from mark to removal."""
+        """Minimum time from the marking to the removal."""
         return max(self.remove - self.mark, timedelta())
 
 

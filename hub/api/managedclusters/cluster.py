@@ -246,7 +246,7 @@ def with_report(cluster: Document, report: StatusReport, now: datetime) -> dict[
 
 
 def merged_client_configs(cluster: Document, configs: tuple[ClientConfig, ...]) -> list[dict[str, Any]]:
-    """Client configs after a report: URLs from others stay, the agent's URLs get the reported CA bundle."""
+    """Client configs after a report: entries with other URLs stay; an entry with a reported URL gets the reported CA bundle."""
     ours = {entry["url"]: entry for entry in _client_configs(configs)}
     known = [entry for entry in doc.sequence(cluster, "spec", "managedClusterClientConfigs") if isinstance(entry, Mapping)]
     return [*(ours.pop(str(entry.get("url")), dict(entry)) for entry in known), *ours.values()]

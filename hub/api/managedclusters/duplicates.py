@@ -52,7 +52,7 @@ def second_agent_error(cluster: ClusterName, holder: AgentId, other: AgentId) ->
 
 
 def with_refusal(cluster: Document, holder: AgentId, other: AgentId, now: datetime) -> dict[str, Any]:
-    """A copy with the condition. The recorded time is updated every NOTED_AGAIN, to detect the end of the refusals."""
+    """A copy with the condition TwoAgents. The recorded time is updated every NOTED_AGAIN, to detect the end of refusals."""
     message = f"Agent {holder} has the session of this cluster, so the hub refuses agent {other}: stop one of them."
     shown = doc.with_status_condition(cluster, Condition(DUPLICATED, conditions.TRUE, TWO_AGENTS, message), now)
     noted = _refused_at(cluster)
@@ -68,7 +68,7 @@ def holder_of(cluster: Document) -> AgentId | None:
 
 
 def without_refusal(cluster: Document, now: datetime) -> dict[str, Any]:
-    """A copy without the condition, unless a second agent was refused within FORGOTTEN_AFTER."""
+    """A copy with OneAgent instead of TwoAgents; unchanged if a second agent was refused within FORGOTTEN_AFTER."""
     noted = _refused_at(cluster)
     if reason(cluster) != TWO_AGENTS or (noted is not None and now - noted < FORGOTTEN_AFTER):
         return dict(cluster)

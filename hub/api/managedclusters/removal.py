@@ -62,7 +62,7 @@ def is_overdue(cluster: Document, deadline: timedelta, now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """Numbers of the objects that remain: `objects` by kind, `finalizers` by finalizer, `held` with any finalizer."""
+    """Numbers of the objects that remain: all by kind (`objects`); those held by finalizers in total, and by finalizer."""
 
     objects: Mapping[Kind, int] = field(default_factory=dict)
     finalizers: Mapping[str, int] = field(default_factory=dict)

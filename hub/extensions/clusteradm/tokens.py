@@ -66,7 +66,7 @@ class TokenRequests:
         self._required = Attributes("create", "", group, "v1alpha1", "bootstrapcredentials")
 
     def change(self, resource: Resource, _objects: Storage, authorizer: Reviewer) -> Resource:
-        """Return the resource of ServiceAccounts with these answers."""
+        """Return the resource of ServiceAccounts with this class's answers to TokenRequests."""
 
         def changed(part: Subresource) -> Subresource:
             kind = part.question

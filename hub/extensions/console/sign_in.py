@@ -197,7 +197,7 @@ class SignIn:
         return response
 
     async def _begin(self, incoming: Incoming) -> web.Response:
-        """Begin a session of the person. Raises UnauthorizedError without the reason, which is in the audit record."""
+        """Begin a session of the user. Raises UnauthorizedError without the reason, which is in the audit record."""
         request = incoming.request
         seed, code = cookie_of(request, SEED_COOKIE) or "", request.query.get("code", "")
         try:

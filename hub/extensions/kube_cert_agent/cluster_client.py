@@ -45,7 +45,7 @@ def collections_of(shape: AgentDeploymentShape) -> Mapping[str, tuple[str, Mappi
 
 
 class ClusterClient:
-    """The calls to the cluster. All raise MusterError. `pod`: the hub's own pod, if it is in the Deployment's namespace."""
+    """The calls to the cluster. All may raise MusterError. `pod`: the hub's own pod, if it is in the Deployment's namespace."""
 
     def __init__(self, client: KubeClient, shape: AgentDeploymentShape, pod: str | None = None) -> None:
         self._client = client

@@ -91,7 +91,7 @@ class DataType:
 
 
 GRPC_SIGNER = "open-cluster-management.io/grpc"
-"""Signer of agents' certificates with this driver. The hub stores such requests with SIGNER, like those of other agents."""
+"""Signer of agents' certificates with this driver. The hub stores their requests with SIGNER, like those of other agents."""
 _OCM = "open-cluster-management.io"
 CLUSTERS = DataType.of(f"cluster.{_OCM}", "v1", "managedclusters", query="fieldSelector=metadata.name%3D{}", namespaced=False)
 REQUESTS = DataType.of(

@@ -68,7 +68,7 @@ class Relays:
         return list(self._by_port.values())
 
     def of(self, peer: str) -> "Relay":
-        """The relay of a gRPC peer, as in `ipv4:127.0.0.1:40112`. Raises UnauthorizedError if it is another program."""
+        """The relay of a gRPC peer, as in `ipv4:127.0.0.1:40112`. Raises UnauthorizedError if the peer is another program."""
         host, _, port = peer.removeprefix("ipv4:").rpartition(":")
         relay = self._by_port.get(int(port)) if host == LOOPBACK and port.isdecimal() else None
         if relay is None:

@@ -37,8 +37,8 @@ which would replace an event that came earlier."""
 REPEAT_EVERY, REPEAT_FOR = timedelta(seconds=30), timedelta(minutes=10)
 """After a create, certificate requests are sent repeatedly, in case the agent has discarded one."""
 FIRST_RETRY, LONGEST_RETRY = timedelta(milliseconds=500), timedelta(minutes=5)
-"""Intervals at which a refused agent of an accepted cluster is authorized again. It is refused while another agent has replaced
-it."""
+"""Intervals at which a refused agent of an accepted cluster is authorized again. The hub refuses an agent while another agent
+of the cluster replaces it."""
 LEASE_FIRST = timedelta(seconds=1)
 """Delay of the event that a cluster is accepted, so that the agent gets its Lease first. Without a Lease, the agent would send
 its first heartbeat a minute later."""
