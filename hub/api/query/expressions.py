@@ -72,7 +72,7 @@ class QueryRecord:
     agent: AgentFacts = field(default_factory=lambda: NO_AGENT)
 
     def instant(self, of: FieldSource) -> datetime | None:
-        """The start of an age, or the end of the certificate."""
+        """The instant behind a field: the start of an age, or the end of the certificate. None if it is missing."""
         if of is FieldSource.CREATION:
             return self.created
         at = self.agent.get(of)

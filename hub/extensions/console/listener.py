@@ -34,7 +34,7 @@ def is_console(request: web.Request) -> bool:
 
 
 class ConsoleDoor(HttpsDoor):
-    """The listener of the console. The HTTPS door drains its watches."""
+    """The listener of the console. The HTTPS door also drains the watches of this listener."""
 
     name = NAME
     setting = "console_listen"

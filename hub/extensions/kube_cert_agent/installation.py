@@ -52,7 +52,7 @@ async def install(core: HubCore, environment: Mapping[str, str] = os.environ) ->
     place = settings.management_cluster or IN_CLUSTER
     client = KubeClient.in_cluster() if place == IN_CLUSTER else await KubeClient.from_file(Path(place))
     await context.stack.enter_async_context(client)
-    # this hub's pod, if it is in the same namespace and cluster: created objects get the pod's owner
+    # this hub's pod, if it is in the cert agent's namespace and cluster: created objects get the pod's owner
     pod = environment.get(POD_NAME) if place == IN_CLUSTER and environment.get(POD_NAMESPACE) == namespace else None
     cluster = cluster_client.ClusterClient(client, shape, pod)
     status = controller.StatusWriter(core.resources.store, f"hub.{settings.api_group_suffix}/v1alpha1")

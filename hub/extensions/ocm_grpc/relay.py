@@ -1,8 +1,9 @@
 """TLS with an optional client certificate, in front of a gRPC server without TLS on the loopback address.
 
-gRPC in Python either requires a client certificate or does not request one. Therefore the relay opens an inner connection to
-the gRPC server for each agent's connection, and passes on all decrypted bytes. The source port of the inner connection
-identifies the agent's connection. The gRPC server refuses calls from all other ports, which come from other local programs.
+gRPC in Python either requires a client certificate or does not request one. Therefore the relay terminates TLS: it opens an
+inner connection to the gRPC server for each agent's connection, and passes on all decrypted bytes. The source port of the inner
+connection identifies the agent's connection. The gRPC server refuses calls from all other ports, which come from other local
+programs.
 """
 
 import asyncio
