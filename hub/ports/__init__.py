@@ -93,7 +93,7 @@ class ChangeLog(Protocol):
         name: str | None = None,
         limit: int = 500,
     ) -> Sequence[Change]:
-        """Changes above `revision`, in order. A filter of None selects all. Raises ExpiredError if some of them are compacted."""
+        """Changes above `revision`, in order. A filter of None selects all. Raises ExpiredError if some are compacted."""
 
     def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
         """Changes of one object from this instant on, in order, preceded by the last earlier change, if that is kept."""
