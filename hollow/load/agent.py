@@ -43,6 +43,7 @@ class LoadAgent:
 
     def __init__(self, name: str, parts: AgentParts) -> None:
         self._parts = parts
+        self._dial = parts.dialer()
         self._shape = ClusterShape(name)
         self._slot = Slot(parts.secrets, name)
         self._agent: AgentIdentity | None = None
@@ -135,7 +136,7 @@ class LoadAgent:
             self._joining = self._flow(self._agent, joins=True)
             self._joining.resume(await self._slot.read())
         hub = self._parts.hub
-        client = self._parts.dial(self._address, hub.identity)
+        client = self._dial(self._address, hub.identity)
         try:
             info = await client.info()
             self._hub_clock.set_time(info.time)
@@ -157,7 +158,7 @@ class LoadAgent:
         if self._agent is None or self._identity is None:
             raise AssertionError
         hub, leaf, began = self._parts.hub, self._chain[0], self._now()
-        client = self._parts.dial(self._address, self._identity)
+        client = self._dial(self._address, self._identity)
         listed = ListedHub(hub.hub_id, Path(hub.source).stem, hub.hub.server, HubState.READY, leaf.not_after)
         hello = SessionHello(self._agent.cluster_uid, hubs=(listed,), trusted=trusted_by(self._address.ca))
         async with AsyncExitStack() as stack:

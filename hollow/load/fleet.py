@@ -7,8 +7,9 @@ import math
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -80,6 +81,7 @@ def read_bootstrap(path: str) -> HubConnection:
 
 
 def dial_over_grpc(clock: Clock) -> Dial:
+    """Return the function with which one agent creates clients."""
     turns = AddressRotation()
 
     def dial(address: HubAddress, identity: ClientIdentity) -> GrpcHubClient:
@@ -91,11 +93,13 @@ def dial_over_grpc(clock: Clock) -> Dial:
 class Fleet:
     """The agents of the process with the number `process`. `run` runs the agents; `execute` executes commands meanwhile."""
 
-    def __init__(self, settings: LoadSettings, process: int, hub: HubConnection, dial: Dial, clock: Clock) -> None:
+    def __init__(
+        self, settings: LoadSettings, process: int, hub: HubConnection, dialer: Callable[[], Dial], clock: Clock
+    ) -> None:
         change_period = 60 / settings.changes_per_minute if settings.profile is Profile.CHURN else None
         secrets = AgentFiles(Path(settings.state_dir))
         self._settings = settings
-        self._parts = AgentParts(hub, dial, secrets, clock, Random(), change_period)  # noqa: S311 - spreads load
+        self._parts = AgentParts(hub, dialer, secrets, clock, Random(), change_period)  # noqa: S311 - spreads load
         self._agents = [LoadAgent(name, self._parts) for name in settings.names_of(process)]
         self._silent: list[LoadAgent] = []
         self._turn = 0
@@ -166,7 +170,9 @@ async def work() -> None:
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     first = json.loads(await reader.readline())
     settings, clock = LoadSettings.read(first["settings"]), SystemClock()
-    fleet = Fleet(settings, first["process"], read_bootstrap(settings.bootstrap_kubeconfig), dial_over_grpc(clock), clock)
+    fleet = Fleet(
+        settings, first["process"], read_bootstrap(settings.bootstrap_kubeconfig), partial(dial_over_grpc, clock), clock
+    )
 
     async def report() -> None:
         while True:

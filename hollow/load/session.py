@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import KW_ONLY, dataclass, field
 from random import Random
@@ -47,7 +48,8 @@ FEWEST_NODES, MOST_NODES = 3, 100
 class AgentParts:
     hub: HubConnection
     """The hub of the bootstrap kubeconfig."""
-    dial: Dial
+    dialer: Callable[[], Dial]
+    """Returns the function with which one agent creates clients."""
     secrets: Secrets
     clock: Clock
     random: Random

@@ -95,7 +95,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatSnapshot:
-    """The selected heartbeats at a revision of the store. The next snapshot contains unchanged views as the same Python objects."""
+    """The selected heartbeats at a revision of the store. The next snapshot has unchanged views as the same Python objects."""
 
     views: Mapping[Key, View]
     revision: int

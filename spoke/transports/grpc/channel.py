@@ -40,15 +40,31 @@ def dialled(address: HubAddress) -> tuple[str, Options]:
     return f"{host}:{proxy.port or DEFAULT_PORT}", options
 
 
+WELCOME_TIMEOUTS = tuple(timedelta(seconds=seconds) for seconds in (5, 10, 20))
+"""Times to wait for Welcome: at first, after one timeout, and after further timeouts. A frozen replica behind a load balancer
+accepts connections but sends nothing. But if a hub is only slow, because its whole fleet connects, an attempt that ends too
+early costs the hub as much as a session."""
+
+
 class AddressRotation:
     """Rotates the addresses of a hub. If an address accepts a connection but does not answer, the next one is dialled first."""
 
     def __init__(self) -> None:
         self._silent: dict[str, int] = {}
+        self._in_a_row: dict[str, int] = {}
 
     def silent(self, target: str) -> None:
         """Record that the address of `target` that was dialled first did not answer in time."""
         self._silent[target] = self._silent.get(target, 0) + 1
+        self._in_a_row[target] = self._in_a_row.get(target, 0) + 1
+
+    def answered(self, target: str) -> None:
+        """Record that an address of `target` answered, so that the next timeout is the shortest again."""
+        self._in_a_row.pop(target, None)
+
+    def timeout(self, target: str) -> timedelta:
+        """Return the time to wait for Welcome."""
+        return WELCOME_TIMEOUTS[min(self._in_a_row.get(target, 0), len(WELCOME_TIMEOUTS) - 1)]
 
     async def dialled(self, address: HubAddress) -> tuple[str, Options]:
         """Like the function `dialled`. After an address did not answer, resolve the hub's name and rotate its addresses."""

@@ -56,11 +56,6 @@ _ACCEPTANCES = {
 }
 SESSION_ATTEMPTS = 3
 CALL_TIMEOUT = timedelta(seconds=15)
-WELCOME_TIMEOUT = timedelta(seconds=5)
-"""Time to wait for Welcome. A frozen replica behind a load balancer accepts connections but sends nothing.
-
-After a timeout the next attempt uses another address.
-"""
 _OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),
@@ -220,7 +215,7 @@ class GrpcHubClient(HubClient):
             connect = partial(SessionStub(self._channel).Connect, metadata=carried())
             session = GrpcSession(connect, self._clock, ack_timeout(timedelta(), self._detection.silence))
             try:
-                async with asyncio.timeout(WELCOME_TIMEOUT.total_seconds()):
+                async with asyncio.timeout(self._turns.timeout(self._address.target).total_seconds()):
                     await session.start(greeting)
             except BaseException as error:
                 await session.stop()
@@ -229,12 +224,13 @@ class GrpcHubClient(HubClient):
                     self._turns.silent(self._address.target)
                     raise HubLostError("the hub did not answer with Welcome in time", SessionLoss.SILENT) from error
                 if not isinstance(error, StreamBrokenError):
-                    if isinstance(error, HubLostError) and error.loss is SessionLoss.UNREACHABLE:
+                    if isinstance(error, HubLostError) and error.loss is SessionLoss.UNREACHABLE and error.retry_after is None:
                         raise HubLostError(await self._explain(error.message), SessionLoss.UNREACHABLE) from error
                     raise
                 if not attempts:
                     raise
             else:
+                self._turns.answered(self._address.target)
                 return session
 
     async def _call(self, method: "aio.UnaryUnaryMultiCallable[Request, Answer]", request: Request) -> Answer:

@@ -51,6 +51,10 @@ def to_error(error: aio.AioRpcError) -> errors.MusterError:
     return kind(message, retry_after=_pushback(trailing), causes=cause.because(message) if cause is not None else ())
 
 
+DROPPED = "the hub is overloaded: its gRPC server dropped the call"
+DROPPED_PAUSE = timedelta(seconds=5)
+
+
 class StreamBrokenError(HubLostError):
     """The stream ended during a write, and gRPC reported its own error instead of the hub's status."""
 
@@ -65,6 +69,8 @@ def lost_error(error: aio.AioRpcError) -> HubLostError:
     loss, pushback = loss_of(_denial_cause(trailing), _LOSSES.get(error.code(), SessionLoss.UNREACHABLE)), _pushback(trailing)
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and pushback is not None:
         loss = SessionLoss.UNREACHABLE  # the hub is busy and requests a delay
+    if error.code() is grpc.StatusCode.CANCELLED:  # too many calls wait in gRPC's server
+        return HubLostError(DROPPED, loss, retry_after=pushback or DROPPED_PAUSE)
     return HubLostError(error.details() or error.code().name, loss, retry_after=pushback)
 
 

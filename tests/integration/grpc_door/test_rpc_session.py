@@ -19,14 +19,17 @@ from hub.grpc_door.session.stream import Session
 from hub.ports import Transaction
 from hub.registry import owners
 from hub.registry.managedclusters import service as clusters
-from machinery.errors import ConflictError
+from machinery.errors import ConflictError, TooManyRequestsError
 from machinery.identity import cluster_name
 from machinery.meta import conditions
 from machinery.runtime.clock import SystemClock
 from machinery.wire.session.v1 import session_pb2 as wire
+from spoke.domain.next_step import SessionLoss
 from spoke.domain.schedule import Detection
-from spoke.ports.hub import ClientIdentity, HubAddress, SessionHello
+from spoke.ports.hub import ClientIdentity, HubAddress, HubLostError, SessionHello
+from spoke.transports.grpc.channel import WELCOME_TIMEOUTS, AddressRotation
 from spoke.transports.grpc.client import GrpcHubClient
+from tests.checks import present
 from tests.fakes.rpc_stage import ADMIN, INTERVAL, RpcStage, Stream, rpc_stage, until_found
 from tests.fakes.stage import until
 
@@ -353,10 +356,30 @@ async def test_agent_reports_how_long_it_really_waits(stage: RpcStage) -> None:
     credential = await stage.enrol("edge1")
     address = HubAddress(f"localhost:{stage.door.port}", stage.issuer.trust_bundle)
     identity = ClientIdentity(credential.chain, credential.key)
+    turns = AddressRotation()
+    turns.silent(address.target)
     for silence in (2, 5, 60):
-        client = GrpcHubClient(address, identity, SystemClock(), Detection(silence=timedelta(seconds=silence)))
+        client = GrpcHubClient(address, identity, SystemClock(), Detection(silence=timedelta(seconds=silence)), turns)
         async with asyncio.timeout(20), client.session(SessionHello("uid-1")):
             reported += (cast("Session", session).acks.ack_timeout.total_seconds() for session in stage.parts.sessions.all())
         await client.close()
         await stage.parts.sessions.none()
     assert reported == [4, 10, 10]
+    assert turns.timeout(address.target) == WELCOME_TIMEOUTS[0], "the hub has answered"
+
+
+async def test_busy_hub_gets_no_further_connection_to_find_the_cause(stage: RpcStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy() -> None:
+        raise TooManyRequestsError("busy", retry_after=timedelta(seconds=2))
+
+    credential = await stage.enrol("edge1")
+    address = HubAddress(f"localhost:{stage.door.port}", stage.issuer.trust_bundle)
+    client = GrpcHubClient(address, ClientIdentity(credential.chain, credential.key), SystemClock())
+    monkeypatch.setattr(stage.parts.cordon, "check", busy)
+    monkeypatch.setattr("spoke.transports.grpc.client.diagnose", None)
+    with pytest.raises(HubLostError) as lost:
+        async with asyncio.timeout(20), client.session(SessionHello("uid-1")):
+            pass
+    await client.close()
+    assert (lost.value.loss, lost.value.message) == (SessionLoss.UNREACHABLE, "busy")
+    assert present(lost.value.retry_after) >= timedelta(seconds=2)

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from random import Random
@@ -394,7 +395,7 @@ async def test_thirty_agents_join_stay_and_come_back_from_a_storm_and_the_progra
         bootstrap = str(file)
         settings = LoadSettings(Profile.JOIN, bootstrap, str(state), AGENTS, ramp=0.5, limits=LIMITS)
         clock = SystemClock()
-        fleet = Fleet(settings, 0, read_bootstrap(bootstrap), dial_over_grpc(clock), clock)
+        fleet = Fleet(settings, 0, read_bootstrap(bootstrap), partial(dial_over_grpc, clock), clock)
         shown = StringIO()
 
         async def ran(profile: Profile, **more: float) -> LoadResult:

@@ -37,7 +37,7 @@ from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import ClusterReport, ExternalEndpoint, ReportedClaim
 from spoke.domain.route import Driver
 from spoke.ports.hub import ClientIdentity, Desired, HubAddress, HubClient, HubLostError, HubSession, SessionHello
-from spoke.transports.grpc import channel, client as client_module
+from spoke.transports.grpc import channel
 from spoke.transports.grpc.channel import AddressRotation
 from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.kubernetes.client import ApiHubClient
@@ -435,8 +435,8 @@ async def test_hub_of_a_release_without_standby_is_recognized_by_its_missing_met
 
 
 async def test_replica_that_accepts_and_stays_silent_is_left_after_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert timedelta(seconds=5) == client_module.WELCOME_TIMEOUT
-    monkeypatch.setattr(client_module, "WELCOME_TIMEOUT", timedelta(milliseconds=300))
+    assert timedelta(seconds=5) == channel.WELCOME_TIMEOUTS[0]
+    monkeypatch.setattr(channel, "WELCOME_TIMEOUTS", (timedelta(seconds=0.3), timedelta(seconds=5), timedelta(seconds=6)))
     monkeypatch.setattr(channel, "DIAGNOSIS_TIMEOUT", timedelta(milliseconds=300))
     loop = asyncio.get_running_loop()
 
@@ -462,6 +462,8 @@ async def test_replica_that_accepts_and_stays_silent_is_left_after_five_seconds(
     assert (await turns.dialled(address))[0] == f"ipv4:127.0.0.2:{port},127.0.0.1:{port}"
     turns.silent(address.target)
     assert (await turns.dialled(address))[0] == f"ipv4:127.0.0.1:{port},127.0.0.2:{port}"
+    turns.silent(address.target)
+    assert turns.timeout(address.target) == channel.WELCOME_TIMEOUTS[-1], "a slow hub gets more time"
 
 
 DAY = timedelta(days=1)

@@ -30,7 +30,7 @@ from spoke.domain.addon import KUBE_SIGNER, AddOnRegistration
 from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import AgentEvent, ClusterReport, ReportedClaim
 from spoke.ports.hub import HubLostError, SessionEpochError, SessionHello
-from spoke.transports.grpc.errors import lost_error, to_error
+from spoke.transports.grpc.errors import DROPPED, DROPPED_PAUSE, lost_error, to_error
 from spoke.transports.grpc.session import GrpcSession, MessageQueue
 from spoke.transports.kubernetes import addons, documents
 
@@ -194,6 +194,8 @@ def test_pause_that_the_hub_asks_for_is_kept_also_when_it_is_busy() -> None:
     assert lost_error(status(Code.UNAVAILABLE, **{"grpc-retry-pushback-ms": "soon"})).retry_after is None
     lost = lost_error(status(Code.RESOURCE_EXHAUSTED, **{"grpc-retry-pushback-ms": "2500"}))
     assert (lost.loss, lost.retry_after) == (SessionLoss.UNREACHABLE, timedelta(seconds=2.5))
+    dropped = lost_error(status(Code.CANCELLED))
+    assert (dropped.message, dropped.retry_after) == (DROPPED, DROPPED_PAUSE)
 
 
 def test_a_stale_epoch_is_reported_with_the_one_that_the_hub_knows() -> None:
