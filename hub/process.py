@@ -19,7 +19,7 @@ from machinery.lifecycle.hooks import HookError
 from machinery.lifecycle.process import LastResort, Verbosity, stop_signals, verbosity_signal
 from machinery.lifecycle.server import Server
 from machinery.lifecycle.startup import StartError
-from machinery.lifecycle.usage import raise_file_limit
+from machinery.lifecycle.usage import limit_arenas, raise_file_limit
 from machinery.observability import logs, telemetry
 from machinery.runtime import event_loop as loop
 from machinery.runtime.tasks import TaskEndedError
@@ -41,6 +41,7 @@ def main(settings: HubSettings, assemble: Assemble) -> int:
     """Run a hub until a stop is requested, and return the exit code. If it cannot start, print one line to standard error."""
     os.umask(PRIVATE)
     raise_file_limit()
+    limit_arenas()
     logs.configure(settings.log_level, settings.log_format)
     log.info("hub starting", version=product.version())
     # Imported objects stay forever, and reference counts free the short-lived objects of sessions. With Python's default, a
