@@ -252,7 +252,7 @@ async def _client(kubeconfig: Path) -> AsyncIterator["KubeClient"]:
 
 @contextmanager
 def _reported_errors() -> Iterator[None]:
-    """A block that raises one-line click errors instead of other errors."""
+    """Context manager that converts errors of its block to click errors, which are printed on one line."""
     try:
         yield
     except MusterError as error:

@@ -67,7 +67,7 @@ class ClusterAuthority:
         return self._authority.certificate
 
     def serving(self, *hosts: str) -> tuple[bytes, bytes]:
-        """Return certificate and key (PEM) of a server for `hosts` (addresses or names) and for the names that pods use."""
+        """Return certificate and key (PEM) of the API server for `hosts` (addresses, names) and for the names that pods use."""
         every = dict.fromkeys((*_HOSTS, *hosts))
         return self._issue(
             _SERVER,

@@ -44,7 +44,7 @@ class ServedCluster:
     kubeconfig: Path
     """The administrator's kubeconfig, for kubectl, Helm or the program under test."""
     client: ApiClient
-    """A client with the rights of the administrator. It is closed at the end."""
+    """A client with the rights of the administrator. It is closed when the cluster stops."""
     _cluster: HollowCluster = field(repr=False)
     _call: Call = field(repr=False)
 

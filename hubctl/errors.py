@@ -52,7 +52,7 @@ def closest(word: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """A block that raises UsageError instead of InvalidError."""
+    """Context manager that converts an InvalidError in its block to UsageError."""
     from machinery.errors import InvalidError  # noqa: PLC0415 - not for `hubctl --help`
 
     try:

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     machinery.startup_imports.require_extra("spoke")
     gc.disable()  # imported objects are never freed; collecting them costs a tenth of the start-up time
-    from spoke.cli.flags import parser  # noqa: PLC0415 - as above
+    from spoke.cli.flags import parser  # noqa: PLC0415 - after gc.disable
 
     arguments = sys.argv[1:] if arguments is None else arguments
     flags = vars(parser(arguments).parse_args(arguments))

@@ -48,7 +48,7 @@ async def build(
         # The cluster that holds the agent's own secrets.
         management = await client_of(settings.kubeconfig, stack)
         secrets = KubeSecrets(management, settings.component_namespace)
-        # The reported cluster; another one in hosted mode.
+        # The managed cluster; in hosted mode another cluster.
         spoke = await client_of(settings.spoke_kubeconfig, stack) if settings.spoke_kubeconfig else management
         # The kubeconfig files may be replaced while the agent runs.
         following = await stack.enter_async_context(GuardedTasks("kubeconfigs"))
@@ -150,7 +150,7 @@ def options_of(settings: SpokeSettings) -> AgentOptions:
 
 
 def attest_of(settings: SpokeSettings, spoke: KubeClient) -> Attest:
-    """Attestation with the configured ServiceAccount, or else with this pod's own if the pod runs in the managed cluster."""
+    """Return the attestation by the configured ServiceAccount, else by this pod's own if it runs in the managed cluster."""
     in_it = settings.kubeconfig is None and settings.spoke_kubeconfig is None
     return ServiceAccountAttest(spoke, settings.attestation_service_account, TOKEN if in_it else None)
 

@@ -139,7 +139,7 @@ class Fleet:
                 agent.drop(silent=True)
 
     def snapshot(self) -> Document:
-        """Return the measurements since the last `measure` as a `document`. Its counts include the states of the agents."""
+        """Return the measurements since the last `measure` (see `Measures.document`). The counts include the agents' states."""
         measures, passed = self._parts.measures, max(time.monotonic() - self._began, 1e-3)
         measures.processor = time.process_time() - self._processor
         measures.loop_share = (time.thread_time() - self._loop) / passed

@@ -17,7 +17,7 @@ Document = dict[str, Any]
 
 FINEST = 1e-5
 GROWTH = math.log(1.02)
-"""Logarithm of the ratio of neighbouring buckets. So a percentile is at most 2 % too high."""
+"""Logarithm of the ratio between the bounds of a bucket. So a percentile is at most 2 % too high."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 BUSIEST = 0.9
 """An event loop that uses more than this share of a processor is saturated."""

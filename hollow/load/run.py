@@ -93,11 +93,11 @@ async def workers_of(settings: LoadSettings) -> AsyncIterator[Workers]:
 
 
 Pause = Callable[[float], Awaitable[bool]]
-"""Waits this number of seconds. Returns True if the load must end now."""
+"""Waits for a number of seconds. Returns True if the load must end now."""
 
 
 async def measure(driver: Workers | Fleet, settings: LoadSettings, pause: Pause, progress: "Progress") -> LoadResult:
-    """Run the profile. Raises UnavailableError.
+    """Run the profile and return its result. Raises UnavailableError if a worker process has ended.
 
     The measurement of JOIN begins with the first agent. Other measurements begin when all agents are connected.
     """

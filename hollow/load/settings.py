@@ -33,7 +33,7 @@ class Limits:
     """Limit of the p99 of the latency `LoadSettings.judged`."""
     errors: int | None = None
     lag: float = LAG_LIMIT
-    """Limit of the p99 of the generator's lag. If it exceeds this and a tenth of the judged latency, the run does not count."""
+    """If the p99 of the generator's lag exceeds this limit and a tenth of the judged latency, the run does not count."""
 
 
 @dataclass(frozen=True, slots=True)

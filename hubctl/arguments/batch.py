@@ -40,10 +40,11 @@ def run_batch(
 
 
 def confirm(selection: Selection, chosen: Mapping[str, Any], order: str, *, is_destructive: bool = False) -> None:
-    """Ask for confirmation before `order` (such as "delete") on many objects.
+    """Ask for confirmation before `order` (such as "delete") on many objects, unless --yes or --dry-run is set.
 
     It asks for more than CONFIRM_ABOVE objects. If `is_destructive`, it asks for more than one, unless the user has named them.
-    Raises CommandError if the user declines, or if there is no terminal to ask.
+    Raises CommandError if the user declines. Without a terminal it does not ask: it raises UsageError if `is_destructive`
+    requires the confirmation, else it returns.
     """
     count = len(selection.objects)
     is_required = is_destructive and not selection.is_named and count > 1

@@ -1,4 +1,4 @@
-"""The identity of hubctl at the hub: the user of a kubeconfig. It is renewed after expiry or refusal.
+"""The identity of hubctl at the hub: the user of a kubeconfig, whose credential is read again after expiry or refusal.
 
 The rules are those of client-go. A certificate and a token are sent together. `tokenFile` takes precedence over `token`, which
 is used only until the file was read once. A plug-in runs only if the kubeconfig has neither certificate nor token, and again
@@ -44,7 +44,7 @@ class RequestCredentials:
 class UserIdentity:
     """A user whose credential is in the kubeconfig itself.
 
-    `description`: the credential in messages; `advice`: what to do if the hub rejects it.
+    `description`: name of the credential in messages; `advice`: what to do if the hub rejects the credential.
     """
 
     def __init__(self, found: Kubeconfig) -> None:
@@ -60,7 +60,7 @@ class UserIdentity:
         return RequestCredentials(self._found.credential, checked(self._inline, where) if self._inline else "")
 
     def renewed(self, refused: RequestCredentials) -> bool:
-        """Return whether the current credential differs from the refused one. Raises CommandError."""
+        """Return whether `current` has another credential than the one that the hub refused. Raises CommandError."""
         return self.current() != refused
 
 
@@ -93,7 +93,7 @@ class TokenFileIdentity(UserIdentity):
 
 
 class PluginIdentity(UserIdentity):
-    """A user whose credential comes from a plug-in. It runs at the first use, after expiry, and once after a hub's refusal."""
+    """A user whose credential comes from a plug-in. The plug-in runs at the first use, after expiry, and after a refusal."""
 
     def __init__(self, found: Kubeconfig, plugin: ExecUser, *, prompts: bool) -> None:
         super().__init__(found)

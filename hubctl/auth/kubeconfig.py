@@ -42,7 +42,7 @@ class KubeconfigFiles:
 
     @classmethod
     def chosen(cls, given: str | None) -> "KubeconfigFiles":
-        """Return the files to read: those of `to_change`; but the admin kubeconfig of a local hub precedes ~/.kube/config.
+        """Return the files to read: those of `to_change`; by default the admin kubeconfig of a local hub if it exists.
 
         Raises CommandError if none exists.
         """
@@ -59,7 +59,7 @@ class KubeconfigFiles:
 
     @classmethod
     def to_change(cls, given: str | None) -> "KubeconfigFiles":
-        """Return the file of the flag, else those of $HUBCTL_KUBECONFIG or $KUBECONFIG, else ~/.kube/config.
+        """Return the file `given` (--kubeconfig), else those of $HUBCTL_KUBECONFIG or $KUBECONFIG, else ~/.kube/config.
 
         The files need not exist.
         """

@@ -38,7 +38,7 @@ def login_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class LoginCache:
-    """The cached files of one login. Everything that determines the login identifies them."""
+    """The cached files of one login. `key` is a hash of everything that determines the login."""
 
     folder: Path
     key: str

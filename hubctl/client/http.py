@@ -73,7 +73,7 @@ class ApiClient:
 
     @contextmanager
     def keep_connections(self) -> Iterator[None]:
-        """A block in which requests reuse connections. Outside of it, each request opens its own connection."""
+        """Context manager. In its block, requests reuse connections; otherwise each request opens its own connection."""
         self._idle = idle = list[HubHTTPSConnection]()
         try:
             yield
@@ -283,7 +283,7 @@ class ApiClient:
 
     @contextmanager
     def _translated(self, presented: RequestCredentials) -> Iterator[None]:
-        """A block that raises CommandError for each failure in it."""
+        """Context manager that converts failures of requests in its block to CommandError."""
         try:
             yield
         except (OSError, http.client.HTTPException) as error:

@@ -18,7 +18,7 @@ class ResourceKind:
     """A kind of object as hubctl shows it. `wide`: columns of priority 1 are shown by default."""
 
     words: tuple[str, ...]
-    """Words that select the kind. The first one is its plural in lists."""
+    """Words that select the kind, the most common first."""
     group_version: str
     plural: str
     kind: str
@@ -110,7 +110,7 @@ ALL = (
     *(CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, ADDON_DEFINITIONS, LEASES, AUDIT, AUTHORITIES, REPLICAS, FLEET, RULES),
     *(REVOCATIONS, LEADER, SESSIONS, DIAGNOSES, TRANSITIONS),
 )
-"""Kinds that a command uses, or for which hubctl has its own words, noun or width. All others come from discovery."""
+"""Kinds for which hubctl has its own words, noun or width, without discovery. All others come from the hub's discovery."""
 
 
 def post_action(client: ApiClient, path: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ GROUP = f"login.{GROUP_SUFFIX}"
 PATH = f"/apis/{GROUP}/v1alpha1/tokencredentialrequests"
 KINDS = {"jwt": "JWTAuthenticator", "webhook": "WebhookAuthenticator", "serviceaccount": "ServiceAccount"}
 MIN_VALIDITY = timedelta(seconds=60)
-"""A certificate that expires sooner is not returned, because the caller needs time to use it."""
+"""A cached certificate that expires sooner is not used, because the caller needs time to use it."""
 
 
 def checked_authenticator(text: str) -> str:
@@ -68,7 +68,7 @@ def plugin_of(known: LoginKey, source: TokenSource) -> ExecUser:
 
 
 def load_credential(cache: LoginCache, now: datetime, token: str | None) -> ExecCredential | None:
-    """Return the cached certificate; None if there is none that is valid. `token`: the certificate must be issued for it."""
+    """Return the cached certificate; None: no valid one. `token`: the token for which it was issued; None: any token."""
     found = cache.read(CERTIFICATE)
     parts = [found.get(name) for name in ("chain", "key", "expires")]
     if not all(isinstance(part, str) for part in parts) or (token is not None and found.get("token_hash") != _hash(token)):

@@ -17,7 +17,7 @@ HTTP_PORT = 80
 
 @dataclass(frozen=True, slots=True)
 class HttpProxy:
-    """The HTTP proxy of a connection. Its text contains no user and no password."""
+    """The HTTP proxy of a connection. `str` describes it for messages, without user and password."""
 
     parts: SplitResult = field(repr=False)
     source: str

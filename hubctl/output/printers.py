@@ -47,7 +47,7 @@ class Printer(ABC):
 
     @abstractmethod
     def first(self, answer: dict[str, Any]) -> None:
-        """Print the objects in the answer to a list. Called again after a gap in a watch."""
+        """Print the objects in the answer to a list request. A watch calls it again after a gap."""
 
     @abstractmethod
     def event(self, kind: str, answer: dict[str, Any]) -> None:

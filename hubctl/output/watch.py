@@ -27,7 +27,7 @@ LIST_FROM = 20
 def follow(client: ApiClient, printer: Printer, path: str, query: Mapping[str, str], place: str) -> None:
     """Print the changes of a list after the resourceVersion `place`, until interrupted.
 
-    Raises CommandError for a permanent failure, and BrokenPipeError.
+    Raises CommandError for a permanent failure, and BrokenPipeError if the reader of the output has ended.
     """
     end_with_reader()
     pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))

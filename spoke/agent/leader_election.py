@@ -99,7 +99,7 @@ def _advice() -> Iterator[None]:
 
 
 def is_gone(incarnation: str, proc: Path = PROC) -> bool:
-    """Whether `incarnation`, as the Lease has stored it, is an ended process of this machine. False: running, or unknown."""
+    """Whether the Lease's holder, the process `incarnation`, was on this machine and has ended. False: no, or unknown."""
     mark, _, rest = incarnation.partition(" ")
     marks, _, process = rest.partition(" ")
     number, _, _ = process.partition(" ")
@@ -130,11 +130,11 @@ class TermFence:
         self._progress = progress
 
     def require_writing(self) -> None:
-        """Raises NotLeaderError unless the Lease is held."""
+        """Raises NotLeaderError unless this process holds the Lease."""
         self._leadership.require(self._term)
 
     def require_dialling(self) -> None:
-        """Raises NotLeaderError unless the Lease is held, or a session is open that its hub has recorded."""
+        """Raises NotLeaderError unless this process holds the Lease, or has an open session that its hub records."""
         if not self._progress.has_session:
             self._leadership.require(self._term)
 
@@ -162,12 +162,12 @@ class HeldSecrets(Secrets):
         return await self._inner.read(name)
 
     async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
-        """Write like `inner`. Raises NotLeaderError, before anything is sent, unless the Lease is held."""
+        """Write the secret. Raises NotLeaderError, before anything is sent, unless this process holds the Lease."""
         self._fence.require_writing()
         return await self._inner.write(name, contents, version)
 
     async def delete(self, name: str) -> None:
-        """Delete like `inner`. Raises NotLeaderError, before anything is sent, unless the Lease is held."""
+        """Delete the secret. Raises NotLeaderError, before anything is sent, unless this process holds the Lease."""
         self._fence.require_writing()
         await self._inner.delete(name)
 
@@ -179,7 +179,7 @@ class HeldSecrets(Secrets):
 
 
 Watching = Callable[[Callable[[], object]], AbstractAsyncContextManager[object]]
-"""Creates a context that calls the argument as soon as the lock is released, without waiting for the next poll."""
+"""Creates a context manager. During its block, it calls the argument as soon as the holder releases the lock."""
 
 
 class ElectedAgent:
@@ -258,7 +258,7 @@ class ElectedAgent:
             await self._working.wait()
 
     def _waits(self) -> ProbeResult | None:
-        """Return the readiness of a process that does not work; None: the process works, and its agent decides.
+        """Return the readiness of a process that does not work; None: the process works, so its agent determines the readiness.
 
         A waiting process is ready, because a rolling update ends the old, working process only when the new process is ready.
         """

@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def background_task(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Run `work` while the block runs. Log a defect in `work` and restart it, so that it does not end the agent."""
+    """Run `work` while the block runs. After an unexpected exception, log it and start `work` again."""
 
     async def guarded() -> None:
         pauses = Backoff(timedelta(seconds=1), timedelta(minutes=1))
@@ -98,7 +98,7 @@ class SpokeAgent:
         self._waits_for_first = True
         self._looked_once = False
         self._seen = Observation(BootstrapListing())
-        """The observation of the present round; empty before."""
+        """The observation of the present round; empty before the first one."""
         self._supervisor: SessionSupervisor | None = None
         pauses = options.pauses
         self._retry, self._denied, self._overtaken = (

@@ -37,7 +37,7 @@ class Observation:
 
 
 class Observer:
-    """Reads the stored state for a round of the agent's loop. Its public fields keep their values until the next round."""
+    """Reads the stored state for each round of the agent's loop. `record`: the owner's secret; `judges`: checks, by hub."""
 
     def __init__(self, agent: AgentContext, registration: Registration) -> None:
         self.record = OwnerRecord(agent.ports.secrets, agent.hub_clock, agent.ports.clock)
@@ -50,7 +50,7 @@ class Observer:
         self._cluster_uid = ""
 
     async def observe(self) -> Observation:
-        """Read everything. Raises MusterError when a secret or the cluster cannot be read."""
+        """Read the state for one round. Raises MusterError when a secret or the cluster cannot be read."""
         agent = self._agent
         agent.progress.enter("reading the stored credential")
         seen = Observation(agent.bootstrap.read())

@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeftMark:
-    """The mark of a cluster that has left. `at`: the time, for display. `known`: fingerprints of the bootstrap credentials."""
+    """The mark of a cluster that has left. `at`: the time, for display. `known`: fingerprints of its bootstrap credentials."""
 
     at: str
     known: frozenset[str]
@@ -166,7 +166,7 @@ class ResidentAgent:
 
 
 async def forget_departure(secrets: Secrets) -> None:
-    """Remove the mark, and the secret if it has no other content."""
+    """Remove the mark of `spoke leave` from the owner's secret. Delete the secret if it has no other content."""
     slot = Slot(secrets, OWNER_SECRET)
     contents = await slot.read()
     mark = mark_in(contents)

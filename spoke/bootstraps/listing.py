@@ -1,4 +1,4 @@
-"""The list of hubs from all sources of bootstrap kubeconfigs, in order: files, and secrets of the component namespace."""
+"""The list of hubs from all sources of bootstrap kubeconfigs, in order: files, then secrets of the component namespace."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Sequence

@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class BootstrapWatch:
-    """The hub list at the last `read`, and a flag for changes since."""
+    """Keeps the hub list of the last `read`, and a flag that is set when the list has changed since then."""
 
     def __init__(self, bootstraps: Bootstraps) -> None:
         self._bootstraps = bootstraps
@@ -39,28 +39,28 @@ class BootstrapWatch:
         return self._bootstraps.signature() != self._signature
 
     def wake_up(self) -> None:
-        """Wake up the waiting loop although the list has not changed."""
+        """Wake up the waiting loop of the agent although the hub list has not changed."""
         self._changed.set()
 
     def acknowledge(self) -> None:
-        """Clear the flag without reading the list."""
+        """Clear the flag for changes without reading the hub list."""
         self._changed.clear()
 
     def read(self) -> BootstrapListing:
-        """Read the present list and clear the flag."""
+        """Read the present hub list and clear the flag for changes."""
         self._changed.clear()
         self._signature = self._bootstraps.signature()
         self.listing = self._bootstraps.read()
         return self.listing
 
     def check(self) -> None:
-        """Set the flag if a source has changed since the last read. Called periodically."""
+        """Set the flag for changes if a source has changed since the last read. Called periodically."""
         if self._bootstraps.signature() != self._signature:
             self._changed.set()
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Load every source, then follow those that report changes."""
+        """Load every source. During the block, follow the sources that report changes."""
         await self._bootstraps.load()
         following = [
             asyncio.create_task(self._follow(source, changes), name=f"bootstrap {source.source}")
@@ -86,11 +86,14 @@ class BootstrapWatch:
             changes = source.changes()
 
     async def rest(self, delay: timedelta) -> None:
-        """Wait for `delay` or until the list changes."""
+        """Wait for `delay`, or until the hub list changes."""
         await wait_at_most(self._changed, delay.total_seconds())
 
     async def unless_changed(self, work: Coroutine[Any, Any, T], *, leave: Callable[[], bool] = lambda: True) -> T | None:
-        """Return the result of `work`; None if the list changes first and `leave()` then returns True."""
+        """Return the result of `work`.
+
+        If the hub list changes before `work` ends, and `leave()` returns True, cancel `work` and return None.
+        """
         doing = asyncio.create_task(work, name="until the bootstrap kubeconfig changes")
         try:
             while True:

@@ -67,7 +67,7 @@ class Doctor:
     """The agent's Lease; None if the agent runs without leader election."""
     namespace: str = ""
     missing: Callable[[], Awaitable[Sequence[object]]] | None = None
-    """Returns the permissions that the agent's users lack in both clusters. Raises MusterError, InvalidError."""
+    """Returns the permissions that the agent lacks in its own cluster and in the managed cluster. Raises MusterError."""
 
     async def steps(self) -> AsyncGenerator[DoctorStep, None]:
         try:
@@ -190,7 +190,7 @@ class Doctor:
             yield await _try("connection", self.network.connect(host, port), f"{host}:{port} answers", _TCP)
 
     async def _answer(self, connection: HubConnection) -> AsyncGenerator[DoctorStep, None]:
-        """Check TLS, both certificates, the hub's id and its clock. With an agent's certificate, also check acceptance."""
+        """Check TLS, the certificates of both sides, the hub's id and clock; with an agent's certificate, also acceptance."""
         agent = parse_agent_user(connection.certificate.subject.common_name) if connection.chain else None
         acceptance = HubAcceptance.UNKNOWN
         client = self.dial(connection.address, connection.identity)

@@ -22,7 +22,7 @@ LONGEST_ANSWER = 64 << 10
 
 
 class Network(Protocol):
-    """The network calls of the commands. They raise OSError or TimeoutError."""
+    """The network calls of the commands. They raise OSError (also for a timeout)."""
 
     async def resolve(self, host: str) -> str:
         """Return an address of the host."""
@@ -30,7 +30,7 @@ class Network(Protocol):
     async def connect(self, host: str, port: int) -> None: ...
 
     async def ask(self, address: str, path: str) -> tuple[int, str]:
-        """Send a GET over plain HTTP. Return status and body."""
+        """Send a GET over plain HTTP. Return status and body. Raises ValueError if the answer is not HTTP."""
 
 
 class SystemNetwork(Network):
@@ -45,7 +45,7 @@ class SystemNetwork(Network):
             await writer.wait_closed()
 
     async def ask(self, address: str, path: str) -> tuple[int, str]:
-        """Send a GET over plain HTTP. Raises ValueError if the answer is not HTTP."""
+        """Send a GET over plain HTTP. Read at most LONGEST_ANSWER bytes, within TIMEOUT."""
         host, _, port = address.rpartition(":")
         async with asyncio.timeout(TIMEOUT.total_seconds()):
             reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
@@ -75,7 +75,7 @@ def address_file(settings: SpokeSettings) -> Path:
 
 @contextmanager
 def published(settings: SpokeSettings, address: str) -> Iterator[None]:
-    """Store the address in the file during the block, unless the settings specify a port. Failures are only logged."""
+    """Store the probes' address in the file during the block, unless the settings specify a port. Failures are only logged."""
     if not settings.health_listen.endswith(":0"):
         yield
         return

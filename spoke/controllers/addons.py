@@ -91,7 +91,7 @@ class _Running:
 
 
 AddOnCredentials = dict[tuple[AddOnName, str], _Running]
-"""The add-on credentials in progress, by add-on and secret. They outlive sessions."""
+"""The add-on credentials that the agent maintains, by add-on and name of the secret. They outlive sessions."""
 
 
 @dataclass(eq=False)
@@ -117,7 +117,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
             self._asked = RenewalRequest(renewal, self.hub_clock.now()) if renewal is not None else None
 
     async def trust_hub_by(self, kubeconfig: bytes) -> None:
-        """Replace the hub's kubeconfig in all credentials. Raises MusterError if a replacement failed."""
+        """Store the hub's new kubeconfig in the secrets of all add-ons. Raises MusterError if one could not be written."""
         self.registered = replace(self.registered, kubeconfig=kubeconfig)
         for running in tuple(self.credentials.values()):
             await self._know(running)
@@ -177,7 +177,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
         return True
 
     async def _run(self, addon: AddOn, secret: str, entry: AddOnRegistration) -> _Running:
-        """Return the credential in progress. Raises RefusedSecretError; the previous credential then stays unchanged."""
+        """Return the maintained credential. Raises RefusedSecretError; the previous credential then stays unchanged."""
         if secret.startswith(RESERVED):
             raise RefusedSecretError(f'the name "{secret}" is reserved for the agent: name the add-on otherwise')
         known = (addon.name, secret)

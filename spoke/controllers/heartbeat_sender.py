@@ -66,7 +66,7 @@ class HeartbeatSender:
                     until_next = pause(self.session.beat_interval, self.random.random(), hub_time)
                     await wait_at_most(self._soon, until_next.total_seconds())
         except BaseExceptionGroup as group:
-            raise first_error(group) from None  # of the oldest beat; if the session has ended, all have the same reason
+            raise first_error(group) from None  # of the oldest beat; after the session's end, all errors are the same
 
     async def _beat(self) -> None:
         loop = asyncio.get_running_loop()

@@ -1,11 +1,11 @@
-"""The agent's part of its ManagedCluster: the watch of its API server, the status report, and its annotations and URLs.
+"""The agent's part of its ManagedCluster: the watch of its API server, the status report, and its annotations.
 
-The report contains the conditions for joined and available, resources, version, claims and managed namespaces, as in OCM.
-If resources, version or claims cannot be read, the report omits all three, and the hub keeps their values. The agent reports
-only after the hub has accepted the cluster. It sends an unchanged report only at a resync.
+The report contains the conditions for joined and available, resources, version, claims and managed namespaces, as in OCM, and
+the URLs of the API server. If resources, version or claims cannot be read, the report omits all three, and the hub keeps
+their values. The agent reports only after the hub has accepted the cluster. It sends an unchanged report only at a resync.
 
-The agent reports annotations and URLs once per session, because they come from settings, which change only with a restart.
-OCM's agent reports them only at registration. If the hub already knows these values, it writes nothing.
+The agent reports annotations once per session, because they come from settings, which change only with a restart. OCM's agent
+reports annotations and URLs only at registration. If the hub already knows the values, it writes nothing.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class AvailabilityWatch:
             await asyncio.sleep(max(0.0, period.total_seconds() - (self._clock.monotonic() - began)))
 
     async def probe(self) -> tuple[Availability, bool]:
-        """Run one probe. Return the state, and whether the API server has just answered."""
+        """Run one probe. Return the state after it, and whether this probe succeeded."""
         began = self._clock.monotonic()
         health = await self._cluster.health()
         if began < self._newest:

@@ -222,16 +222,16 @@ def _hub_entry(cluster: ClusterEntry) -> HubEntry:
 
 
 def by_token_file(kubeconfig: bytes) -> bytes:
-    """A kubeconfig of `write_hub_kubeconfig` whose user has the token file `token` next to it (OCM's token driver)."""
+    """Return a kubeconfig whose user reads its token from the file `token` in the same folder, as for OCM's token driver."""
     document = parse_document(kubeconfig, "that is to have a token")
     document["users"] = [{"name": HUB_USER, "user": {"tokenFile": "token"}}]
     return boundedyaml.write(document).encode()
 
 
 def with_authority(kubeconfig: bytes, authority: bytes) -> bytes:
-    """Return the kubeconfig with these CAs (PEM) for the gRPC door, and for the HTTPS door if both doors had one CA.
+    """Return the kubeconfig with these CAs (PEM) for the gRPC door. Raises InvalidError.
 
-    Raises InvalidError.
+    The HTTPS door gets them too, unless the kubeconfig has separate CAs for the gRPC door.
     """
     source = "that is to know its hub by another CA"
     document = parse_document(kubeconfig, source)

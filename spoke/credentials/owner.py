@@ -99,8 +99,8 @@ class OwnerRecord:
     async def give(self, known: Owner, hub: HubId, credential: Contents, *, reported_epoch: int = 0) -> Owner:
         """Make `hub` the owner. Increase the epoch if another hub was the owner, or if hubs do not accept the stored epoch.
 
-        `reported_epoch`: the highest epoch that a hub knows. Raises OwnerConflictError if another process has stored a newer
-        owner than `known`. A deleted secret, or a secret restored from a backup, is overwritten.
+        `reported_epoch`: the highest epoch that a hub has reported. Raises OwnerConflictError if another process has stored a
+        newer owner than `known`. A deleted secret, or a secret restored from a backup, is overwritten.
         """
         same = known.epoch and hub == known.hub_id and self.has_accepted_epoch(known)
         epoch = known.epoch if same else self._above(known, reported_epoch)

@@ -150,7 +150,7 @@ class RestoringSecrets(Secrets):
     """Wraps `inner`. Recreates the owner's secret and the slots from memory if they are deleted.
 
     Exceptions: after `spoke leave`, in a namespace that is being deleted, and in a process without the Lease (`inner` refuses
-    its writes). `record_event` is called with the reason and the message of an Event.
+    its writes). After a restoration, it calls `record_event` with the reason and the message of an Event.
     """
 
     def __init__(self, inner: Secrets, record_event: Callable[[str, str], None]) -> None:

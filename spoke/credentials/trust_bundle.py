@@ -144,7 +144,7 @@ class StoredTrust:
 
 
 def trust_in(contents: Contents, hub: HubConnection) -> Mapping[str, bytes]:
-    """Return the stored CAs of this hub, else the connection's, as keys and contents of a secret."""
+    """Return the stored CAs of this hub, else those of the connection, as keys and contents of a secret."""
     seen = view_stored(contents)
     if seen.hub is not None and seen.hub.hub_id == hub.hub.hub_id:
         return {key: contents[key] for key in (KUBECONFIG, ORIGIN) if key in contents}

@@ -1,7 +1,7 @@
 """Add-ons of this cluster as the hub describes them, their availability by their Leases, and the renewal of their tokens.
 
-Source of both rules: OCM. The agent of an add-on renews a Lease with the add-on's name; after five minutes without a renewal
-the add-on is unavailable. A token is replaced when a fifth of its lifetime is left.
+Rules of OCM: the agent of an add-on renews a Lease with the add-on's name. After five minutes (default) without a renewal the
+add-on is unavailable. A token is replaced when a fifth of its lifetime is left.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ INFRASTRUCTURE = "TokenInfrastructureReady"
 CUSTOMIZED = "Customized"
 DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
 RESERVED = ("bootstrap-hub-kubeconfig", "hub-kubeconfig-secret", "external-managed-kubeconfig")
-"""Prefixes of names that secrets of add-ons must not have, because secrets of the agent, or of OCM's agent, have them."""
+"""Names of add-on secrets must not begin with these words, because secrets of this agent or of OCM's agent do."""
 CSR, TOKEN = "csr", "token"
 KUBE_SIGNER = "kubernetes.io/kube-apiserver-client"
 

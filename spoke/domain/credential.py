@@ -65,7 +65,7 @@ class CredentialFinding:
     """Serial of the certificate, if the flaw applies to this certificate alone."""
 
     def applies_to(self, stored: "StoredCredential") -> bool:
-        """Whether the finding still applies to `stored`. A revocation is permanent."""
+        """Whether `stored` certainly has this flaw: the finding is the revocation of its certificate, which is permanent."""
         same = bool(stored.chain) and stored.chain is not None and stored.chain[0].serial == self.serial
         return self.flaw is Flaw.REVOKED and same
 
@@ -91,7 +91,7 @@ class HubEntry:
     """Present CAs (PEM), if they differ from the CAs of the bootstrap kubeconfig at registration."""
 
     def difference(self, other: "HubEntry") -> str:
-        """Return the name of the first field that differs; empty if both are the same hub."""
+        """Return the name of the first field that differs; empty: both entries identify the same hub."""
         fields = {
             "hub id": (self.hub_id, other.hub_id),
             "cluster entry's name": (self.cluster, other.cluster),
@@ -159,7 +159,7 @@ def judge(stored: StoredCredential, hub: HubEntry | None, names: AgentNames, now
 
 
 def damage(stored: StoredCredential) -> CredentialFinding | None:
-    """Return the flaw of an incomplete or unreadable credential, which no hub can accept; None if it is complete."""
+    """Return why no hub can accept the credential: it is incomplete, unreadable, or its key does not match; None: no flaw."""
     return _completeness(stored) or _pairing(tuple(stored.chain or ()), stored.public_key)
 
 

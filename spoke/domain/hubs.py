@@ -42,7 +42,7 @@ class HubState(Enum):
     UNREACHABLE = "unreachable"
     """The agent has a credential; the hub did not answer the last call."""
     REVOKED = "revoked"
-    """The hub has revoked the credential. It accepts only a bootstrap credential that was made after the revocation."""
+    """The hub has revoked the credential. The agent needs a bootstrap credential that was made after the revocation."""
     LOST = "lost"
     """The agent has no credential and cannot obtain one, because its bootstrap credential has ended."""
 
@@ -163,7 +163,7 @@ def choose(
 
 
 def is_good(candidate: HubCandidate, now: datetime, policy: HubSelectionPolicy) -> bool:
-    """Whether the hub is good: rule 1 of this module, and with the policy WAIT rule 3."""
+    """Whether the hub does not rest and is ready. With the policy WAIT, it need not have accepted the cluster."""
     return _rank(candidate, now, policy) is _Rank.GOOD
 
 
@@ -173,7 +173,7 @@ def is_better(candidates: Iterable[HubCandidate], owner: HubId | None, now: date
 
 
 def refuse_move(candidates: Sequence[HubCandidate], target: HubId, now: datetime) -> str:
-    """Return why the agent refuses a move to `target`; empty: it moves."""
+    """Return why the agent refuses a move to `target`; empty: the agent moves."""
     ready = ", ".join(each.hub.name for each in candidates if each.hub.state is HubState.READY) or "none"
     wanted = next((each for each in candidates if each.hub.hub_id == target), None)
     if wanted is None:

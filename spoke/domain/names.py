@@ -1,8 +1,8 @@
 """Rules for the cluster name and the agent id.
 
-The agent uses the first name that exists: the option, the name in a certificate of an earlier run, the name to which the
-bootstrap kubeconfig is bound, the name in a pending request, a new random name. The caller must store a new name before the
-first request, so that an agent that restarts before the approval uses the same cluster name.
+The agent uses the first name that exists: the option, the name in the owner's secret or its mirror, the name to which the
+bootstrap kubeconfig is bound, the name in a slot (for example with a pending request), a new random name. The caller must store
+a new name before the first request, so that an agent that restarts before the approval uses the same cluster name.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class AgentIdentity:
 def choose_names(*, options: tuple[str, str], stored: tuple[str, str], fresh: tuple[str, str]) -> AgentNames:
     """Return cluster name and agent id, each from the first source with a name that is not empty.
 
-    Each source: cluster name and agent id. Raises InvalidError with the rule that a name violates.
+    Each source is a pair of cluster name and agent id. Raises InvalidError with the rule that a name violates.
     """
     cluster, agent = (next(text for text in candidates if text) for candidates in zip(options, stored, fresh, strict=True))
     return AgentNames(cluster_name(cluster), agent_id(agent))

@@ -42,7 +42,7 @@ _BY_CAUSE = {
 
 
 def loss_of(cause: DenialCause | None, otherwise: SessionLoss) -> SessionLoss:
-    """Return the loss for a denial cause that the hub reports; without a cause, `otherwise`, which the status determines."""
+    """Return the loss for the denial cause that the hub reports; if there is no such cause, the loss `otherwise`."""
     return _BY_CAUSE.get(cause, otherwise) if cause is not None else otherwise
 
 

@@ -54,7 +54,7 @@ def hub_label(hub_id: HubId, server: str) -> str:
 
 
 def unwanted_namespaces(labelled: Iterable[str], wanted: Iterable[ManagedNamespace], *, deleting: bool) -> tuple[str, ...]:
-    """Return the sorted names of labelled namespaces that are no longer wanted. `deleting`: all, because the cluster leaves."""
+    """Return the sorted names of labelled namespaces that are no longer wanted. `deleting`: return all of them."""
     kept = set() if deleting else {each.name for each in wanted}
     return tuple(sorted(set(labelled) - kept))
 
@@ -86,7 +86,7 @@ def news_of(condition: Condition, addon: str = "") -> AgentEvent:
 
 
 def left_out(claims: int, maximum: int) -> AgentEvent:
-    """Return the Event that `claims` custom cluster claims are not reported, because `maximum` is the limit."""
+    """Return the Event about custom cluster claims that are not reported. `claims`: their number; `maximum`: the limit."""
     message = f"{claims} custom cluster claims are left out: at most {maximum} are reported (--max-custom-cluster-claims)"
     return AgentEvent("CustomClusterClaimsTruncated", message, WARNING)
 
@@ -119,7 +119,7 @@ class NodeResources:
 class ClusterReport:
     """The agent's part of ManagedCluster.status.
 
-    `complete` False: the API server was unavailable, and the hub keeps the resources that it knows.
+    `complete` False: resources, version and claims could not be read, so the hub keeps those that it has.
     """
 
     conditions: tuple[Condition, ...]
@@ -161,7 +161,7 @@ def parse_quantity(text: str) -> tuple[Decimal, Format]:
 
 
 def format_quantity(value: Decimal, form: Format) -> str:
-    """Return the canonical text in this format, with the largest suffix without a fraction. Fractions of a nano round up."""
+    """Return the canonical text in this format: an integer and the largest possible suffix. Fractions of a nano round up."""
     if form is Format.BINARY and value == value.to_integral_value():
         whole = int(value)
         for suffix, factor in reversed(_BINARY.items()):
@@ -202,7 +202,7 @@ AVAILABLE_CONDITION = Condition(AVAILABLE, TRUE, "ManagedClusterAvailable", "Man
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """State of the API server. `failing_since`: monotonic time in seconds; None: it does not fail."""
+    """State of the API server. `failing_since`: monotonic start of the first failed probe in seconds; None: no failure."""
 
     verdict: bool | None = None
     failing_since: float | None = None

@@ -4,8 +4,8 @@ Beats: agents send beats in step, at multiples of STEP by the hub's clock. So th
 most of the cost of a beat. Each agent draws a random interval for every beat, so that agents that reconnected together spread
 over all steps. If the range of intervals contains fewer than two steps, beats are not in step.
 
-Certificates: a certificate is due for renewal after a share of its lifetime, or earlier at the hub's request, in the hub's
-time. The share is a pseudo-random number that is computed from the serial. So agents that joined in the same minute do not
+Certificates: a certificate is due for renewal after a share of its lifetime, or earlier if the hub requests this. Times are hub
+times. The share is a pseudo-random number that is computed from the serial. So agents that joined in the same minute do not
 renew in the same minute, and a restarted agent gets the same time again, or nearly. A repeated request of the hub never delays
 the renewal.
 """
@@ -125,7 +125,10 @@ class RenewalTime:
         self.due = rotate_at(serial, not_before, not_after)
 
     def ask(self, within: timedelta | None, received_at: datetime) -> bool:
-        """Apply the hub's request (`within` None: none). Return whether the renewal is now due earlier. It is never delayed."""
+        """Apply the hub's request (`within` None: no request). Return whether the renewal is now due earlier.
+
+        A request never delays the renewal.
+        """
         asked = moment(self.serial, received_at, within) if within is not None else self.due
         earlier = asked < self.due
         self.due = min(asked, self.due)

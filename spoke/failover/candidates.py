@@ -1,4 +1,4 @@
-"""The hubs of the list with their states: from standby registration and from the agent's own sessions; and the choice."""
+"""Keeps the hubs of the list with their states, which standby registration and the agent's sessions report, and chooses one."""
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
@@ -89,7 +89,7 @@ REST_TIMER, FAIL_BACK_TIMER = "hub-rest", "hub-fail-back"
 ANSWERED_REST = timedelta(seconds=10)
 """Longest rest of a hub that has answered StandBy since its failure. The hub works, although it refused a session."""
 WORKED_SECONDS = 2.0
-"""If the hub's session lasted this long (in seconds), an answer to StandBy limits the rest to the shortest rest instead."""
+"""If the hub's session lasted this long (in seconds), an answer to StandBy limits the rest to the shortest rest."""
 ROUNDING_MARGIN = timedelta(milliseconds=1)
 """Added to wake-up times, because a rounded time could be before the end of a rest."""
 
@@ -165,7 +165,7 @@ class HubList:
         return hub in self._met or hub in self.standby.hubs
 
     def fail(self, hub: HubId, why: str) -> None:
-        """Let the hub rest. The rest grows with each failure until `reset_failures`; ANSWERED_REST may limit it."""
+        """Begin a rest of the hub: no attempt before its end. The rest grows with each failure until `reset_failures`."""
         memory = self._memories.setdefault(hub, _Memory(self.options.rest.backoff(self.random)))
         rest = memory.backoff.next()
         now, opened_at = self.clock.monotonic(), self._opened_at

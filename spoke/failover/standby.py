@@ -35,7 +35,7 @@ RecordEvent = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class StandbyContext:
-    """What standby registration needs: the hubs, the owner and the agent's names."""
+    """The input of standby registration: the hubs, the owner and the agent's names."""
 
     listing: BootstrapListing
     agent: AgentIdentity
@@ -66,7 +66,7 @@ class Standby:
         return max(self._claims.values(), default=0)
 
     def answered_at(self, hub: HubId) -> float | None:
-        """Return the monotonic time of the hub's last answer to StandBy in which it would accept a session; None: none."""
+        """Return the monotonic time of the hub's last StandBy answer that it would accept a session; None: no such answer."""
         return self._running[hub][0].answered_at if hub in self._running else None
 
     def attend(self, post: StandbyContext) -> None:

@@ -6,9 +6,9 @@ Rules:
    this hub, it finds a credential or a pending request in the slot.
 2. The agent opens no session. It calls EnsureCluster, submits a certificate signing request, and calls StandBy: after
    registration, after each change of owner, and at the interval that the hub requests.
-3. The agent renews the certificate at a random time, by this hub's clock. If the hub rejects the new one, it restores the
-   previous one. If the certificate has expired, it uses the recovery certificate to get a new one, or else the bootstrap
-   credential.
+3. The agent renews the certificate at a random time, by this hub's clock. If the hub rejects the new certificate, the agent
+   restores the previous one. If the certificate has expired, the agent gets a new one with the recovery certificate or the
+   bootstrap credential.
 4. If the hub does not implement StandBy, the agent only queries it: by GetHub over gRPC, or by reading its ManagedCluster over
    the Kubernetes API.
 5. A failure at this hub does not end the agent and does not affect other hubs.
@@ -97,7 +97,7 @@ class StandbyRegistration:
         url = self.bootstrap.connection.hub.server
         self.record = StandbyRecord(ListedHub(self.bootstrap.hub_id, self.bootstrap.name, url, HubState.REGISTERING))
         self.answered_at: float | None = None
-        """Monotonic time of the hub's last answer to StandBy in which it would accept a session."""
+        """Monotonic time of the hub's last StandBy answer that it would accept a session; None: no such answer."""
         self._clock = OffsetClock(self.ports.clock)
         self._slot = hub_slot(self.ports.secrets, self.bootstrap.hub_id)
         self._trust = StoredTrust(self._slot, self.bootstrap.hub_id, self.ports.dial)

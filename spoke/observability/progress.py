@@ -167,7 +167,7 @@ class AgentProgress:
 
     @contextmanager
     def connected(self, *, arbitrated: bool) -> Iterator[None]:
-        """A block with an open session. `arbitrated`: the hub records it, and ends it when the cluster opens a newer one."""
+        """Context manager for an open session. `arbitrated`: the hub ends the session when the cluster opens a newer one."""
         self._sessions += arbitrated
         self.counts.sessions += 1
         try:
@@ -186,7 +186,7 @@ class AgentProgress:
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
-        """A block with work that must end within `STUCK`; otherwise the liveness probe fails."""
+        """Context manager for work that must end within `STUCK`; otherwise the liveness probe fails."""
         self._numbers += 1
         number = self._numbers
         self._under_way[number] = (what, self._clock.monotonic())
@@ -196,7 +196,10 @@ class AgentProgress:
             del self._under_way[number]
 
     def ready(self) -> ProbeResult:
-        """Ready if a beat was acknowledged within the lease duration. Otherwise the text names the step that fails."""
+        """Ready if a beat was acknowledged within the lease duration. Otherwise the text names the step that fails.
+
+        If this process does not work, the result is that of the function in `waits`.
+        """
         if (waiting := self._waits()) is not None:
             return waiting
         now = self._clock.monotonic()

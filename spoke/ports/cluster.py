@@ -32,15 +32,15 @@ class Cluster(Protocol):
         """Whether the namespace exists. True if the agent may not read it."""
 
     async def label_namespace(self, name: str, label: str, value: str, *, create: bool) -> None:
-        """Set one label of a namespace. If the namespace is missing, create it with `create`, else do nothing."""
+        """Set one label of a namespace. If the namespace does not exist: create it if `create` is true, else do nothing."""
 
     async def lease_renewed_at(self, namespace: str, name: str) -> datetime | None:
-        """The renewTime of a Lease; None: no such lease."""
+        """The renewTime of a Lease; None: the Lease does not exist or was never renewed."""
 
     def changes(self) -> AsyncIterator[str]:
-        """Yield `nodes` or `claims` after changes of that part. Changes in quick succession are yielded once.
+        """Yield `nodes` or `claims` when nodes or claims have changed. Changes in quick succession are yielded once.
 
-        Reconnects automatically.
+        The watch reconnects automatically.
         """
 
 
@@ -53,7 +53,7 @@ class ApiServerHealth:
 
 @dataclass(frozen=True, slots=True)
 class SecretSnapshot:
-    """A secret's content and version; `version` None: it does not exist."""
+    """A secret's content and version; `version` None: the secret does not exist."""
 
     contents: Mapping[str, bytes]
     version: str | None
@@ -69,23 +69,26 @@ class Secrets(Protocol):
     async def read(self, name: str) -> SecretSnapshot: ...
 
     async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
-        """Replace the contents if the version is still `version` (None: create). Raises ConflictError, AlreadyExistsError."""
+        """Replace the contents if the secret still has this `version`, else raise ConflictError.
+
+        `version` None: create the secret. Raises AlreadyExistsError if it exists.
+        """
 
     async def delete(self, name: str) -> None:
         """Delete the secret. If it does not exist, do nothing."""
 
     async def named(self, prefix: str) -> Sequence[str]:
-        """Return the names, with this prefix, of secrets that agents have created here; empty if listing is not supported."""
+        """Return the names of Muster's secrets here that begin with `prefix`; empty: none, or listing is not supported."""
         del prefix
         return ()
 
     def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
-        """Yield the secret now and after every change. Reconnects automatically."""
+        """Yield the secret now and after every change. The watch reconnects automatically."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SecretPlace:
-    """Location of a secret. `hosted`: in the management cluster, else in the managed cluster. One cluster may be both."""
+    """Location of a secret. `hosted` True: in the management cluster; False: in the managed cluster. They may be the same."""
 
     namespace: str
     name: str
@@ -93,7 +96,7 @@ class SecretPlace:
 
 
 class Remains(Protocol):
-    """Finds and deletes the objects that an agent leaves in its clusters, independent of the agent's state."""
+    """Finds and deletes the objects that an agent has left in its clusters. The agent need not run."""
 
     async def slots(self) -> Sequence[str]:
         """Names of the credential slots in the component namespace."""
@@ -112,7 +115,7 @@ class Attest(Protocol):
     """Proves this cluster's identity to a hub."""
 
     async def token(self, audience: str) -> str:
-        """Return a token that the managed cluster has issued for one hub. Raises MusterError with the remedy."""
+        """Return a token that the managed cluster issues for one hub (`audience`). Raises MusterError with the remedy."""
 
 
 class CredentialDirectory(Protocol):

@@ -173,7 +173,7 @@ class StandbyAnswer:
 
 
 class HubSession(Protocol):
-    """One open session with a hub. Every method raises HubLostError once the session has ended.
+    """One open session with a hub. After its end, `desired` and the methods that send (except `farewell`) raise HubLostError.
 
     Names in capitals, such as DRAIN, are features of the transport (`TransportFeature`).
     """
@@ -184,7 +184,7 @@ class HubSession(Protocol):
 
     @property
     def hub_time_offset(self) -> timedelta:
-        """How far the hub's clock is ahead of the agent's clock, measured at Welcome."""
+        """How far the hub's clock is ahead of the agent's clock, as last measured."""
 
     async def beat(self, *, available: bool | None) -> None:
         """Send a beat and wait until the hub has accepted it. With ACKNOWLEDGED_BEATS, the hub has also stored it."""
@@ -208,7 +208,7 @@ class HubSession(Protocol):
         """Wait until the session ends. Return the reason."""
 
     async def drained(self) -> Drain:
-        """Wait until the hub asks this agent to leave. Without DRAIN, it never returns. The session continues."""
+        """Wait for the next request of the hub to leave or to move. The session continues. Without DRAIN, it never returns."""
 
     async def trust_bundle(self) -> bytes:
         """Wait for the next bundle of CAs (PEM) by which agents must verify the hub. Without TRUST, it never returns."""
@@ -251,7 +251,10 @@ class HubClient(Protocol):
     async def submit_request(
         self, agent: AgentIdentity, request: bytes, *, duration: timedelta | None, addon: tuple[AddOnName, str] | None = None
     ) -> str:
-        """Submit a CSR (PEM); `addon`: its add-on and signer. Return its name at the hub: equal bytes get an equal name."""
+        """Submit the CSR `request` (PEM). Return its name at the hub; the same bytes always get the same name.
+
+        `addon`: the add-on and the signer of the certificate; None: the certificate is for the agent.
+        """
 
     def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         """Yield the state immediately and at every change, until the final decision.
@@ -267,7 +270,7 @@ class HubClient(Protocol):
         """
 
     def session(self, greeting: SessionHello) -> AbstractAsyncContextManager[HubSession]:
-        """Open a session; the block begins after Welcome. Raises HubLostError; SessionEpochError if the epoch is too low."""
+        """Open a session for the time of the block. Raises HubLostError; SessionEpochError if the epoch is too low."""
 
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()

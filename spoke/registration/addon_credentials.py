@@ -97,7 +97,7 @@ class AddOnCredential(Protocol):
         """Replace the hub's kubeconfig in the secret, if it contains one. Change nothing else."""
 
     async def forget(self) -> None:
-        """Delete the state of a credential that is still being obtained."""
+        """Delete the pending request, if there is one."""
 
 
 def credential_for(addon: AddOn, entry: AddOnRegistration, secret: str, shared: AddOnContext) -> AddOnCredential:

@@ -1,4 +1,7 @@
-"""Registers the agent at a hub with the bootstrap credential or, if its certificate is unusable, the recovery certificate."""
+"""Registers the agent at a hub with the bootstrap credential, or with the recovery certificate.
+
+Recovery replaces a certificate that has expired, that the hub has lost, or whose CA the hub is retiring.
+"""
 
 import secrets
 import uuid
@@ -191,7 +194,7 @@ class Registration:
         if not refused and not (isinstance(error, UnavailableError) and finding):
             return error
         why = f"{error.message}; {finding.message}" if finding and finding.message not in error.message else error.message
-        # A kubeconfig's source as a phrase: that of a secret already is one.
+        # The source of a kubeconfig in a secret already begins with "in".
         source = route.source if route.source.startswith("in ") else f"in {route.source}"
         return UnauthorizedError(
             f"the bootstrap credential {source} does not work ({why}): make a new one with "

@@ -44,7 +44,7 @@ class AgentContext:
     conditions: dict[str, Condition] = field(default_factory=dict)
     """Further conditions of the cluster to report, by type."""
     addon_credentials: AddOnCredentials = field(default_factory=dict)
-    """The add-on credentials in progress."""
+    """The add-on credentials that the agent maintains."""
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ class OwnerSecret:
         await self._record.confirm(self.owner)
 
     async def raise_epoch_above(self, stale: SessionEpochError, hub: HubId) -> None:
-        """Raise the epoch above the hub's. Raises OwnerConflictError if another process of this agent wrote the secret."""
+        """Raise the epoch above the one in `stale`. Raises OwnerConflictError if another process has written the secret."""
         await self.confirm()
         failed_before, delay = self._epoch_pauses.failures, self._epoch_pauses.next()
         if failed_before:

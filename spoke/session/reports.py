@@ -83,7 +83,7 @@ Resyncs = Mapping[str, tuple[timedelta, Callable[[], None]]]
 
 
 class ClusterReports:
-    """The reports over one session. Nothing is sent before the hub accepts the cluster."""
+    """The reports over one session. No status is sent before the hub accepts the cluster."""
 
     def __init__(self, active: ActiveSession, agent: AgentContext) -> None:
         ports, options = agent.ports, agent.options

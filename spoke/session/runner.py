@@ -1,8 +1,8 @@
 """One session with a hub. Its controllers and streams are one group of tasks, which ends as a whole.
 
-A session ends when the hub is lost (HubLostError), or when a successor takes over. A successor is another session, opened
-because of a new certificate, a drain or a move, whose first beat was acknowledged. During a handover the loss of the old
-session does not count yet, because the hub ends the old session when the successor begins.
+A session ends when the hub is lost (HubLostError), or when a successor takes over. A successor is another session,
+opened because of a new certificate, a drain or a move. It takes over after its first acknowledged beat. During a handover the
+loss of the old session does not count yet, because the hub ends the old session when the successor begins.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from spoke.session.reports import AddOnReports, ClusterReports, watched
 from spoke.session.trust_bundle_sync import TrustBundleSync
 
 SOONEST_LEAVE = timedelta(milliseconds=500)
-"""Delay before an agent leaves a draining replica. A hub with one replica also drains the successor; this slows the loop."""
+"""Shortest delay before an agent leaves a draining replica: if it is the only one, the agent returns to it in a loop."""
 
 HUB_LIST_PERIOD = timedelta(seconds=1)
 """Changes of the list within this time are sent together."""
@@ -52,7 +52,7 @@ class Handover:
 
 
 class HubEvents(Protocol):
-    """Receives what a session learns about its hub, and opens successors."""
+    """Receives the messages of a session about its hub, and opens successors."""
 
     async def open(self, connection: HubConnection) -> ActiveSession:
         """Open another session with the owner. Raises HubLostError."""

@@ -1,7 +1,8 @@
 """Supervises the sessions with the owner: one after another, until the agent changes to another hub.
 
-After a loss the agent retries the same hub for a short random time, because restarts and drains of replicas are short. If the
-hub refuses the session or the credential is unusable, the agent does not wait; it observes its state again.
+After a loss the agent retries the same hub. If another hub is usable, the agent changes to it after a short random time,
+because restarts and drains of replicas are short; or immediately, if its hub refuses the session. If the credential is
+unusable, the agent observes its state again.
 
 A move from a working hub to another hub is a handover. The agent opens a session at the new hub with a higher epoch, and waits
 until a beat is acknowledged there. Only then does it send the farewell to the old hub and close the old session.
@@ -88,7 +89,7 @@ class SessionSupervisor(HubEvents):
         try:
             self._active = await self._agent.bootstrap.unless_changed(self._session(active), leave=self._reconsider)
         except HubLostError as lost:
-            if self._agent.progress.counts.beats > beats:  # a hub that opens sessions but acknowledges no beats is overloaded
+            if self._agent.progress.counts.beats > beats:  # otherwise the hub may be overloaded
                 self._reconnect.reset()
             return await self._react(lost)
         return NextStep(Action.SERVE) if self._active is not None else OBSERVE

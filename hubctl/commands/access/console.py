@@ -79,7 +79,7 @@ def can_open_browser() -> bool:
 
 
 def open_browser(url: str, folder: Path) -> None:
-    """Open the URL through a file in `folder` that only this user can read: all users can read arguments of processes."""
+    """Open the URL through a file that only this user can read, because all users can read the browser's arguments."""
     page = folder / "console.html"
     page.touch(mode=0o600)
     page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(url)}"><title>Console</title>')

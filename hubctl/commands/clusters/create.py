@@ -147,7 +147,7 @@ def create_kubeconfig(
 ) -> tuple[bytes, str]:
     """Create a credential. Return it as a kubeconfig, with its expiry. `endpoints`: a result of `endpoints_of`.
 
-    After a failure, delete the credential and raise CommandError.
+    Unless `allow_loopback`: if other machines cannot use the hub's addresses, delete the credential and raise CommandError.
     """
     from machinery import pki  # noqa: PLC0415 - slow to import, and only needed here
     from machinery.client import kubeconfig  # noqa: PLC0415 - the same

@@ -1,4 +1,4 @@
-"""Validates the options of `hubctl create bootstrap-kubeconfig`, and whether other machines can use an address of the hub.
+"""Checks the options of `hubctl create bootstrap-kubeconfig`, and whether other machines can use an address of the hub.
 
 The functions raise CommandError with the valid form.
 """

@@ -232,7 +232,7 @@ class Renewal(NamedTuple):
 
 
 def second_agent(renewals: Iterable[Renewal], period: timedelta) -> str:
-    """Return the reason to assume that two agents renew a Lease; "": none. `period`: shortest interval of one agent."""
+    """Return the reason to assume that two agents renew a Lease; "": none. `period`: the interval of one agent's renewals."""
     for before, after in pairwise(sorted(set(renewals))):
         if before[1:] != after[1:]:
             return f'after {before.writer} (holder "{before.holder}") {after.writer} (holder "{after.holder}") renewed it'

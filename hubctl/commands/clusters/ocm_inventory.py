@@ -13,7 +13,7 @@ from machinery.product import GROUP_SUFFIX
 ADDONS_BEFORE = replace(ADDONS, group_version=ADDONS.group_version.replace("v1beta1", "v1alpha1"))
 """Add-ons in the version that OCM stores, and that all its releases serve without a conversion webhook."""
 NOT_COPIED = (f"hub.{GROUP_SUFFIX}/", f"feature.{GROUP_SUFFIX}/addon-", "kubectl.kubernetes.io/last-applied-configuration")
-"""Prefixes of labels and annotations that must not be copied: one hub's own, or derived by each hub from its add-ons."""
+"""Prefixes of labels and annotations that are not copied: they belong to one hub, or each hub derives them from its add-ons."""
 AVAILABILITY_TAINTS = (f"cluster.{GROUP_SUFFIX}/unreachable", f"cluster.{GROUP_SUFFIX}/unavailable")
 """Keys of taints that each hub sets itself."""
 PREDEFINED_SETS = ("default", "global")

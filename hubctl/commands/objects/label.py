@@ -71,7 +71,7 @@ def split(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def read_changes(pairs: Sequence[str]) -> dict[str, str | None]:
-    """Return the values to set; None: remove the key. Raises CommandError for a key that is set and removed, or set twice."""
+    """Return the values to set; None: remove the key. Raises CommandError for a key with two changes."""
     values: dict[str, str] = {}
     removed = []
     for pair in pairs:

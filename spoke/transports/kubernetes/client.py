@@ -200,7 +200,7 @@ class ApiHubClient(HubClient):
 
     @tracing.client_span("get hub")
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
-        """Read the acceptance. If reading is forbidden, the cluster is not accepted: OCM hubs grant no rights before."""
+        """Read the acceptance. Forbidden means not accepted, because OCM hubs grant no rights before the acceptance."""
         try:
             seen = await (await self._door.kube()).get(self._door.clusters.path(cluster))
         except ForbiddenError as error:
