@@ -23,7 +23,7 @@ Find = Callable[[str, str], Awaitable[Document]]
 
 
 def exec_filter(find: Find, files: Mapping[str, bytes]) -> Filter:
-    """Return a filter that answers exec requests. It must follow authentication. `files`: files of each node's host by path."""
+    """Return a filter that answers exec requests, and runs after authentication. `files`: host files of all nodes by path."""
 
     async def answer(incoming: Incoming, inner: Inner) -> web.StreamResponse:
         attributes, request = incoming.attributes, incoming.request

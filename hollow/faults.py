@@ -86,7 +86,7 @@ class FaultInjection:
         self._stalled = asyncio.Event()
 
     def switch(self, faults: Faults) -> None:
-        """Replace the faults for later requests. Hanging requests continue. `error` and `hang` end open watches."""
+        """Replace the faults for later requests. Requests that hang are now handled. `error` and `hang` end open watches."""
         self.faults = faults
         self._writes = 0
         self._stalled.clear()

@@ -66,7 +66,7 @@ class Latencies:
         return cls({int(bucket): count for bucket, count in document["buckets"].items()}, document["longest"])
 
     def summary(self) -> Document:
-        """Return the percentiles in seconds."""
+        """Return the number of observations, and the percentiles and the maximum in seconds."""
         found = {name: round(self.percentile(share), 6) for name, share in PERCENTILES.items()}
         return {"count": self.count, **found, "max": round(self.longest, 6)}
 

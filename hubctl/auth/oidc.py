@@ -25,7 +25,7 @@ from machinery.client.proxy import https_proxy_for
 
 REQUEST_TIMEOUT = 15.0
 LOGIN_TIMEOUT = 300.0
-"""Seconds to wait for an answer of the issuer, and for the user at the browser."""
+"""Seconds to wait for the user at the browser. REQUEST_TIMEOUT: seconds to wait for an answer of the issuer."""
 MAX_ANSWER = 512 * 1024
 DONE_PAGE = b"<!doctype html><title>hubctl</title><p>Login complete. You may close this window."
 REFUSED_PAGE = b"<!doctype html><title>hubctl</title><p>hubctl does not expect this answer."

@@ -37,7 +37,7 @@ class Observation:
 
 
 class Observer:
-    """Reads the stored state for each round of the agent's loop. `record`: the owner's secret; `judges`: checks, by hub."""
+    """Reads the stored state for each round of the agent's loop. `judges` check the stored credentials, one for each hub."""
 
     def __init__(self, agent: AgentContext, registration: Registration) -> None:
         self.record = OwnerRecord(agent.ports.secrets, agent.hub_clock, agent.ports.clock)

@@ -65,7 +65,7 @@ class CredentialFinding:
     """Serial of the certificate, if the flaw applies to this certificate alone."""
 
     def applies_to(self, stored: "StoredCredential") -> bool:
-        """Whether `stored` certainly has this flaw: the finding is the revocation of its certificate, which is permanent."""
+        """Whether `stored` still has this flaw: only the revocation of its certificate is permanent."""
         same = bool(stored.chain) and stored.chain is not None and stored.chain[0].serial == self.serial
         return self.flaw is Flaw.REVOKED and same
 
@@ -88,7 +88,7 @@ class HubEntry:
     grpc_ca: bytes = b""
     proxy_url: str = field(default="", repr=False)
     known: bytes = field(default=b"", repr=False, compare=False)
-    """Present CAs (PEM), if they differ from the CAs of the bootstrap kubeconfig at registration."""
+    """CAs (PEM) that verify the hub now. The other fields have the CAs of the bootstrap kubeconfig at registration."""
 
     def difference(self, other: "HubEntry") -> str:
         """Return the name of the first field that differs; empty: both entries identify the same hub."""

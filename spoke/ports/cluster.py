@@ -78,7 +78,7 @@ class Secrets(Protocol):
         """Delete the secret. If it does not exist, do nothing."""
 
     async def named(self, prefix: str) -> Sequence[str]:
-        """Return the names of Muster's secrets here that begin with `prefix`; empty: none, or listing is not supported."""
+        """Return those names of Muster's secrets here that begin with `prefix`; empty: none, or listing is not supported."""
         del prefix
         return ()
 

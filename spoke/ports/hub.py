@@ -257,7 +257,7 @@ class HubClient(Protocol):
         """
 
     def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
-        """Yield the state immediately and at every change, until the final decision.
+        """Yield the state of the request `name` now and after every change, until the final decision.
 
         For a missing request, or a request that the agent may not read, it raises NotFoundError or ForbiddenError, depending on
         the hub.
@@ -281,7 +281,7 @@ class HubClient(Protocol):
         """
 
     async def leave(self, agent: AgentIdentity) -> bool:
-        """Leave the hub permanently. Return whether the hub knew the cluster. Raises MethodNotAllowedError if unsupported."""
+        """Leave the hub permanently. Return whether the hub knew it. Raises MethodNotAllowedError if not supported."""
 
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
         """Read whether the hub has accepted the cluster of this credential. It changes nothing."""

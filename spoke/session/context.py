@@ -92,7 +92,7 @@ class OwnerSecret:
         self._agent.hubs.attend(self._agent.bootstrap.listing, self.owner, busy, self._identity)
 
     async def give(self, known: Owner, hub: HubId) -> Owner:
-        """Make `hub` the owner in the secret, with the credential of its slot. Raises HubLostError.
+        """Make `hub` the owner in the secret, with the credential of its slot. Raises HubLostError if this fails.
 
         Return the new owner. The caller sets `self.owner`.
         """
