@@ -14,7 +14,7 @@ from machinery.durations import parse_duration
 from machinery.errors import ForbiddenError, InvalidError, MethodNotAllowedError, MusterError, UnavailableError
 
 ADMIN_PATH = "/hollow/faults"
-"""Path of the faults: GET returns them, PUT replaces them. It works with every fault, for the administrator only."""
+"""Path of the faults: GET returns them, PUT replaces them. The page works with every fault, but only for the administrator."""
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 

@@ -79,7 +79,7 @@ class Slot:
 
 
 class OwnedSlot(Slot):
-    """The slot of the owner. It stores a credential first in the slot and then also in the owner's secret.
+    """The slot of the owner. A new credential is stored first in the slot, and then also in the owner's secret.
 
     If another hub has become the owner meanwhile, that hub's credential is not overwritten.
     """
