@@ -49,7 +49,7 @@ class KnownIssuer:
 
 @dataclass(frozen=True, slots=True)
 class AttestationPolicy:
-    """Settings for the whole hub. `required`: a token is required even if the bootstrap credential does not demand one.
+    """Attestation settings of the hub. `required`: a token is required even if the bootstrap credential does not demand one.
 
     `audience`: of tokens, unless their demand names another; "": `urn:uuid:<hub id>`. `issuers` reads the hub's own issuer
     list; it blocks and may raise InvalidError. `allowed`: URLs from which the hub may fetch keys of issuers that a credential

@@ -42,7 +42,7 @@ class _Known:
 
 
 class Peers:
-    """Finds identities by certificate. One per process, used by both doors."""
+    """Finds and caches the records of client certificates. One per process, used by both doors."""
 
     def __init__(
         self, store: Store, clock: Clock, *, poll: timedelta = POLL, signers: Callable[[], Sequence[AuthorityRecord]] = tuple
@@ -85,7 +85,7 @@ class Peers:
         return known.record
 
     async def former(self, certificate: bytes) -> CertificateRecord:
-        """Returns the record even if it is revoked or not valid now. Raises UnauthorizedError (no record), UnavailableError."""
+        """Like `identify`, even for revoked or expired certificates. Raises UnauthorizedError (no record), UnavailableError."""
         return await self._read(certificate)
 
     def refusal(self, serial: SerialNumber) -> UnauthorizedError:
@@ -109,7 +109,7 @@ class Peers:
             self._notify(None)
 
     async def poll(self, *, far: bool = False) -> None:
-        """Reads the revocations since the last read; with `far`, those of the period `FAR`. Raises UnavailableError."""
+        """Reads the revocations since the last read; with `far`, those of the last 7 days (`FAR`). Raises UnavailableError."""
         began, since = self._clock.monotonic(), None if far else self._since
         now, revoked = await self._store.look(_revoked_since, since)
         self._since = now - OVERLAP

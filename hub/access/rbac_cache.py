@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class RBACCache(Roles):
-    """One per process. For every change, of any kind and in order, it updates the roles and then calls the watchers."""
+    """The hub's roles in memory. One per process. For each change of any kind, updates the roles, then calls the watchers."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store

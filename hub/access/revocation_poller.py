@@ -50,7 +50,7 @@ class RevocationPoller:
     async def run(self, look: Callable[..., Awaitable[object]], on_failure: Callable[[], None] = lambda: None) -> None:
         """Calls `look` until cancelled: immediately, soon after every revocation on any replica, and periodically.
 
-        `look` reads the revocations once; with `far=True`, those of the period `FAR`. It raises MusterError.
+        `look` reads the revocations once; with `far=True`, those of the last 7 days (`FAR`). It raises MusterError.
         """
         loop, notified = asyncio.get_running_loop(), asyncio.Event()
         far_due = loop.time()

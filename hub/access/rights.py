@@ -45,7 +45,7 @@ class CallerRecord:
     agent: AgentId | None = None
     user: str = ""
     credential: CredentialId | None = None
-    """Set if a bootstrap credential is not bound to one cluster name; its other bounds are looked up."""
+    """The id of a bootstrap credential that is not bound to one cluster name. Its other bounds are read from the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Rights:
     namespace: str = ""
     namespaced: tuple[PolicyRule, ...] = ()
     selects: tuple[PolicyRule, ...] = ()
-    """Rules for requests that select one object by any name."""
+    """Rules for requests that select one object, of any name, with a field selector."""
     caller: CallerRecord | None = None
     """The caller whose certificate requests may be read; None: no certificate requests may be read."""
     for_reviews: tuple[PolicyRule, ...] = ()

@@ -52,7 +52,7 @@ class BootstrapTokens:
         await self._poller.run(self.poll)
 
     async def poll(self, *, far: bool = False) -> None:
-        """Reads the revocations since the last read; with `far`, those of the period `FAR`. Raises UnavailableError."""
+        """Reads the revocations since the last read; with `far`, those of the last 7 days (`FAR`). Raises UnavailableError."""
         since = None if far else self._since
         now, revoked = await self._store.look(_revoked_since, since)
         self._since = now - OVERLAP

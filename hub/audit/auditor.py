@@ -92,7 +92,7 @@ class Auditor:
         return self._policy.evaluate(actor, attributes)
 
     def offer(self, record: AuditRecord, *, stored: bool = False) -> None:
-        """Passes a record to the trails, or counts a repetition. `stored`: the change's transaction has written the record."""
+        """Passes a record to the trails, or counts a repetition. `stored`: a transaction has written it to the database."""
         stranger, kept = (False, record) if stored else self._floods.take(record)
         if kept is not None:
             for trail in self._trails_by_origin[stranger]:

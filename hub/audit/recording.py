@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class RequestRecording(Recording):
-    """Records one request. `make` returns the record for the changes of its transaction; None: no record is required."""
+    """Audits the changes of one request. `make` returns the audit record for changes of a transaction; None: not required."""
 
     def __init__(self, auditor: Auditor, make: Callable[[Sequence[Change]], AuditRecord | None]) -> None:
         self._numbering = auditor.numbering
@@ -47,13 +47,13 @@ class RequestRecording(Recording):
         self.stored = True
 
     def close(self) -> None:
-        """Ends the recording with the request's outcome. Later writes of the request's tasks are not recorded."""
+        """Ends the recording. Later writes of the request's tasks are not recorded."""
         self._closed = True
 
 
 @contextmanager
 def recording(auditor: Auditor, make: Callable[[Sequence[Change]], AuditRecord | None]) -> Iterator[RequestRecording]:
-    """Records the changes of one request while the block runs, in the request's task."""
+    """While the block runs, audits the changes that the request's task writes. `make`: see `RequestRecording`."""
     made = RequestRecording(auditor, make)
     token = RECORDING.set(made)
     try:
@@ -74,7 +74,7 @@ def status_of(change: Change | None, verb: str) -> ResponseStatus:
 
 
 class DecisionAudit:
-    """Records decisions. Call `write` in the transaction of the decisions, and `committed` after the commit."""
+    """Audits decisions of approval rules. Call `write` in their transaction, and `committed` after the commit."""
 
     def __init__(self, auditor: Auditor) -> None:
         self._auditor = auditor

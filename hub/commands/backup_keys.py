@@ -123,7 +123,7 @@ def check_proof(found: bytes | None, seal: Seal | None, digest: bytes, folder: D
 
 
 def check_place(keys: Mapping[str, bytes], folder: DataDirectory) -> None:
-    """Raises InvalidError if the folder has other keys, which are never replaced."""
+    """Raises InvalidError if the folder has another key under the name of one of `keys`: keys are never replaced."""
     for name, content in keys.items():
         if Path(name).name != name:
             raise InvalidError(f'the backup has a key for "{name}", which is not a file name: it is damaged')

@@ -44,7 +44,7 @@ def run(settings: HubSettings, *, check: bool) -> int:
 
 
 def create_database(settings: HubSettings, parent: int) -> None:
-    """Create the data directory and its database, under the locks of a hub. Raises MusterError, OSError.
+    """Create the data directory and its database, and hold the locks of a hub meanwhile. Raises MusterError, OSError.
 
     On Linux this process ends when its parent process ends, so that the next hub can have the locks.
     """

@@ -1,1 +1,1 @@
-"""The sections of a hub, in the order in which `hub.serve` assembles them. Each section opens some parts and returns them."""
+"""The sections from which `hub.serve` assembles a hub. Each section opens some parts of the hub and returns them."""

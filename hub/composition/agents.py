@@ -1,4 +1,4 @@
-"""The gRPC server of agents, with the path of heartbeats to the database."""
+"""Builds the gRPC door, with the parts that store heartbeats and sessions."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from machinery.runtime.health import READINESS
 
 @dataclass(frozen=True, slots=True)
 class AgentsDoor:
-    """The gRPC door. `coverage.since`: the time since which beats can be stored; earlier silence does not count."""
+    """The gRPC door. `coverage.since` returns the time since which beats can be stored; earlier silence does not count."""
 
     door: RpcDoor
     parts: DoorContext

@@ -1,4 +1,4 @@
-"""The common input of all sections: settings, clock, process and registries for parts."""
+"""The input of all sections of a hub: settings, clock, process, and the registries in which sections register their parts."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -28,7 +28,7 @@ FLUSHED_WITHIN = timedelta(minutes=2)
 
 
 class ShutdownReason:
-    """A hub stops on request or when one of its tasks fails. `requested` is set in both cases."""
+    """Why a hub stops: a request, or the first failure of one of its tasks. `requested` is set in both cases."""
 
     def __init__(self, requested: asyncio.Event) -> None:
         self.requested = requested
@@ -39,7 +39,7 @@ class ShutdownReason:
         self.requested.set()
 
     async def wait(self) -> BaseException | None:
-        """Wait for the request; return the failure that caused it, if any."""
+        """Wait until the hub has to stop. Return the failure that is the reason; None: a stop was requested."""
         await self.requested.wait()
         return self._failure
 
@@ -55,7 +55,7 @@ class ProcessContext:
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """Each section registers its parts here, and nowhere else.
+    """The input of all sections of a hub. Each section registers its parts here, and nowhere else.
 
     `stack` closes what a section opens, in reverse order. `server` takes doors, hooks and health checks; `metrics` takes
     bindings; `inspection` takes sections of the debug report; `add_task` takes coroutines that must run while the hub serves.
@@ -73,7 +73,7 @@ class BuildContext:
 
     @classmethod
     async def open(cls, settings: HubSettings, clock: Clock, process: ProcessContext, stack: AsyncExitStack) -> Self:
-        """Create the context, and serve metrics even while the hub waits for its database. Raises StartError."""
+        """Create the context. Start to serve metrics now, before the hub waits for its database. Raises StartError."""
         settings = _with_ports(settings, stack)
         server = Server(clock, stop_times_of(settings), livez_grace=settings.livez_grace)
         log_progress = LoopProgress(clock, FLUSHED_WITHIN)

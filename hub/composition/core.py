@@ -1,4 +1,4 @@
-"""The sections below the doors, and what extensions add to them."""
+"""Opens the parts that both doors need: database, certificates, authentication and limits. Extensions add to them."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ from machinery.runtime.health import LIVENESS, READINESS
 
 @dataclass(frozen=True, slots=True)
 class CertificateSection:
-    """The doors' certificate, and what depends on it. `cluster`: the hub's entry in kubeconfigs."""
+    """The issuer, the certificate of both doors and the admin kubeconfig. `cluster`: the hub's entry in kubeconfigs."""
 
     issuer: RotatingIssuer
     doors: DoorsCertificate
@@ -79,7 +79,7 @@ class LoopbackAccess:
 
 @dataclass(slots=True)
 class HubCore:
-    """The sections below the doors, and fields that extensions change before the doors are built.
+    """The parts that both doors need, and fields that extensions change before the doors are built.
 
     For the HTTPS door: `api_resources` are served in addition to the hub's own; `changes` change resources and authorization;
     `public_filters` run before authentication and audit; `authenticators` are tried before the hub's own. `on_lead`: called

@@ -18,7 +18,7 @@ from machinery.runtime.tasks import GuardedTasks
 
 
 async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -> Leading:
-    """Starts the controllers that every replica runs. `leads`: also takes part in the election when the doors are open."""
+    """Starts the controllers that every replica runs. `leads`: this replica joins the election once the doors are open."""
     context, resources = core.context, core.resources
     settings, clock, stack, server = context.settings, context.clock, context.stack, context.server
     failed = context.process.shutdown.failed
@@ -55,7 +55,7 @@ async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -
 
 
 def register_heartbeat(core: HubCore, agents: AgentsDoor, operators: OperatorsDoor) -> None:
-    """Keeps the row of this replica in the database while the hub serves, and removes it when the hub stops."""
+    """Adds the task that keeps this replica's row in the database current, and the hook that removes the row at the stop."""
     context, sessions, watches = core.context, agents.parts.sessions, operators.door.server.watches
     heartbeat = ReplicaHeartbeat(
         core.resources.store,

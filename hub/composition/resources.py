@@ -57,9 +57,10 @@ class Resources:
 
 
 async def open_resources(context: BuildContext) -> Resources:
-    """Open everything; the stack closes it. Raises StartError, MusterError.
+    """Open the data directory, the database and the keys, and register the replica. Raises StartError, MusterError.
 
     Waits while the database server is unavailable, slow or failing over. Each step can be repeated, for example after a crash.
+    The stack of the context closes what is opened.
     """
     settings, clock, stack = context.settings, context.clock, context.stack
     # lock of the data directory
@@ -117,7 +118,7 @@ async def open_resources(context: BuildContext) -> Resources:
 
 
 async def follow_log_level(store: Store, verbosity: Verbosity) -> None:
-    """Apply an operator's order about the log level until cancelled. Without a database the level stays."""
+    """Until cancelled, apply the log level that an operator has set. While the database is unavailable, the level stays."""
     while True:
         with suppress(UnavailableError):
             order = await store.look(current_log_level)

@@ -21,7 +21,7 @@ GATE_RETRY = timedelta(seconds=1)
 
 
 class Gate:
-    """Counts all calls of a server except health checks. `moment`: time without a call after which the gate is quiet."""
+    """Counts the calls in progress, except health checks. `moment`: time without a call after which the gate is quiet."""
 
     def __init__(self, clock: Clock, moment: timedelta = QUIET) -> None:
         self._clock = clock
@@ -88,7 +88,7 @@ OK, DEFECT, CUT_OFF = "OK", "InternalError", "Cancelled"
 
 @dataclass(frozen=True, slots=True)
 class CallCounts:
-    """Counts since the start. Methods and reasons (`machinery.errors`) are few, so the number of series is bounded."""
+    """Counts of calls since the start. Methods and reasons (`machinery.errors`) are few, so the number of series is bounded."""
 
     handled: Tally = field(default_factory=Tally)
     """Number of calls by method and outcome: the reason of the error, OK, or Cancelled."""

@@ -48,8 +48,8 @@ OPTIONS = (
     # The probe measures the bandwidth with a ping per heartbeat. Nothing uses the result, and the pings double the cost of a
     # heartbeat.
     ("grpc.http2.bdp_probe", 0),
-    # Buffers of each connection: one TLS record (16 KiB by default), and a table for the compression of request headers (128 of
-    # them by default). A beat has 100 bytes, and a session is one call.
+    # Buffers of each connection: one TLS record (16 KiB by default), and a table for the compression of request headers (4 KiB
+    # by default). A beat has 100 bytes, and a session is one call.
     ("grpc.tsi.max_frame_size", 2_048),
     ("grpc.http2.hpack_table_size.decoder", 512),
 )
@@ -172,7 +172,7 @@ def credentials_of(serving: Serving) -> grpc.ServerCredentials:
 
 
 def _connection_bounds() -> tuple[tuple[str, int], ...]:
-    """Connection limits of the gRPC server. It has no limit per address."""
+    """Connection limits of the gRPC server, which supports no limit per client address."""
     millisecond = timedelta(milliseconds=1)
     return (
         ("grpc.server_handshake_timeout_ms", HANDSHAKE // millisecond),

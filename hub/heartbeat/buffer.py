@@ -148,7 +148,7 @@ class BeatBuffer:
     def hold_again(self, beat: PendingBeat) -> None:
         """Buffers `beat` again, unless a newer beat waits. Marks the waiting beat as one that ends a silence.
 
-        For a cluster that was set to Unknown when this beat arrived.
+        Ends the silence of a cluster that became Unknown although this beat had arrived.
         """
         newest = self._held.setdefault(beat.cluster, beat)
         if newest.received < beat.received:

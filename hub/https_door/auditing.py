@@ -97,7 +97,10 @@ class _RequestAudit:
         self._received = auditor.clock.now()
 
     def changed(self, changes: Sequence[Change]) -> AuditRecord | None:
-        """Returns the record of a change, before the answer. The response object is the stored object."""
+        """Returns the request's audit record for the transaction of `changes`. The response object is the stored object.
+
+        None: no record is required, or it can be built only after the answer.
+        """
         config, asked = self._config(), self._incoming.attributes
         if not config.records(Stage.RESPONSE_COMPLETE) or (not changes and not asked.name):
             return None  # without changes, only the answer contains the name of the created object

@@ -5,7 +5,7 @@ are public: they need no authentication and are not audited. The database is rea
 
 At the path `/debug/flags/v`, Kubernetes servers change their log level. In this hub a change applies to all replicas, for a
 limited time. GET returns the level. PUT with a level or `{"level": "debug", "for": "15m"}` as body sets a level. DELETE
-restores the level with which each replica started. RBAC on the path authorizes these requests.
+restores the level with which each replica started. These requests need RBAC rights on this path.
 """
 
 import asyncio
@@ -125,7 +125,7 @@ class LogLevelRequest(msgspec.Struct):
 
 
 class LogLevel:
-    """The page of the log level. `verbosity`: of this replica."""
+    """Serves the log level at `LOG_LEVEL_PATH`. `verbosity`: the log level of this replica."""
 
     def __init__(self, store: Store, verbosity: Verbosity, replica: str) -> None:
         self._store = store

@@ -104,7 +104,7 @@ class HttpsDoorConfig:
 
 @dataclass(slots=True)
 class DoorChanges:
-    """Changes by extensions. `authorizers`: each returns an authorizer for its own users; for others it calls the given one."""
+    """Changes by extensions. `authorizers`: each makes an authorizer for some requests that passes the others to its argument."""
 
     authorizers: list[Callable[[Reviewer], Reviewer]] = field(default_factory=list)
     resources: dict[GroupResource, ChangeResource] = field(default_factory=dict)
@@ -135,7 +135,7 @@ def build_door(
     metrics: Scrape | None = None,
     pages: Mapping[str, Page] | None = None,
 ) -> HttpsServer:
-    """Builds the door over a store.
+    """Builds the HTTPS door, which serves the objects of `store`.
 
     `others`: resources that replace resources with the same key. `api_resources`: more resources. `metrics`: the scrape
     function. `pages`: more paths without objects.
@@ -275,7 +275,7 @@ async def named(incoming: Incoming, inner: Inner) -> web.StreamResponse:
 
 
 def cluster_of(asked: Attributes) -> str:
-    """Returns the named ManagedCluster, or the cluster of the namespace; "": neither."""
+    """Returns the cluster of a request: the named ManagedCluster, or the cluster of the namespace; "": neither."""
     if asked.resource == CLUSTERS:
         return asked.name
     return "" if asked.namespace in STANDING else asked.namespace

@@ -1,4 +1,4 @@
-"""Metrics of the fleet. The database counts the fleet at most every five seconds, even if Prometheus scrapes more often.
+"""Metrics of the fleet. Each replica counts the fleet at most every five seconds, even if Prometheus scrapes more often.
 
 All replicas report the same values, so queries use `max` over replicas, not `sum`. While the database does not answer, the
 metrics are absent, so that no value is old.
@@ -84,11 +84,11 @@ COUNTED = (
     *(CRITICAL, CLUSTER, BEAT, EXPIRY),
 )
 Snapshot = Mapping[Metric, Values]
-"""The values of these metrics in one snapshot of the database."""
+"""The values of the metrics in COUNTED, read in one transaction."""
 
 
 class FleetSnapshots:
-    """Keeps the newest snapshot; `seen` is empty while there is none."""
+    """Keeps the newest snapshot of the fleet's metrics in `seen`, which is empty while the database does not answer."""
 
     def __init__(self, store: Store, clock: Clock, *, detailed: bool) -> None:
         self._store = store

@@ -153,7 +153,7 @@ def add_process(registry: Registry) -> None:
 
 
 def add_server(registry: Registry, server: Server) -> Callable[[], Coroutine[Any, Any, None]]:
-    """Returns a coroutine function that measures the event loop's lag while it is awaited."""
+    """Adds the metrics of the server. Returns a coroutine function that measures the event loop's lag until cancelled."""
     registry.bind(CHECKS, lambda: {name: int(passes) for name, passes in server.health.known(Endpoint.READYZ).items()})
     registry.bind(DRAINING, lambda: int(server.signals.shutdown_initiated.is_set()))
     lag = Distribution(LAG)

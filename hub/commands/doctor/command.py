@@ -45,7 +45,7 @@ async def _printed(settings: HubSettings) -> int:
 
 
 async def examined(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorFinding]:
-    """Run all checks in order. A failed check does not stop the others, but all others need the data directory."""
+    """Run all checks in order, also after a failed check. Without a data directory, only the first check runs."""
     checks: list[tuple[str, Check, str]] = [("data directory", partial(_folder, settings), _RIGHTS)]
     if settings.data_dir.is_dir():
         checks += [

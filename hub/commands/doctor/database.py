@@ -22,7 +22,7 @@ from machinery.errors import InvalidError
 from machinery.runtime.clock import Clock
 
 APART, MILLISECOND = timedelta(seconds=2), timedelta(milliseconds=1)
-"""Tolerated difference between clocks. The hub treats a larger difference as a jump."""
+"""Tolerated difference between clocks. A larger change of the database's clock is a jump (`hub.api.liveness.JUMP`)."""
 _CLOCKS = "set both clocks by NTP: leases are judged by the database's, certificates by each machine's"
 
 
@@ -55,7 +55,7 @@ def read_state(tx: Transaction) -> DatabaseState:
 
 
 def judged(state: DatabaseState, settings: HubSettings, clock: Clock, took: timedelta) -> list[DoctorFinding]:
-    """Return all findings from the state. `took`: the duration of the read."""
+    """Return the findings about this state of the database. `took`: the duration of its read."""
     identity = _identity(state, settings)
     message = f"answers within {took / MILLISECOND:.0f} ms; hub {state.facts[HUB_ID] or 'unknown'}"
     return [well("database", message), *identity, _clock(state, clock), *_replicas(state), _leader(state)]
@@ -120,7 +120,7 @@ def _replicas(state: DatabaseState) -> list[DoctorFinding]:
 
 
 def _leader(state: DatabaseState) -> DoctorFinding:
-    """Check the leader. A single hub does not renew its lock, so the heartbeat of the holder is checked instead."""
+    """Check the leader: it has renewed its lock, or its replica is not lost (a single replica does not renew the lock)."""
     record = state.leader
     advice = "a replica takes over within the lease duration; if not, check their logs for the leader election"
     if record is None or not record.holder:

@@ -55,7 +55,7 @@ class HandshakeProblem(Enum):
     STRANGER = auto()
     """The certificate is not the hub's."""
     HOST = auto()
-    """The hub's certificate lacks this name."""
+    """The hub's certificate does not contain the host of the address."""
     DATES = auto()
     NO_TLS = auto()
     NO_HTTP2 = auto()
@@ -125,7 +125,7 @@ async def _shown(address: Address) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DoorAt:
-    """A door to check. `address`: advertised; `listening`: on this machine. `setting`: has the advertised address."""
+    """A door to check. `address`: advertised; `listening`: on this machine. `setting`: name of the setting for `address`."""
 
     name: str
     address: Address
@@ -197,7 +197,7 @@ def _finding(door: DoorAt, dialled: Dialled, within: Dialled) -> DoctorFinding:
 
 
 async def query_door(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorFinding]:
-    """Query the user name, the time and the readiness of the HTTPS door as the administrator. Raises MusterError."""
+    """Query the HTTPS door as the administrator, and check its user name, clock and readiness. Raises MusterError."""
     path = settings.data_dir / ADMIN_FILE
     if not path.exists():
         message = f"{path} does not exist: the door cannot be queried as an operator"

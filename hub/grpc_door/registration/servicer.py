@@ -215,7 +215,7 @@ def _own_cluster(record: CertificateRecord, cluster: str, agent: str) -> Cluster
 def _submission(
     request: wire.SubmitRequestRequest | wire.RecoverRequest, requester: CertificateRecord, **fields: Any
 ) -> Submission:
-    """Decodes a request. Raises InvalidError."""
+    """Decodes the certificate request in a SubmitRequest or Recover call. Raises InvalidError."""
     asked = decoded_duration(request.requested_duration) if request.HasField("requested_duration") else None
     cluster, agent = cluster_name(request.cluster_name), agent_id(request.agent_id)
     return Submission(cluster, agent, request.request, requester, request.cluster_uid, asked, **fields)

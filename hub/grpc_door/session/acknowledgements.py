@@ -62,7 +62,7 @@ TICK = 0.25
 
 @lru_cache(maxsize=10_000)
 def encoded_ack(sequence: int, next_interval: timedelta | None = None) -> bytes:
-    """Returns the encoded message, cached for all sessions. `next_interval`: the agent's beat interval from now on."""
+    """Returns the encoded BeatAck, cached for all sessions. `next_interval`: the agent's beat interval from now on."""
     ack = wire.BeatAck(sequence=sequence)
     if next_interval is not None:
         ack.next_interval.FromTimedelta(next_interval)

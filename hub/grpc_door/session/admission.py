@@ -1,4 +1,4 @@
-"""Admits a session only if the name is not of another cluster, and its epoch is the newest."""
+"""Admits a session only if its ManagedCluster exists, is not denied and has the same uid, and if the epoch is the newest."""
 
 from datetime import timedelta
 
@@ -18,10 +18,10 @@ CAPABILITIES = ("drain",)
 
 
 async def admit(parts: DoorContext, cluster: ClusterName, agent: AgentId, hello: wire.Hello) -> SessionClusterView:
-    """Returns the cluster's view. Records the session's epoch, unless this epoch is recorded already.
+    """Admits a session: records its epoch, unless this epoch is recorded already, and returns the cluster's view.
 
-    Raises NotFoundError, StaleEpochError, ForbiddenError (denied cluster) and AlreadyExistsError (another cluster has the name,
-    or another agent has the session). Records a second agent for operators.
+    Raises NotFoundError, StaleEpochError, BadRequestError (invalid epoch), ForbiddenError (denied cluster) and
+    AlreadyExistsError (another cluster has the name, or another agent has the session). Records a second agent for operators.
     """
     try:
         view, is_claimed = await parts.store.read(_look, cluster, agent, hello)

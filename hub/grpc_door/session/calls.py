@@ -1,7 +1,7 @@
 """Wraps every call of this door: gate, authentication, limits, audit and trace.
 
-Calls that the gate refuses are not audited. If the audit policy requires it, a unary call gets one audit record, when its
-outcome is known. A stream gets two, when it opens and when it ends.
+Calls that the gate refuses, or that wait too long for the event loop, are not audited. If the audit policy requires it, a unary
+call gets one audit record, when its outcome is known. A stream gets two, when it opens and when it ends.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class RpcCall:
-    """One call: its request attributes in terms of the HTTPS door, and its outcome."""
+    """One gRPC call: its attributes in the form of a request at the HTTPS door, and its outcome."""
 
     parts: DoorContext
     context: Context
@@ -101,7 +101,7 @@ class RpcCall:
         return self._audited(Stage.RESPONSE_STARTED, ResponseStatus(OK))
 
     def stored_with(self) -> AuditEntry | None:
-        """Returns the audit record to be written with what the call stores; None: not required, or queued already."""
+        """Counts a success. Returns the audit record to be written with the call's data; None: not required, or queued."""
         self.parts.calls.ended(self.method, None)
         return self._audited(Stage.RESPONSE_COMPLETE, ResponseStatus(OK))
 
@@ -168,11 +168,11 @@ class RpcCall:
 
 
 class SessionAudit:
-    """Audits beats and reports of one session, if the policy requires it. This is decided once per session.
+    """Audits beats and reports of one session, if the policy requires it. `beats` and `statuses` are decided once per session.
 
     The record of a report that changes something is written with the report. The record of a beat is written with the batch
     that stores the beat. `beats`: whether `beat` must be called, so that a beat costs nothing otherwise. `statuses`: whether
-    reports are recorded. `asked`: attributes of a status report.
+    status reports are recorded. `asked`: attributes of a status report.
     """
 
     def __init__(self, call: RpcCall, cluster: ClusterName) -> None:

@@ -21,7 +21,7 @@ Wake = Callable[[], None]
 
 
 class ChangeSubscriptions:
-    """Subscriptions to objects. `run` must be running."""
+    """Wakes streams after changes of the objects to which they subscribe. `run` must be running."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

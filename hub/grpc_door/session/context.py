@@ -1,4 +1,4 @@
-"""The parts that the servicers of this door share."""
+"""The parts that the servicers of the gRPC door share."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,14 +34,14 @@ SOONEST_RENEWAL = timedelta(seconds=10)
 
 
 class AccountToken(Protocol):
-    """Makes a token of the ServiceAccount `namespace`/`name` with this uid."""
+    """Makes a token of the ServiceAccount `namespace`/`name` with this uid, valid from `begin` to `end`."""
 
     def __call__(self, namespace: str, name: str, uid: str, *, begin: datetime, end: datetime) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class DoorContext:
-    """The parts that the servicers share. A process has one of each."""
+    """The parts that the servicers of the gRPC door share. A process has one of each."""
 
     hub_id: HubId
     issuer: Issuer

@@ -1,9 +1,9 @@
 """Asks agents to reconnect: all agents when an operator drains this replica, and each agent when its session is old.
 
 A drain asks the agent of every open session to leave, at a bounded rate. The agent first opens the next session, at a replica
-that the load balancer selects, and sends beats here until the next session has a beat. Sessions that remain after `grace` are
-ended. Agents that open a session here get UNAVAILABLE and retry. The process is unready during the cordon, so that load
-balancers avoid it. Registration and the HTTPS door continue.
+that the load balancer selects, and sends beats here until the first beat of the next session is acknowledged. Sessions that
+remain after `grace` are ended. Agents that try to open a session here get UNAVAILABLE and retry. The process is unready during
+the cordon, so that load balancers avoid it. Registration and the HTTPS door continue.
 
 A load balancer distributes only new connections, so without a maximum age a new replica would stay empty. Each session ends at
 a random age, so that agents that connected together do not reconnect together. gRPC ends a connection that is older than the
@@ -117,7 +117,7 @@ class Age:
         )
 
     def drawn(self, random: Random) -> timedelta:
-        """Returns the age at which a new session is asked to leave."""
+        """Returns a random age, 80 to 100 % of `limit`, at which a new session is asked to leave."""
         return self.limit * (1 - JITTER * random.random())
 
 

@@ -83,7 +83,7 @@ class Clocks(ReportWriter[ClusterName, timedelta]):
         self._before: dict[ClusterName, timedelta] = {}
 
     def compare(self, cluster: ClusterName, message: wire.Hello | wire.StatusReport, received: datetime) -> None:
-        """Notes the skew of the agent's time in a message, if it has one. Raises BadRequestError."""
+        """Notes the agent's clock skew, if the message contains the agent's time. Raises BadRequestError."""
         if message.HasField("agent_time"):
             again = isinstance(message, wire.StatusReport)
             self.note(cluster, instant_of(message.agent_time, "agent_time") - received, again=again)

@@ -144,10 +144,10 @@ class SessionReports:
         """Digest and revision of the stored status; None if the cluster has changed since."""
         self._changes = 0
         self.leaving: asyncio.Task[None] | None = None
-        """Records the agent's next hub; None: the agent has not announced that it leaves."""
+        """The task that records the agent's next hub; None: the agent has not announced that it leaves."""
 
     async def store(self, kind: str, message: Any) -> wire.ReportAck | None:
-        """Stores a message of the kind "status", "addon", "hubs" or "event"; a report within the agent's trace.
+        """Stores a message of the kind "status", "addon", "hubs" or "event". Reports continue the agent's trace.
 
         Returns the acknowledgement of a status or add-on report, which contains a permanent error; None for other kinds.
         Raises transient errors and StaleEpochError.
@@ -210,7 +210,7 @@ class SessionReports:
         await asyncio.shield(self.leaving)
 
     async def _write(self, report: Callable[..., Any], *content: Any) -> int:
-        """Writes a report within the epoch. Returns the revision."""
+        """Writes a report and returns its revision. Raises StaleEpochError if the session's epoch is no longer the newest."""
 
         def fenced(tx: Transaction) -> Any:
             owners.check(tx, self._cluster, self._epoch)

@@ -263,7 +263,7 @@ class Session(BeatSink, TrustBundleReceiver):
         self._moves_to = target
 
     def reconsider(self) -> None:
-        """Schedules a refresh. During admission, only marks the view as stale, because it may be older than the change."""
+        """Schedules a new read of the cluster. During admission, marks the view as stale; it is read again after Welcome."""
         self._stale = True
         self._reports.cluster_changed()
         if self._tasks is not None and self._view is not None and not self._is_refreshing:

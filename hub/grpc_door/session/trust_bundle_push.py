@@ -40,7 +40,7 @@ def fingerprints(bundle: bytes) -> frozenset[str]:
 
 
 class TrustBundleReceiver(Protocol):
-    """The interface of an open session for this module."""
+    """The interface of an open session for `TrustBundlePush`."""
 
     trusted: frozenset[str] | None
     """The CAs of the agent's last report; None if it does not report."""
@@ -61,7 +61,7 @@ class TrustBundlePush:
         *,
         authorities: Callable[[], object] = lambda: None,
     ) -> None:
-        """`bundle`: returns the trust bundle (PEM). `authorities`: returns the hub's CAs, unequal after a change of any CA."""
+        """`bundle`: returns the trust bundle (PEM). `authorities`: returns the hub's CAs; a new result means a change."""
         self._store = store
         self._bundle = bundle
         self._authorities = authorities
@@ -77,12 +77,12 @@ class TrustBundlePush:
         return len(self._queue)
 
     async def _write(self, reports: Mapping[_Agent, TrustReport]) -> None:
-        """Writes reports. There is a transaction only if a report is new."""
+        """Writes the reports. If none of them is new, only reads the database."""
         if await self._store.read(service.trust_news, reports.values()):
             await self._store.run(service.note_trust, reports.values())
 
     def note(self, record: CertificateRecord, trusted: frozenset[str] | None) -> None:
-        """Queues the CAs that the agent with this certificate trusts, to be written soon. `trusted`: None: it reports none."""
+        """Queues the CAs that the agent with this certificate trusts, to be written soon. None: the agent reports none."""
         self.reports.put((record.cluster, record.agent), TrustReport(record, trusted))
 
     def check(self, session: TrustBundleReceiver) -> None:

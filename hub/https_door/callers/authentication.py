@@ -56,7 +56,7 @@ IdentifyToken = Callable[[str], Awaitable[CredentialRecord | None]]
 """Returns the credential of a bootstrap token; None: not a bootstrap token. Raises UnauthorizedError if it is not valid."""
 
 Listen = Callable[[Callable[[SerialNumber | None], None]], object]
-"""Registers a listener for revoked serial numbers; it gets None when revocations cannot be read."""
+"""Registers a listener for revoked serial numbers. The listener gets None when revocations cannot be read."""
 
 ListenToCredentials = Callable[[Callable[[CredentialId], None]], object]
 """Registers a listener for revoked bootstrap credentials."""
@@ -135,7 +135,7 @@ def issuer_of(hub: HubId, keys: TokenKeys | None) -> ServiceAccountTokenIssuer:
 
 
 def account_tokens(hub: HubId, keys: TokenKeys) -> Callable[..., str]:
-    """Returns a function with which another door makes ServiceAccount tokens. This door accepts them."""
+    """Returns a function with which the gRPC door makes ServiceAccount tokens. The HTTPS door accepts these tokens."""
     issuer = issuer_of(hub, keys)
 
     def token(namespace: str, name: str, uid: str, *, begin: datetime, end: datetime) -> str:
@@ -178,7 +178,7 @@ class ExternalAuthenticator:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationConfig:
-    """How callers are authenticated. `identify`: finds the record of a certificate; `revocations`: reports revocations."""
+    """How callers are authenticated. `identify`: finds the record of a certificate. `revocations`: see `Listen`."""
 
     identify: Identify
     revocations: Listen | None = None
@@ -188,11 +188,14 @@ class AuthenticationConfig:
     """Authenticators of users of other origin, in the order in which they are tried."""
     token_checks: TokenChecks | None = None
     loopback: Loopback | None = None
-    """The identity with which the hub's own hooks use this door."""
+    """The identity with which the hub itself uses this door."""
 
 
 class AuthenticatorChain:
-    """Tries client certificates, then bearer tokens. The door has `presence` as a filter, and also serves `resources`."""
+    """Tries external authenticators, then client certificates, then bearer tokens.
+
+    The HTTPS door has `presence` as a filter, and also serves `resources`.
+    """
 
     def __init__(
         self, store: Store, objects: Storage, feed: ChangeFeed, hub: HubId, config: AuthenticationConfig, *, clock: Clock

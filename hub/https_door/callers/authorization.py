@@ -48,7 +48,7 @@ CLUSTERS = "managedclusters"
 
 
 class HubAuthorizer(Authorizer):
-    """Implements the rules of this module's docstring."""
+    """Authorizes agents and bootstrap credentials by their records in the hub, and all callers by RBAC roles."""
 
     def __init__(self, store: Store, rbac: RbacAuthorizer, standings: ClusterAcceptanceCache, groups: ApiGroups) -> None:
         self._store = store
@@ -109,7 +109,7 @@ class HubAuthorizer(Authorizer):
         return rights, actor if own else replace(actor, groups=(AUTHENTICATED_GROUP,))
 
     async def _is_within(self, standing: CallerRecord, asked: Attributes) -> bool:
-        """Whether a bootstrap credential for several clusters permits the cluster of the request."""
+        """Whether a bootstrap credential for several clusters permits the cluster of the request. True for other callers."""
         cluster = self._asked_for(asked) if standing.credential is not None else None
         if standing.credential is None or cluster is None:
             return True

@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class ClientAuthorityFile(ExternalAuthenticator):
-    """Applies a file, and each change of the file, to `authorities` and to the listener's trust."""
+    """Reads client CAs from a file, at the start and after each change, into `authorities` and into the listener's trust."""
 
     def __init__(self, path: Path, groups: Iterable[str], serving: Serving, clock: Clock) -> None:
         """`groups`: groups that count in certificates of these CAs. Raises InvalidError with the file's name."""

@@ -5,10 +5,11 @@ hubAcceptsClient set, or changed in either direction            update managedcl
 the uid of the cluster that has the name changed                update managedclusters/accept of the register group, by name
 the annotation denied set, changed or removed                    update managedclusters/accept of the register group, by name
 the annotation bound-credentials-only removed                   update managedclusters/accept of the register group, by name
+the cluster given to one of its agents, by an annotation        update managedclusters/accept of the register group, by name
 the label of the cluster set set, changed or removed            create managedclustersets/join, for the old and the new set
-a cluster's labels changed                                      not to be an agent or a bootstrap credential
-                                                                (which gives a new cluster permitted join labels)
-an add-on's registrations changed, except their driver          not to be an agent
+a cluster's labels changed                                      not to be an agent, an add-on or a bootstrap credential
+                                                                (the latter gives a new cluster permitted join labels)
+an add-on's registrations changed, except their driver          not to be an agent, an add-on or a bootstrap credential
 a ManagedClusterSetBinding made                                 create managedclustersets/bind, by the set's name
 a request approved or denied                                    approve signers, by the signer's name or its domain
 an ApprovalRule that accepts made or changed                    update managedclusters/accept of the register group
@@ -16,9 +17,9 @@ an ApprovalRule that approves made or changed                   approve signers,
 a BootstrapCredential made that is bound to a set               create managedclustersets/join, for that set
 a BootstrapCredential made that gives labels                    update managedclusters, of any name
 a JWTAuthenticator or a WebhookAuthenticator made or changed    impersonate all users and all groups
-finalizers or ownerReferences of any kind changed               not to be an agent or a bootstrap credential
+finalizers or ownerReferences of any kind changed               not to be an agent, an add-on or a bootstrap credential
 a request's certificate or failure set                          sign signers, by the signer's name or its domain
-the annotation that keeps a deleted cluster's credentials       not to be an agent or a bootstrap credential
+the annotation that keeps a deleted cluster's credentials       not to be an agent, an add-on or a bootstrap credential
 a ManagedCluster or a request made by an agent or a bootstrap   to be about its own cluster
 credential that is bound to one
 """
@@ -48,7 +49,7 @@ Decide = Callable[[Actor, Attributes], Decision]
 
 
 class HubAdmission:
-    """Admission for the kinds in the table above; other kinds pass.
+    """Admission of writes: checks the permissions in the table of this module. Writes that match no row pass.
 
     `attests`: first registrations must be attested, which this door does not support. `join_labels`: keys of labels that a
     bootstrap credential may set on its new cluster, or prefix/* for all keys with a prefix; other labels are removed.
@@ -192,7 +193,7 @@ def _is_agents(write: Admission) -> bool:
 
 
 def _check_holds(write: Admission) -> None:
-    """Refuses changes by an agent that block the deletion of an object or bind it to the deletion of another object."""
+    """Refuses changes by agents of a cluster that block an object's deletion, or bind it to the deletion of another object."""
     before, after = (doc.mapping(each or {}, "metadata") for each in (write.old, write.new))
     for field in ("finalizers", "ownerReferences"):
         if (before.get(field) or []) != (after.get(field) or []):

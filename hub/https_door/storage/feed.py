@@ -29,7 +29,7 @@ QUEUE = 1_000
 
 
 class SeenChange:
-    """A change, for all watchers. Decodes labels and fields at most once. Watchers with the same selection share an event."""
+    """A change, decoded at most once for all watchers. Watchers to which it is an event of the same type share this event."""
 
     def __init__(self, change: Change) -> None:
         self.change = change
@@ -37,7 +37,7 @@ class SeenChange:
         self._events: dict[ChangeType, WatchEvent] = {}
 
     def through(self, query: Query) -> WatchEvent | None:
-        """Returns the event for this selection; None if it selects the object neither before nor after the change."""
+        """Returns the event for this query; None if the query selects the object neither before nor after the change."""
         change = self.change
         if query.namespace is not None and change.key.namespace != query.namespace:
             return None
@@ -73,7 +73,7 @@ class SeenChange:
 
 
 class _Watcher:
-    """The queue of one watcher. `behind`: the queue has overflowed."""
+    """The queue of one watcher. `behind`: changes are missing from it, so the watch must read the change log."""
 
     def __init__(self, bound: int, bookmark_after: timedelta) -> None:
         self.behind = False
@@ -104,7 +104,7 @@ class _Watcher:
         self._events.clear()
 
     async def next(self) -> WatchEvent | None:
-        """Returns the next event; None: no event came in time, or the queue has overflowed."""
+        """Returns the next event; None: no event came within `bookmark_after`, or the watcher is behind."""
         if not self._events and not self.behind:
             self._waiting = self._loop.create_future()
             self._quiet_from = self._loop.time() + self._bookmark_after
@@ -127,7 +127,7 @@ class _Watcher:
 
 
 class ChangeFeed:
-    """Delivers changes to watchers while `run` runs. Watches that begin before `run` wait for it."""
+    """Delivers changes to watchers while `run` runs. Watches that begin earlier wait for `run`."""
 
     def __init__(self, store: Store, *, queue: int = QUEUE) -> None:
         self._store = store
@@ -164,7 +164,7 @@ class ChangeFeed:
     async def watch(
         self, kind: Kind, query: Query, *, after: int, bookmark_after: timedelta
     ) -> AsyncGenerator[WatchEvent | int]:
-        """Yields events above `after` in order.
+        """Yields events with revisions above `after`, in order.
 
         At the start and when quiet, yields the revision up to which events are complete. Raises ExpiredError if `after` is
         compacted or not a revision of this database.

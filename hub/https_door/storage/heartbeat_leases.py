@@ -42,7 +42,7 @@ class LeaseFacts:
         return LeaseFacts(str(metadata.get("uid")), str(metadata.get("creationTimestamp")), seconds)
 
     def document(self, name: str, beat: datetime | None) -> dict[str, Any]:
-        """Returns the Lease as in OCM: held by its own name, and renewed at its creation until there is a beat."""
+        """Returns the Lease as in OCM: its own name is its holder. Without a beat, its renewTime is its creation time."""
         renewed = beat or parse_time(self.created)
         return {
             "apiVersion": "coordination.k8s.io/v1",
@@ -125,7 +125,7 @@ def one(tx: Transaction, key: Key) -> View | None:
 
 
 class BeatViews:
-    """Reads snapshots of all heartbeats, one at a time."""
+    """Reads snapshots of heartbeats. Reads of all heartbeats run one at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -36,7 +36,7 @@ from machinery.runtime.clock import Clock
 
 POLL = timedelta(seconds=1)
 SLACK = timedelta(seconds=10)
-"""Upper bound for the duration of a transaction: earlier writes were visible when the beat was reported."""
+"""Upper bound for the duration of a transaction: writes before a beat minus SLACK were visible when the beat was reported."""
 ACTOR = "system:hub:clock-sync"
 FIRST_BEAT = 10**14
 """Resource versions from this value are instants of beats (1973 and later). Revisions of the store are lower."""
@@ -145,7 +145,7 @@ def _differences(seen: Mapping[Key, View] | None, look: HeartbeatSnapshot, query
 
 
 def _start(tx: Transaction, query: Query, after: int) -> tuple[int, list[WatchEvent]]:
-    """Returns where a watch starts in the change log, and earlier events. Raises ExpiredError if the start is compacted."""
+    """Returns the revision from which a watch follows the log, and earlier events. Raises ExpiredError (compacted start)."""
     try:
         place = after if after < FIRST_BEAT else tx.changes.position(beats.moment(after) - SLACK)
         departed = _departed(tx, query, place)
@@ -183,7 +183,7 @@ def _since(tx: Transaction, kind: Kind, after: int) -> Iterator[Change]:
 def _beat(
     tx: Transaction, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, limit: timedelta, dry_run: bool
 ) -> View:
-    """Writes the view: a beat at the current time. The time that the client wrote is used only for its clock skew."""
+    """Stores a PUT of the view as a beat at the current time. The time in the PUT is used only for the client's clock skew."""
     view = beats.one(tx, key) or not_found(resource, key)
     document = view.document
     new = change(document)

@@ -86,7 +86,7 @@ MAX_FIELDS = 200
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuery:
-    """The query parameters of `history`; see the module."""
+    """The query parameters of `history`: the number of changes, and bounds of their revisions and times."""
 
     limit: int = DEFAULT_LIMIT
     before: int | None = None
@@ -107,7 +107,7 @@ class HistoryQuery:
 
 
 def object_history(store: Store, clock: Clock, group_suffix: str, kind: Kind) -> Subresource:
-    """Returns the subresource for a kind whose history is kept."""
+    """Returns the subresource `history` of a kind."""
 
     async def shows(key: Key, query: Mapping[str, str]) -> Document:
         asked = HistoryQuery.of(query, clock.now())

@@ -1,8 +1,8 @@
 """ClusterSessions: get, list and watch of the table of sessions, in which every replica writes its own sessions.
 
-Serving this resource writes nothing. While there are watches, each replica compares a fingerprint of the table every POLL, and
-reads the table after a change. One watch does this for all watches. A resourceVersion is valid only in this process. Any other
-resourceVersion gives ExpiredError, so that the client lists again.
+Serving this resource writes nothing. While a replica has watches, it compares a fingerprint of the table every POLL, and reads
+the table after a change. One watch does this for all watches of the replica. A resourceVersion is valid only in this process.
+Any other resourceVersion gives ExpiredError, so that the client lists again.
 """
 
 import asyncio

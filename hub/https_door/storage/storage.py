@@ -163,7 +163,7 @@ def requester(actor: Actor) -> Requester:
 
 
 def cluster_counts(store: Store) -> Counts:
-    """For `Resource.counts`: `groupBy` names fields as in `where`. Without a field, or with `*`, counts all objects."""
+    """Returns a function that counts clusters in groups. `groupBy` names fields as in `where`; empty or `*`: one group."""
 
     async def count(asked: Mapping[str, str], query: Query) -> CountedGroups:
         group_by = asked.get("groupBy", "")
