@@ -66,7 +66,7 @@ class AccessLimits:
     """The request limits of this process. One instance serves both doors."""
 
     def __init__(self, clock: Clock, settings: HubSettings, *, write_delay: Callable[[], float] = lambda: 0.0) -> None:
-        """`write_delay`: see `Store.write_delay`."""
+        """`write_delay` returns the seconds for which the oldest waiting write of the store has waited."""
         seats = {
             LIFELINES: settings.max_lifelines_inflight,
             REPORTS: settings.max_status_reports_inflight,

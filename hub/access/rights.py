@@ -63,7 +63,7 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a caller may do. `rules`: in the cluster scope. `namespaced`: in `namespace`."""
+    """What a caller may do: `rules` at cluster scope, `namespaced` in `namespace`."""
 
     rules: tuple[PolicyRule, ...] = ()
     namespace: str = ""

@@ -68,10 +68,11 @@ def check_recovery_view(record: CertificateRecord, *, requester: str, cluster: s
 
 
 def counted_names(record: CertificateRecord) -> tuple[str, tuple[str, ...]]:
-    """Returns the user and groups of the holder that count at the HTTPS door.
+    """Returns the user and groups with which the HTTPS door identifies the holder.
 
-    An add-on's registration may request any name, but only the add-on's own group and names that begin with `<own group>:`
-    count. The operators' group counts only in certificates of operators and logins. Raises UnauthorizedError if no name counts.
+    An add-on's registration may request any name, but the door uses only the add-on's own group and names that begin with
+    `<own group>:`. It uses the operators' group only from certificates of operators and logins. Raises UnauthorizedError for
+    other purposes.
     """
     if record.purpose in (Purpose.OPERATOR, Purpose.LOGIN):
         return record.user, record.groups

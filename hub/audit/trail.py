@@ -48,7 +48,7 @@ class AuditSink(Protocol):
 
 @dataclass(slots=True)
 class _Gap:
-    """Replaces records that did not fit into the queue."""
+    """The number of consecutive records that did not fit into the queue, and the times of the first and the last."""
 
     count: int
     first: datetime

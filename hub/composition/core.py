@@ -120,7 +120,7 @@ async def open_core(context: BuildContext) -> HubCore:
 
 
 async def _open_access(context: BuildContext, resources: Resources) -> Access:
-    """When the stack closes, the auditor first stores the records of answered calls. Raises MusterError."""
+    """Opens authentication, audit and limits. When the stack closes, the auditor stores queued records. Raises MusterError."""
     clock, issuer, settings = context.clock, resources.issuer, context.settings
     peers = Peers(resources.store, clock, signers=lambda: issuer.snapshot.authorities)
     audit = auditing(settings, resources.store, resources.replica, clock, on_end=context.process.shutdown.failed)

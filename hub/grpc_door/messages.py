@@ -68,7 +68,7 @@ class SessionClusterView:
     """Availability is Unknown, or no beat was ever stored. In both cases the next beat changes the availability."""
     lease_duration: timedelta
     uid: str
-    """The recorded uid of the managed cluster itself; "": none yet."""
+    """The recorded uid of the managed cluster (of its namespace kube-system); "": none yet."""
     move_to: str
     """The id of the hub to which an operator moves the cluster; "": none."""
     renewal: RenewalOrder | None

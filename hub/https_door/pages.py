@@ -112,7 +112,7 @@ class RevocationLists:
 
 
 def _id(authority: str) -> str:
-    """Returns the part of `hub/0123456789abcdef` that is used in a path."""
+    """Returns the last part of a CA's name, such as `hub/0123456789abcdef`, for use in a path."""
     return authority.rpartition("/")[2]
 
 

@@ -104,7 +104,7 @@ class HttpsDoorConfig:
 
 @dataclass(slots=True)
 class DoorChanges:
-    """Changes by extensions. `authorizers`: each makes an authorizer for some requests that passes the others to its argument."""
+    """Changes by extensions. `authorizers`: each returns an authorizer that leaves some requests to its argument."""
 
     authorizers: list[Callable[[Reviewer], Reviewer]] = field(default_factory=list)
     resources: dict[GroupResource, ChangeResource] = field(default_factory=dict)

@@ -70,7 +70,7 @@ def encoded_ack(sequence: int, next_interval: timedelta | None = None) -> bytes:
 
 
 def spacing(lease_duration: timedelta, interval: timedelta, ack_timeout: timedelta = timedelta()) -> float:
-    """Returns the seconds between acknowledgements. Flush window and spacing together are well below the agent's time-out.
+    """Returns the least seconds between acknowledgements. Spacing plus flush window is well below the agent's time-out.
 
     `interval`: the beat interval. `ack_timeout`: the time-out that the agent reports. It applies to intervals shorter than
     ACK_TIMEOUT; half of it applies to longer intervals. Zero: the agent reports none.

@@ -134,7 +134,7 @@ class RpcCall:
         return None
 
     def changed(self, changes: Sequence[Change]) -> AuditRecord | None:
-        """Returns the audit record of the call, to be written in the transaction of its changes."""
+        """Returns the audit record of the call, to be written in the transaction of `changes`; None: not required."""
         config = self.parts.auditor.evaluate(self.actor, self.asked)
         if not config.records(Stage.RESPONSE_COMPLETE):
             return None
@@ -277,6 +277,6 @@ async def open_call(
 
 
 def _address(peer: str) -> str:
-    """Returns the address of a peer, such as `ipv4:127.0.0.1:12345`."""
+    """Returns the IP address of a peer to which gRPC gives a name such as `ipv4:127.0.0.1:12345`."""
     _, _, rest = unquote(peer).partition(":")
     return rest.rpartition(":")[0].strip("[]")

@@ -61,7 +61,7 @@ class ReportQueue:
         self._waiting: list[tuple[Work, int]] = []
         self._worker: asyncio.Task[None] | None = None
         self._space: asyncio.Event | None = None
-        """Made for a session whose queue has been full: it takes 0.7 KiB."""
+        """Created only when the session's queue is full, because it takes 0.7 KiB."""
 
     def __len__(self) -> int:
         """Number of items that wait or are in progress."""

@@ -43,7 +43,7 @@ class TrustBundleReceiver(Protocol):
     """The interface of an open session for `TrustBundlePush`."""
 
     trusted: frozenset[str] | None
-    """The CAs of the agent's last report; None if it does not report."""
+    """The CAs that the agent has last reported; None: the agent reports none."""
 
     def push(self, bundle: bytes) -> None: ...
 

@@ -63,7 +63,7 @@ ListenToCredentials = Callable[[Callable[[CredentialId], None]], object]
 
 
 class CertificateAuthenticator(RequestAuthenticator):
-    """Authenticates the holder of a certificate, with the user and groups of the certificate's record that count."""
+    """Authenticates the holder of a certificate as the user and groups that `counted_names` returns for its record."""
 
     def __init__(self, identify: Identify, is_anothers: Callable[[bytes], bool] = lambda _certificate: False) -> None:
         """`is_anothers`: whether only another authenticator decides about a certificate."""
@@ -79,7 +79,7 @@ class CertificateAuthenticator(RequestAuthenticator):
 
 
 def recorded_identity(record: CertificateRecord, certificate: bytes, user: str, groups: Sequence[str]) -> Identity:
-    """Returns the identity of the holder of a certificate (DER) that has a record. `user`, `groups`: the names that count."""
+    """Returns the identity of the holder of a certificate (DER) that has a record. `user`, `groups`: from `counted_names`."""
     extra = {CREDENTIAL_ID: (f"X509SHA256={sha256(certificate).hexdigest()}",)}
     return Identity(Actor(user, tuple(groups), extra=extra, holder=record), mark_of_serial(record.serial), record.not_after)
 
@@ -100,7 +100,7 @@ class BootstrapTokenAuthenticator(TokenAuthenticator):
 
 
 def end_with_revocations(presence: Presence, serials: Listen | None, credentials: ListenToCredentials | None) -> None:
-    """Ends long-running requests of revoked certificates and bootstrap credentials."""
+    """Registers listeners that end long-running requests of revoked certificates and bootstrap credentials."""
 
     def end_serial(serial: SerialNumber | None) -> None:
         if serial is None:

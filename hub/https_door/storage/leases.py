@@ -50,7 +50,7 @@ class LeaseStorage(Storage):
     def __init__(
         self, store: Store, feed: ChangeFeed, objects: ServiceStorage, clock: Clock, clock_skew_limit: timedelta = timedelta()
     ) -> None:
-        """`clock_skew_limit`: see `hub.api.managedclusters.availability`."""
+        """`clock_skew_limit`: skew above which a cluster's clock is wrong; zero: five lease durations of the cluster."""
         self._skew_limit = clock_skew_limit
         self._store = store
         self._feed = feed
