@@ -33,7 +33,7 @@ from machinery.runtime.clock import Clock
 
 ROOT = "/crl"
 REFRESH_PERIOD = 1.0
-"""Seconds for which an answer is served without a read."""
+"""Seconds for which an answer is served without another read of the database."""
 READ_TIMEOUT = 5.0
 """Seconds to wait for the database."""
 MAX_AGE = 60.0

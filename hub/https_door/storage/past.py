@@ -53,7 +53,7 @@ class PastStorage(Storage):
 
 
 def with_past(groups: Iterable[ApiGroup], store: Store, group_suffix: str, clock: Clock) -> list[ApiGroup]:
-    """Adds reads of the past to resources that the log keeps, and the subresource `history` to custom resources."""
+    """Adds reads of the past to resources whose history is kept, and the subresource `history` to custom resources."""
     paths = {resource: path for resource, path in write_paths(group_suffix).items() if has_history(path.kind)}
 
     async def past(asked: datetime | int) -> tuple[Storage, datetime]:
