@@ -85,7 +85,7 @@ class CSRFollower:
                         else:
                             seen, state = await self._parts.store.read(_state, name, record, check)
                     if sent is None:
-                        call.opened()
+                        call.opened(offered=True)
                     if state != sent:
                         answer = wire.FollowRequestResponse(
                             name=name,

@@ -92,13 +92,13 @@ class RpcCall:
         """The name of the called method."""
         return self.asked.path.rpartition("/")[2]
 
-    def opened(self) -> AuditEntry | None:
+    def opened(self, *, offered: bool = False) -> AuditEntry | None:
         """Records that the stream has given its first answer, and ends the call's span.
 
-        Returns the audit record to be written with the session; None: no record is required, or it is queued already.
+        Returns the audit record to be written with the session; None: no record is required, or it is queued (`offered`).
         """
         self.trace.end()
-        return self._audited(Stage.RESPONSE_STARTED, ResponseStatus(OK))
+        return self._audited(Stage.RESPONSE_STARTED, ResponseStatus(OK), offered=offered)
 
     def stored_with(self) -> AuditEntry | None:
         """Counts a success. Returns the audit record to be written with the call's data; None: not required, or queued."""

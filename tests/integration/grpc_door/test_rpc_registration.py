@@ -21,6 +21,7 @@ from sqlalchemy import delete
 
 from hollow.cluster import HollowCluster
 from hollow.objects import ClusterShape
+from hub.api.auditrecords import Stage
 from hub.api.bootstrapcredentials import FAILED, AttestationRequirement, CredentialBounds
 from hub.api.certificates import Profile, Purpose
 from hub.api.meta import document as doc
@@ -293,6 +294,8 @@ async def loss_of_session(client: GrpcHubClient) -> SessionLoss:
 async def test_recovery_certificate_opens_recover_and_nothing_else(stage: RpcStage) -> None:
     holder = await stage.enrol("edge1", recovery=True)
     await recover_and_open_a_session(stage, holder)
+    recorded = {record.stage for record in await stage.audit() if record.request_uri.endswith("/Recover")}
+    assert recorded == {Stage.RESPONSE_STARTED, Stage.RESPONSE_COMPLETE}
 
     client, name = dialled(stage, holder, GrpcHubClient), await recover(stage, holder)
     for call in (
