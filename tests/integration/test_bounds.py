@@ -6,8 +6,12 @@ import gzip
 import io
 import json
 import logging
+import os
+import platform
 import resource
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -30,7 +34,7 @@ from machinery.apiserver.resource import selectable_fields
 from machinery.apiserver.server import RequestBounds
 from machinery.apiserver.storage import Actor, GroupResource
 from machinery.apiserver.storages.memory import MemoryStorage
-from machinery.lifecycle.usage import raise_file_limit
+from machinery.lifecycle.usage import ARENAS, raise_file_limit
 from machinery.meta.objects import Page, Query
 from machinery.runtime.clock import SystemClock
 from machinery.runtime.tls import client_context, server_context
@@ -257,6 +261,30 @@ def test_the_limit_of_open_files_is_raised_to_the_hard_limit() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+COUNT_ARENAS = """
+import ctypes, os, threading
+from machinery.lifecycle.usage import limit_arenas
+limit_arenas()
+libc, together = ctypes.CDLL(None), threading.Barrier(8)
+libc.malloc.restype = libc.fdopen.restype = ctypes.c_void_p
+threads = [threading.Thread(target=lambda: (libc.malloc(100_000), together.wait())) for _ in range(8)]
+[thread.start() for thread in threads], [thread.join() for thread in threads]
+reading, writing = os.pipe()
+file = ctypes.c_void_p(libc.fdopen(writing, b"w"))
+libc.malloc_info(0, file), libc.fclose(file)
+print(os.read(reading, 65_536).count(b"<heap nr="))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's allocator has arenas")
+def test_threads_share_two_arenas_of_the_allocator() -> None:
+    for more, arenas in (({}, ARENAS), ({"MALLOC_ARENA_MAX": "5"}, 5)):
+        ended = subprocess.run(
+            [sys.executable, "-c", COUNT_ARENAS], env={**os.environ, **more}, capture_output=True, check=True
+        )
+        assert int(ended.stdout) == arenas
 
 
 async def test_connections_beyond_the_bound_are_closed_and_the_others_served(capsys: pytest.CaptureFixture[str]) -> None:
