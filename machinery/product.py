@@ -31,7 +31,7 @@ def suffixed(api_version: str, suffix: str) -> str:
 def version() -> str:
     """Return the installed version; `0.0.0+source`: the distribution is not installed.
 
-    It is cached, because every Welcome contains it and reading it takes 1 ms.
+    The version is cached, because every Welcome contains it and reading it takes 1 ms.
     """
     from importlib import metadata  # noqa: PLC0415 - takes 20 ms, and hubctl starts without it
 

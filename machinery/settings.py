@@ -54,9 +54,9 @@ def load_settings(
 ) -> S:
     """Merge and validate the settings. Raises InvalidError with all problems.
 
-    A flag counts as not set if it is None or an empty tuple, a variable if it is empty. `prefix`: prefix of environment
-    variables. `environment` None: that of the process. `aliases`: other names of settings in environment and file. `separator`:
-    between the words of a name in messages.
+    A flag that is None or an empty tuple counts as not set, and so does an empty variable. `prefix`: prefix of environment
+    variables. `environment` None: the variables of this process. `aliases`: other names of settings in environment and file.
+    `separator`: the text between the words of a setting's name in messages.
     """
     other_names = aliases or {}
     variables = {key.upper(): value for key, value in (os.environ if environment is None else environment).items()}

@@ -1,7 +1,7 @@
-"""The first import of each program: imports libraries without parts that cost memory, and checks that its extra is installed.
+"""Imported first by each program: loads libraries without costly parts, and checks that the program's extra is installed.
 
 If rich is installed, structlog imports it for coloured tracebacks, which costs 4 MB. A later import of rich still works. At its
-import, aiohttp reads the CAs of the machine twice, at 2 MB, for requests without a TLS context. All clients here pass one.
+import, aiohttp reads the CAs of the machine twice, at 2 MB, for requests without a TLS context. All clients here have one.
 """
 
 import ssl
@@ -31,7 +31,7 @@ def require_extra(program: str) -> None:
 
 
 def load_http_client() -> None:
-    """Import aiohttp without the CAs that it reads at its import."""
+    """Import aiohttp, but prevent it from reading the CAs of the machine."""
     context: Any = ssl.SSLContext
     context.set_default_verify_paths = lambda _context: None
     try:

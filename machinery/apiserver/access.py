@@ -34,7 +34,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Result of an authorization. `reason` is present in refusals and in all reviews."""
+    """Result of an authorization. `reason`: for messages and access reviews; it may be empty."""
 
     allowed: bool
     reason: str = ""

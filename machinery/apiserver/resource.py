@@ -103,9 +103,9 @@ class Subresource:
     validate: Validation | None = None
     verbs: tuple[str, ...] = SUBRESOURCE_VERBS
     question: "Resource | None" = None
-    """The kind that a create on this path expects and whose response is computed (`serviceaccounts/token`). `verbs`: create.
+    """The kind of a create on this path whose response is computed (`serviceaccounts/token`); `verbs` is then ("create",).
 
-    With `shows`: the kind that a get returns, also for objects that no longer exist. `verbs`: get."""
+    With `shows`: the kind that a get returns, also for objects that no longer exist; `verbs` is then ("get",)."""
     shows: "Shows | None" = None
 
 
@@ -177,7 +177,7 @@ class Resource:
     storage: Storage | None = None
     """Storage of the objects; None: the server's storage."""
     past: Past | None = None
-    """For reads with `at`; None: no past revisions are kept."""
+    """Returns the storage for reads with the query parameter `at`; None: no past revisions are kept."""
     admit: Admit | None = None
     written: Written | None = None
     """Awaited before the response to a write, with the revision of the write."""

@@ -61,8 +61,8 @@ class ApiServer:
     """The composed parts of an API server. `serve` listens with the result of `application()`.
 
     `pages`: handlers of additional paths.
-    `namespaces`: whether objects may be created in a namespace. Default: if the Namespace object exists; always, if the server
-        does not have that resource.
+    `namespaces`: whether objects may be created in a namespace. By default, the Namespace must exist and not be terminating, if
+        the server has the resource `namespaces`.
     `metrics`: returns the content of `/metrics`; None: the path does not exist.
     """
 

@@ -121,7 +121,7 @@ COUNT = "Count"
 
 @dataclass(frozen=True, slots=True)
 class CountedGroups:
-    """Groups of a selection. Columns: the values, COUNT, and totals. None: no value."""
+    """Selected objects, counted in groups. Columns: the values of a group, COUNT, and totals. None: no value."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str | int | None]]

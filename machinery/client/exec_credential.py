@@ -55,7 +55,7 @@ class ExecCluster:
 
 @dataclass(frozen=True, slots=True)
 class ExecCredential:
-    """Output of a plugin: a client certificate (PEM) with its key, a token, or both. `expires`: the text that it printed."""
+    """Output of a plugin: a client certificate (PEM) with its key, a token, or both. `expires`: as the plugin printed it."""
 
     chain: str = ""
     key: str = field(default="", repr=False)

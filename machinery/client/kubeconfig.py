@@ -85,7 +85,7 @@ class ClusterEntry:
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """The current context of a kubeconfig. `source`: name in errors. None: the user has no client certificate, or no token."""
+    """One context of a kubeconfig. `source`: name in errors. `credential` or `token` None: the user has none."""
 
     source: str
     context: str

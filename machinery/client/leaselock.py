@@ -34,12 +34,12 @@ async def no_owner() -> None:
 
 
 class LeaseLock(Lock):
-    """One Lease.
+    """The leader's lock in one Lease.
 
     `owner`: returns the owner reference of a new Lease, so that garbage collection deletes the Lease with its owner.
     `status`: returns a text, which each renewal writes as an annotation and a release removes.
 
-    If the object is deleted, its term is lost. Callers that need terms that never decrease must also store them elsewhere.
+    If the Lease is deleted, its term is lost. Callers that need terms that never decrease must also store them elsewhere.
     """
 
     def __init__(

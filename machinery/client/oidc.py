@@ -47,7 +47,7 @@ class CodeFlow:
 
 
 def identified(form: Mapping[str, str], client_id: str, secret: str | None) -> tuple[dict[str, str], str]:
-    """Return the form with the client's identity, and the header Authorization; "" for a client without a secret."""
+    """Return the form and the header Authorization. Without a secret, the header is "" and the form contains the client id."""
     if secret is None:
         return {**form, "client_id": client_id}, ""
     pair = f"{quote(client_id, safe='')}:{quote(secret, safe='')}"

@@ -153,8 +153,8 @@ Wait = Callable[[asyncio.Event], Awaitable[None]]
 async def mirrored(*reflectors: Reflector[Any]) -> AsyncIterator[Wait]:
     """Run the reflectors during the block. The block may end in another task than the one in which it began.
 
-    It yields a function that waits for an event, which callbacks of the reflectors set. If a reflector ends, it raises its
-    error.
+    It yields a function that waits for an event, which callbacks of the reflectors set. If a reflector ends meanwhile, the
+    function raises the reflector's error.
     """
     tasks = [asyncio.create_task(reflector.run(), name=f"mirror {reflector.path}") for reflector in reflectors]
 

@@ -21,6 +21,8 @@ NOT_LEADING = "this replica does not lead: nothing was sent"
 
 
 class Leadership:
+    """The flag that this process leads in a term, until an instant. Writes of the leader check it."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._term: int | None = None

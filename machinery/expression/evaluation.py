@@ -11,7 +11,7 @@ from machinery.expression.patterns import glob_matches
 from machinery.expression.types import Fields, ListOf, MapOf, Scalar
 
 Values = Mapping[str, Any]
-"""Values of the document by field name. Absent values, None and values of another type count as missing."""
+"""Values of one object by the name of the declared field. Absent values, None and values of a wrong type count as missing."""
 
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,

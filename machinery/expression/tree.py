@@ -132,7 +132,7 @@ def patterns(node: Condition) -> Iterator[PatternMatch]:
 
 
 def replaced(node: Condition, found: Mapping[PatternMatch, OneOf]) -> Condition:
-    """Return the condition with its regular expressions replaced by other nodes."""
+    """Return the condition with `found[each]` in place of each regular expression `each`."""
     match node:
         case PatternMatch():
             return found[node]

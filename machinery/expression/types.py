@@ -15,7 +15,7 @@ from typing import Any
 from machinery.durations import parse_duration
 
 LONGEST = 64
-"""Longest version, number or quantity in characters. Longer texts are refused without being parsed."""
+"""Longest version, number, quantity or duration in characters. Longer texts are refused without being parsed."""
 LARGEST_EXPONENT = 60
 MOST_PLACES = 1_100
 """Most decimal places of a number. Every float has fewer."""
@@ -169,7 +169,7 @@ FieldType = Type | ListOf | MapOf
 
 @dataclass(frozen=True)
 class Fields:
-    """Declared fields. Names may contain dots, as in `requester.user`; the longest name at the start of a path counts."""
+    """Declared fields. Names may contain dots, as in `requester.user`. A path refers to the longest name at its start."""
 
     types: Mapping[str, FieldType]
 

@@ -1,8 +1,8 @@
 """A report with the stacks of all threads and tasks and with counters, for debugging a process that hangs.
 
-The report is available on a unix socket that only its owner can open (`socat - UNIX-CONNECT:PATH`, or `nc -U PATH`), and in the
-log after SIGUSR1. Both use a thread of their own, so they work while the event loop is blocked. Stacks contain files, lines and
-names, but no values.
+The report is available on a unix socket (`socat - UNIX-CONNECT:PATH`, or `nc -U PATH`), and in the log after SIGUSR1. Socket
+and signal have threads of their own, so they work while the event loop is blocked. Stacks contain files, lines and names, but
+no values.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ def _place(frame: FrameType) -> str:
 
 @contextmanager
 def debug_socket(path: Path, inspection: Inspection) -> Iterator[None]:
-    """A block in which the socket at `path` answers each connection with a report. Only its owner can connect.
+    """A block in which the socket at `path` answers each connection with a report. Only the process's user can connect.
 
     Raises StartError if the path cannot be used.
     """

@@ -41,7 +41,7 @@ class PostStartHooks:
         self._hooks[name] = hook
 
     async def run(self) -> None:
-        """Run all hooks. If a hook fails, cancel the other hooks and raise its HookError."""
+        """Run all hooks. If a hook fails, cancel the other hooks and raise HookError."""
         try:
             async with asyncio.TaskGroup() as group:
                 for name, hook in self._hooks.items():

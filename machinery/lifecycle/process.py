@@ -3,7 +3,7 @@
 The first stop signal requests a graceful stop; the second ends the process immediately with code 1.
 
 The log level comes from the settings. An operator can order another level, which overrides the settings. SIGUSR2 overrides
-both: the first signal sets `debug`, the second one resets it. The signal works even if other parts of the process do not.
+both: the first signal sets `debug`, the second one resets it. The signal works as long as the event loop runs.
 """
 
 import asyncio

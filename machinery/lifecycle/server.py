@@ -190,7 +190,7 @@ class Server:
         return stopped.result()
 
     async def _follow_readiness(self, hooks: asyncio.Task[None]) -> None:
-        """Pass readiness to the doors. Check once without a probe, so that the log contains the time of the first readiness."""
+        """After the hooks, check readiness every READINESS_PERIOD, pass changes to the doors, and log the first readiness."""
         await asyncio.wait({hooks})
         shown = False
         while True:

@@ -35,7 +35,7 @@ def decode(text: bytes) -> Any:
 
 
 def check_values(text: bytes, most: int = MOST_VALUES) -> None:
-    """Count separators, in a large text only those outside strings. Raises JsonError for more than `most` values."""
+    """Raises JsonError for a text with more than `most` values. It estimates them from the separators outside strings."""
     if _begun(text) < most:
         return
     plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")

@@ -63,7 +63,7 @@ _Dumper.add_representer(str, _Dumper.text_node)
 
 
 def write(document: Any, *, sort_keys: bool = False, explicit_start: bool = False) -> str:
-    """Write a document so that YAML parsers in Python and Go read the same. `explicit_start`: after a line `---`."""
+    """Return YAML that parsers in Python and Go read as the same document. `explicit_start`: it begins with a line `---`."""
     text = yaml.dump(document, Dumper=_Dumper, sort_keys=sort_keys, explicit_start=explicit_start, allow_unicode=True)
     return str(text)
 
@@ -78,7 +78,7 @@ class YamlError(ValueError):
 
 
 def load(text: str | bytes, bounds: YamlBounds = FILE, twice: list[str] | None = None) -> Any:
-    """Load the only document; None if there is none. Raises YamlError.
+    """Load the only document; None if there is none. Raises YamlError, also for a second document.
 
     `twice`: a list to which duplicate keys of mappings are added, with their lines.
     """
@@ -89,7 +89,7 @@ def load(text: str | bytes, bounds: YamlBounds = FILE, twice: list[str] | None =
 def load_all(
     text: str | bytes, bounds: YamlBounds = FILE, twice: list[str] | None = None, *, most: int | None = None
 ) -> list[Any]:
-    """Load all documents, at most `most`. Raises YamlError."""
+    """Load all documents. Raises YamlError, also for more than `most` documents (None: no limit)."""
     builder = _Builder(bounds, twice)
     documents: list[Any] = []
     for event in _events(_readable(text, bounds)):

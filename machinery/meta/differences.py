@@ -27,7 +27,7 @@ class Difference:
 
 
 def differences(before: Document | None, after: Document | None) -> Iterator[Difference]:
-    """Yield differences in the order of the fields. If an argument is None (no object), each top-level field is one."""
+    """Yield differences in the order of the fields. An argument None means no object: each top-level field is a difference."""
     yield from _of_maps("", before or {}, after or {})
 
 

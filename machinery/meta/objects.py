@@ -51,8 +51,8 @@ SortPosition = tuple[str | int | None, ...]
 class Query:
     """Selects objects of a kind, ordered by key.
 
-    `namespace` None: all namespaces. `at`: read an earlier revision. `past`: this revision may be so old that it is kept only
-    for history and no watch can resume from it.
+    `namespace` None: all namespaces. `after`: the page begins after this key. `at`: read an earlier revision. `past`: the
+    revision `at` may be so old that it is kept only for history and no watch can resume from it.
     """
 
     namespace: str | None = None
@@ -65,7 +65,7 @@ class Query:
     """A condition that `Resource.where` has parsed. The storage evaluates it."""
     past: bool = False
     order: Hashable | None = None
-    """An order that `Resource.order` has parsed, instead of the order by key, with the position after which the page begins."""
+    """An order that `Resource.order` has parsed, instead of the order by key. It contains the sort position of `after`."""
 
     def matches(self, key: Key, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
         """Whether namespace, labels and fields match. A missing field counts as the empty string, as in Kubernetes."""

@@ -24,7 +24,7 @@ from machinery.observability import tracing
 
 REDACTED = "[redacted]"
 DEEPEST = 64
-"""Nesting levels of a logged value; deeper values are omitted."""
+"""Nesting levels of a logged value; deeper lists and mappings are redacted."""
 _SECRET_FIELD = re.compile(r"(?i)(private_?key|client_?key|password|passwd|secret_?value|bearer|authorization|token)(_?data)?$")
 _SECRET_TEXT = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|$)"
@@ -66,7 +66,7 @@ class LogFormat(StrEnum):
 
 
 def redacted(value: Any, deepest: int = DEEPEST) -> Any:
-    """Return `value` without texts that look like secrets, and without values nested deeper than `deepest`.
+    """Return `value` with REDACTED in place of texts that look like secrets, and of parts nested deeper than `deepest`.
 
     Bytes are decoded as text.
     """
@@ -206,7 +206,7 @@ def not_of_a_peer_that_left(record: logging.LogRecord) -> bool:
 
 
 def of_request(request_id: str, **fields: str) -> AbstractContextManager[None]:
-    """A block whose log lines belong to a request, including those of tasks that start in it.
+    """Context manager: log lines in its block, and of tasks that start in it, contain `request_id` and `fields`.
 
     The block must begin and end in the same task.
     """

@@ -108,7 +108,7 @@ Refresh = Callable[[], Awaitable[None]]
 
 
 class Registry:
-    """The metrics of one program. The composition calls `bind` and `add_refresh`; `scrape` returns the text.
+    """The metrics of one program. The composition root calls `bind` and `add_refresh`; `scrape` returns the text.
 
     `detailed`: whether metrics with a series per cluster are exported.
     """

@@ -38,7 +38,7 @@ class TraceExporter:
     endpoint: str
     """`http://HOST:PORT` or `https://HOST:PORT` of a collector for OTLP over gRPC."""
     share: float = 1.0
-    """Share of traces that are sampled. The choice depends on the trace id, so hub and agents choose the same traces."""
+    """Share of traces that are sampled. The choice depends on the trace id: processes with one share choose the same traces."""
     instance: str = ""
 
 

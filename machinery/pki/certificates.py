@@ -166,7 +166,7 @@ REASONS = tuple(flag.value for flag in x509.ReasonFlags if flag not in _NO_WORDS
 
 @dataclass(frozen=True, slots=True, order=True)
 class RevokedSerial:
-    """One entry of a list. `reason`: one of REASONS, or empty."""
+    """One entry of a revocation list. `reason`: one of REASONS, or empty."""
 
     serial: SerialNumber
     at: datetime
@@ -175,7 +175,7 @@ class RevokedSerial:
 
 @dataclass(frozen=True, slots=True)
 class RevocationList:
-    """Content of a list. Instants have a precision of one second."""
+    """Content of a revocation list. Instants have a precision of one second."""
 
     number: int
     """The CRL number. It is higher than in every earlier list of the same CA."""
@@ -192,7 +192,7 @@ def sign_list(
     own_id: x509.SubjectKeyIdentifier,
     key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey,
 ) -> bytes:
-    """Sign the list with the key of the CA `issuer`. Return DER."""
+    """Sign a revocation list with `key`, the key of the CA `issuer`. Return DER."""
     builder = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(issuer)
@@ -210,7 +210,7 @@ def sign_list(
 
 
 def parse_list(encoded: bytes) -> RevocationList:
-    """Parse a list (DER or PEM) without verifying its signature. Raises InvalidError."""
+    """Parse a revocation list (DER or PEM) without verifying its signature. Raises InvalidError."""
     found = _load(encoded)
     try:
         number = found.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
@@ -228,7 +228,7 @@ def parse_list(encoded: bytes) -> RevocationList:
 
 
 def is_list_of(encoded: bytes, authority: bytes) -> bool:
-    """Whether the CA (PEM) has signed this list (DER or PEM). Raises InvalidError for unreadable input."""
+    """Whether the CA (PEM) has signed this revocation list (DER or PEM). Raises InvalidError for unreadable input."""
     key = load_certificate(authority).public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
         return False
@@ -236,7 +236,7 @@ def is_list_of(encoded: bytes, authority: bytes) -> bool:
 
 
 def list_to_pem(der: bytes) -> bytes:
-    """Convert a list from DER to PEM. Raises InvalidError."""
+    """Convert a revocation list from DER to PEM. Raises InvalidError."""
     return _load(der).public_bytes(serialization.Encoding.PEM)
 
 

@@ -38,7 +38,7 @@ def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 def load_signing_key(pem: bytes) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
-    """Load the private key of an own or external CA: ECDSA, or RSA, which Kubernetes' tools create.
+    """Load the private key of a CA, the hub's own or an external one: ECDSA, or RSA, which Kubernetes' tools create.
 
     Raises InvalidError, which contains no part of the key.
     """

@@ -180,7 +180,7 @@ def _number(text: object) -> int | None:
 
 
 class TokenKeys:
-    """The keys of an issuer. The first key signs; all keys verify. The object contains private keys; never display it."""
+    """This program's keys for tokens. The first key signs; all verify. The object contains private keys; never display it."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         """`keys`: private keys (PEM) of this program, at least one. Raises InvalidError."""

@@ -8,7 +8,7 @@ RANDOM = Random()  # noqa: S311 - spreads load, guards nothing
 
 
 class Backoff:
-    """Delays that double from `first` to `cap`. Each is drawn from [delay * (1 - jitter), delay]. A success calls `reset`."""
+    """Delays that double from `first` to `cap`, each drawn from [delay * (1 - jitter), delay]. Call `reset` after a success."""
 
     def __init__(
         self,

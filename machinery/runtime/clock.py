@@ -1,4 +1,7 @@
-"""Clocks. Only this module reads the wall clock. Rules take the time as an argument; other code takes a `Clock`."""
+"""Clocks. Except for the ticks of `event_loop`, only this module reads the wall clock.
+
+Rules take the time as an argument; other code takes a `Clock`.
+"""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -57,7 +60,8 @@ class ManualClock(Clock):
 class OffsetClock(Clock):
     """The wall time of another machine. An agent uses it for the hub's time, which its session reports.
 
-    After `set_time` it advances with `clock.boottime()`, so later changes of this machine's wall clock do not affect it.
+    Before `set_time`, it is this machine's wall time. Afterwards it advances with `clock.boottime()`, so later changes of this
+    machine's wall clock do not affect it.
     """
 
     def __init__(self, clock: Clock) -> None:

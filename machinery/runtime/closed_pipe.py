@@ -52,7 +52,7 @@ def ignore_closed_pipe() -> None:
 
 
 def end_with_reader() -> None:
-    """Make later writes to a closed standard output raise BrokenPipeError, for endless output.
+    """Make later writes to a closed standard output raise BrokenPipeError, so that a command with endless output ends.
 
     Raises BrokenPipeError if the pipe is already closed.
     """

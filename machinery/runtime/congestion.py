@@ -19,7 +19,10 @@ RETRY = 0.02
 
 
 class Congestion:
-    """Admits deferrable work. After `admit` has returned False, it calls `callbacks` in the next turn, to retry."""
+    """Admits deferrable work. After `admit` has returned False, `callbacks` are called in a later turn, to retry.
+
+    `delay`: returns for how many seconds earlier work has been waiting.
+    """
 
     def __init__(self, delay: Callable[[], float] = lambda: 0.0) -> None:
         self._delay = delay
@@ -35,7 +38,7 @@ class Congestion:
         return len(self._waiting)
 
     async def turn(self, within: timedelta) -> None:
-        """Wait until work may begin. Raises TimeoutError.
+        """Wait until work may begin. Raises TimeoutError after `within`.
 
         The newest caller comes first. Older requests may already have timed out at the client, so work for them could be
         useless.
@@ -51,7 +54,7 @@ class Congestion:
             self._waiting.pop(mine, None)
 
     def admit(self) -> bool:
-        """Whether one more piece of work may begin in this turn. If not, the callbacks are called in the next turn."""
+        """Return whether one more piece of work may begin in this turn, and count it. If not, `callbacks` are called later."""
         if not self._is_measuring:
             loop = asyncio.get_running_loop()
             self._is_measuring, self._began = True, loop.time()

@@ -49,7 +49,7 @@ class Batch(Generic[K]):
 
     def __init__(self) -> None:
         self.done: dict[K, timedelta | None] = {}
-        """Delay until the next step of each key; None: no next step. It may contain additional keys."""
+        """Delay until the next step of each key; None: no next step. `work` may also return delays of other keys."""
         self.failed: dict[K, Exception] = {}
         self.tried: set[K] = set()
         self.untried: list[K] = []
@@ -63,7 +63,10 @@ class Batch(Generic[K]):
         *,
         at_once: int | None = None,
     ) -> None:
-        """Run `work` for up to `at_once` keys together. If it fails, run it for each of them alone. `work` returns delays."""
+        """Run `work`, which returns delays, for portions of `at_once` keys (None: all keys together).
+
+        If `work` fails for a portion, run it for each key of the portion alone.
+        """
         size = at_once or len(keys) or 1
         for start in range(0, len(keys), size):
             portion = keys[start : start + size]
@@ -105,8 +108,8 @@ class BatchReconciler(Generic[K]):
 class Controller(Generic[K]):
     """Runs a reconciler on a queue until it is cancelled. A cancellation waits for the step in progress.
 
-    `grace`: if the step takes longer than this after the cancellation, it is cancelled too; for steps that wait for a server.
-    `clock`: as in WorkQueue.
+    `grace`: for steps that wait for a server: a step that takes longer than this after the cancellation is cancelled too.
+    `observe`: called after each step with the controller's name and `success` or `error`. `clock`: as in WorkQueue.
     """
 
     def __init__(

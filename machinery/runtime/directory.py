@@ -72,7 +72,7 @@ def lock_file(descriptor: int) -> str | None:
 
 
 class DataDirectory:
-    """A `with` block that locks the directory at `path`. `owner`: the program, for messages and the name of the lock file."""
+    """Context manager that creates and locks the directory at `path`. `owner`: the program, for messages and lock file."""
 
     def __init__(self, path: Path, owner: str) -> None:
         self.path = path
@@ -129,7 +129,7 @@ class DataDirectory:
         return read_file(self.path / name)
 
     def write(self, name: str, content: bytes) -> Path:
-        """Atomically and durably write a file that only its owner can read. Raises UnavailableError."""
+        """Atomically and durably write a file that only the user of this process can read. Raises UnavailableError."""
         path = self.path / name
         staged = path.with_name(f".{name}.new")
         with _refused(f"{path} cannot be written"):

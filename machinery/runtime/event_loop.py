@@ -38,14 +38,14 @@ BUSY, CALM = 6, 3
 GRPC_READER = "_handle_events"
 PEEK_SIZE = 4096
 TICK_OFFSET = 0.06
-"""Seconds from an even second of the wall clock to the tick. Beats in step have arrived by then."""
+"""Seconds from an even second of the wall clock to the tick. The beats that agents send at even seconds have then arrived."""
 NO_EVENTS = 0
 """Event mask of a file that stays registered but causes no wake-up."""
 READ_EVENTS = getattr(select, "EPOLLIN", 1)
 
 
 class PausingSelector(selectors.DefaultSelector):
-    """Polls the file given to `pace` at most once per PAUSE while it is busy. It polls other files without pauses."""
+    """Polls the file given to `pace` at most once per PAUSE while that file is busy. It polls other files without pauses."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class PausingLoop(asyncio.SelectorEventLoop):
         self._pausing.skip_pauses()
 
     def tick_time(self) -> float:
-        """Return the time (seconds) for periodic work: it runs when this is a multiple of its period, just after many beats."""
+        """Return the wall time in seconds, minus TICK_OFFSET. Periodic work runs when this is a multiple of its period."""
         return time.time() - TICK_OFFSET
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
@@ -167,7 +167,7 @@ SLACK = 0.005
 
 
 def drain_rate(count: int, grace: timedelta) -> float:
-    """Return the rate per second that finishes `count` items within `grace`; at least Kubernetes' rate for ending watches."""
+    """Return the rate per second that ends `count` items within `grace`; at least LEAST_RATE, Kubernetes' rate for watches."""
     seconds = grace.total_seconds()
     return max(LEAST_RATE, count / seconds) if seconds > 0 else float("inf")
 

@@ -51,9 +51,9 @@ async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
 class GuardedTasks:
     """An `async with` block around the tasks of a service.
 
-    The end of the block, or `stop()`, cancels the tasks and waits for them. If a task ends by itself, the body of the block is
-    cancelled, and the block raises TaskEndedError. If `on_end` is given, it is called instead, so that the service stops in
-    order.
+    The end of the block, or `stop()`, cancels the tasks and waits for them. If a task ends by itself, `on_end` gets a
+    TaskEndedError, so that the service can stop in order. Without `on_end`, the body of the block is cancelled, and the block
+    raises the error.
     """
 
     def __init__(self, service: str, *, on_end: Callable[[TaskEndedError], object] | None = None) -> None:

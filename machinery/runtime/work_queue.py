@@ -65,7 +65,7 @@ class WorkQueue(Generic[K]):
             self._wake.set()
 
     def take(self, at_most: int = 1, *, ahead: timedelta = timedelta()) -> Sequence[K]:
-        """Take at most this number of due keys. If a delay is over, keys that are due within `ahead` also count as due.
+        """Take at most this number of due keys. If the delay of a key is over, keys due within `ahead` also count as due.
 
         The caller must call `done` after its work on the keys.
         """

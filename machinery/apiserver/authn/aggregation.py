@@ -1,8 +1,8 @@
 """Users and rights of another kube-apiserver, by its aggregation layer, its TokenReviews and its SubjectAccessReviews.
 
 As a front proxy, that server identifies itself by a client certificate and names the user in headers. The results of reviews
-are cached for 10 s, as in Kubernetes' delegating servers; tokens are cached as hashes. If a check fails with an error, the
-request is denied. Sources: the ConfigMap `kube-system/extension-apiserver-authentication`, k8s.io/apiserver's request header
+are cached for 10 s, as in Kubernetes' delegating servers; tokens are cached as hashes. If a review fails with an error, the
+request is refused. Sources: the ConfigMap `kube-system/extension-apiserver-authentication`, k8s.io/apiserver's request header
 authenticator.
 """
 

@@ -76,7 +76,7 @@ class TrustedAuthorities:
 
 
 class ForeignCertificates(RequestAuthenticator):
-    """Authenticates certificates of these CAs: the CN is the user, the allowed O entries are the groups."""
+    """Authenticates certificates of `authorities`: the CN is the user; the O entries that are in `groups` are the groups."""
 
     def __init__(self, authorities: TrustedAuthorities, groups: Iterable[str], clock: Clock) -> None:
         self._authorities = authorities

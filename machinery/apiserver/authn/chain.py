@@ -112,7 +112,8 @@ class TokenChecks:
 
     While an address has few refusals, each of its tokens is checked immediately. If it has many, a token that was valid before
     is still checked immediately, a recently refused token is refused without a check, and any other token waits in a queue that
-    serves the addresses in turn. So a valid token is never refused because of the rate. Tokens are cached only as keyed hashes.
+    serves the addresses in turn. So a valid token is refused only if its turn does not come in time. Tokens are cached only as
+    keyed hashes.
     """
 
     def __init__(self, refusals: Rates, clock: Clock) -> None:

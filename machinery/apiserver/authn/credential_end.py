@@ -1,7 +1,7 @@
 """Ends the watches of a credential that is revoked, deleted or expired.
 
-A filter after authentication. It aborts the connection, so that the client does not see a regular end of the watch. The
-client's next request gets the reason.
+Presence is a filter after authentication. It aborts the connection, so that the client does not see a regular end of the watch.
+The client's next request gets the reason.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Presence:
             return await inner(incoming)
 
     def end(self, mark: str) -> None:
-        """Abort open requests with this mark. Refuse later requests with it, and authenticated requests that have not begun."""
+        """Abort open requests with this mark. Refuse later long-running requests with it, even if they are authenticated."""
         self._ended[mark] = None
         self._ended.move_to_end(mark)
         if len(self._ended) > MAX_ENDED:

@@ -50,14 +50,14 @@ class JsonDocuments(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HttpsDocuments(JsonDocuments):
-    """Documents over HTTPS. `authorities`: PEM of the CAs that verify servers; b"": the CAs that this machine trusts."""
+    """Documents over HTTPS. `context`: verifies the servers."""
 
     context: ssl.SSLContext
     timeout: timedelta = REQUEST_TIMEOUT
 
     @classmethod
     def with_authorities(cls, authorities: bytes, timeout: timedelta = REQUEST_TIMEOUT) -> "HttpsDocuments":
-        """Return a client that trusts these CAs. Raises InvalidError for unreadable CAs."""
+        """Return a client that trusts these CAs (PEM); b"": the CAs that this machine trusts. Raises InvalidError."""
         return cls(client_context(authorities) if authorities else ssl.create_default_context(), timeout)
 
     async def get(self, url: str) -> Mapping[str, Any]:

@@ -84,7 +84,8 @@ def _path_covers(pattern: str, path: str) -> bool:
 def missing(held: Sequence[PolicyRule], wanted: Iterable[PolicyRule], most: int | None = None) -> list[PolicyRule]:
     """Return the single permissions of `wanted` that `held` lacks, at most `most`.
 
-    A single rule of `held` must cover a permission. The function expands `wanted`, so check its `permission_count` first.
+    A permission counts as held if one rule of `held` covers it alone. The function expands `wanted`, so first check the
+    `permission_count` of its rules.
     """
     parts = (part for rule in wanted for part in _parts(rule) if not any(_covers(owned, part) for owned in held))
     return list(islice(parts, most))

@@ -1,4 +1,4 @@
-"""A connection from accept to the end of its TLS handshake. It is counted by address before any byte is parsed.
+"""A connection from accept to the end of its TLS handshake. It is counted by address before the handshake.
 
 Behind a load balancer the client's address comes from a PROXY protocol header, version 1 or 2 (source:
 https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt). Type-length-values of version 2 are skipped.

@@ -68,6 +68,8 @@ class Connection(Protocol):
 
 
 class Connections:
+    """The connections of one listener, counted by address."""
+
     def __init__(self, bounds: ConnectionBounds) -> None:
         self.bounds = bounds
         self.arriving: set[asyncio.Transport] = set()

@@ -45,7 +45,7 @@ class Incoming:
     annotations: dict[str, str] = field(default_factory=dict)
     """Additional fields of the audit record; never a secret."""
     shows_session: bool = False
-    """Whether a filter has found another kind of credential, such as a cookie, that authentication will check."""
+    """Whether a filter has found a credential that is no certificate or Authorization header, such as a cookie."""
     on_headers: list[Callable[[web.StreamResponse], None]] = field(default_factory=list)
     """Called with the response just before its headers are sent. For a stream this is long before the filters return."""
 
@@ -191,7 +191,7 @@ class RefusalLimit:
     """Bounds the rate of refused anonymous requests per address. The filter runs before authentication.
 
     Every error that the caller has caused counts as a refusal. Above the rate, a refusal becomes a 429 and waits in a queue; a
-    request without a credential waits in this queue before any part of it is read. Requests with a valid credential, and
+    request without a credential waits in this queue before its body is read. Requests with a valid credential, and
     requests that need no credential, are never refused or delayed here, because a whole fleet may have one address.
     """
 
@@ -232,7 +232,7 @@ RETRY_AFTER = 5
 class Draining:
     """The two filters of a stopping server, `gate` and `counted`, and the steps of a stop: `refuse`, then `drained`.
 
-    `gate` refuses new requests; `counted` counts admitted requests until they are done. Both exempt requests for health and
+    `gate` refuses new requests; `counted` counts admitted requests until they are done. Both pass requests for health and
     metrics, and the server's own loopback requests, because hooks may need the API until the end.
     """
 
@@ -255,7 +255,7 @@ class Draining:
         self._refusing = True
 
     async def drained(self) -> None:
-        """Wait until all admitted requests are done. Then refuse later requests with UnavailableError."""
+        """From now on, refuse requests with UnavailableError. Wait until all admitted requests are done."""
         self._waiting = True
         await self._none.wait()
 
@@ -274,7 +274,7 @@ class Draining:
         return response
 
     async def counted(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
-        """The filter for the slot `in_flight`. Raises UnavailableError for a request after the drain."""
+        """The filter for the slot `in_flight`. Raises UnavailableError after `drained` was called."""
         if incoming.long_running or self._is_exempt(incoming.request):
             return await inner(incoming)
         if self._waiting:

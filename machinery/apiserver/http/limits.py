@@ -106,7 +106,7 @@ class Pool:
             self._congestion.callbacks.append(self._invite)
 
     async def take(self, identity: str, within: timedelta) -> None:
-        """Take a seat. Raises TooManyRequestsError if no seat becomes free `within` this time, or the queue is full."""
+        """Take a seat. Raises TooManyRequestsError if no seat becomes free in the time `within`, or the queue is full."""
         if not self.level.seats or (identity not in self._queues and self._has_room(identity) and self._may_begin()):
             self._seat(identity)
             return

@@ -128,7 +128,7 @@ class Listening:
         self._server.close()
 
     async def close(self, grace: timedelta | None = None) -> None:
-        """End watches, wait for other requests up to `grace`, and close all connections. Default: the grace of `serve`."""
+        """End watches, wait up to `grace` for other requests, close all connections. None: `shutdown_timeout` of `serve`."""
         await self.stop_listening()
         await self._runner.shutdown()
         self.connections.leave()

@@ -82,7 +82,7 @@ def conflict_error(resource: Resource, name: str, why: str = MODIFIED) -> Confli
 
 
 def invalid_error(resource: Resource, name: str, causes: Sequence[Cause], *, kind: str = "") -> InvalidError:
-    """Return the error of an object that violates rules. `kind`: the kind that the object names, if it is another kind."""
+    """Return the error of an object that violates rules. `kind`: the kind that the object names; "": the resource's kind."""
     shown = kind or resource.kind
     qualified = f"{shown}.{resource.group}" if resource.group else shown
     return InvalidError(
@@ -116,7 +116,7 @@ def too_new_error(revision: int, current: int) -> DeadlineError:
 
 @contextmanager
 def errors_about(resource: Resource, name: str) -> Iterator[None]:
-    """A block that gives the errors of a storage about the object `name` kube-apiserver's details and message."""
+    """Context manager that adds kube-apiserver's details and message to errors of a storage about the object `name`."""
     try:
         yield
     except MusterError as error:

@@ -150,7 +150,7 @@ async def _lines(
 ) -> AsyncGenerator[bytes]:
     """Yield the lines of initial events, then of each change, and bookmarks at most every `bookmark` seconds.
 
-    `restart`: `Watches._restart`, called after the initial events; otherwise a busy server would end a short watch before them.
+    `restart`: `Watches._restart`, called around the initial events, so that their time does not count towards the timeout.
     A change is encoded once for all watches of the same form. Raises ExpiredError if the client's revision does not become
     visible: it does not belong to this storage's history, and the client must list again.
     """

@@ -22,7 +22,7 @@ APPLY_PATCH = "application/apply-patch+yaml"
 MAX_OPERATIONS = 10_000
 MAX_COPIED = OBJECT_LIMIT
 MAX_COPIED_VALUES = 20_000
-"""Largest number of values (objects, lists, entries) that a JSON patch may copy. Each copy takes a microsecond."""
+"""Largest number of values (objects, lists, entries) that a JSON patch may copy. The copy of a value takes a microsecond."""
 MAX_STEPS = 100_000
 """Largest total number of path segments in all operations of a JSON patch."""
 MAX_MOVED = 100_000_000

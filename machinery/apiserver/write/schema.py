@@ -237,7 +237,7 @@ def added(
 
     `broken` returns the causes of an object. `old` returns the stored object; it is called only if there are causes. A cause
     about a string or number counts as old only if the value is unchanged, because a worse value may have the same cause. A
-    wrong type always counts, because no other rule can check such an object.
+    wrong type always counts as new, because no other rule can check such an object.
     """
     before = old() if causes else None
     if before is None:

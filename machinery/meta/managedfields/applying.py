@@ -52,7 +52,7 @@ def _merged(structure: Structure, live: Any, config: Any) -> Any:
 
 
 def _merged_list(structure: Structure, live: Sequence[Any], config: Sequence[Any]) -> list[Any]:
-    """Merge two lists. A live entry that the configuration does not contain stays before the next entry that it contains.
+    """Merge two lists. A live entry that is not in the configuration stays before the next live entry that is in it.
 
     If the live list contains duplicates of an entry of the configuration, that entry replaces all of them. Other duplicates
     stay.

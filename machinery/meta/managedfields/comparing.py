@@ -159,7 +159,7 @@ def _fields(structure: Structure, value: Any) -> Fields | None:
 
 
 def without(structure: Structure, document: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
-    """Return the document without these fields. A map or list that becomes empty is null, as in structured-merge-diff."""
+    """Return the document without these fields. A map or list that becomes empty becomes null, as in structured-merge-diff."""
     return _without(structure, document, fields) or {}
 
 
@@ -199,7 +199,7 @@ def without_emptied(structure: Structure, left: Any, before: Any) -> Any:
 
 
 def with_named(structure: Structure, fields: Fields) -> dict[str, Any]:
-    """Return the set, and each declared map and list with a member below it, so that `without` also removes it when empty."""
+    """Return `fields`, and each declared map or list with one of them below it, so that `without` removes it if it is empty."""
     result: dict[str, Any] = {}
     for element, below in parts_of(fields).items():
         inner, declared = _below(structure, element)

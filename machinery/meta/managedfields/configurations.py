@@ -21,7 +21,7 @@ _TYPES = {"boolean": bool, "string": str, "array": list, "object": dict}
 
 
 def configuration(document: Mapping[str, Any], parts: tuple[str, ...]) -> dict[str, Any]:
-    """Return the part of an applied document that its path can change: the envelope and `parts`."""
+    """Return the part of an applied document that the URL's path can change: the envelope and `parts`."""
     return {name: value for name, value in document.items() if name in ("apiVersion", "kind", "metadata", *parts)}
 
 
@@ -75,7 +75,7 @@ def _type_of(value: Any) -> str:
 
 
 def real_conflicts(structure: Structure, live: Mapping[str, Any], found: list[Conflict]) -> list[Conflict]:
-    """Return the conflicts without fields that a client-side apply has set and that have not changed since."""
+    """Return the conflicts, except those about fields that a client-side apply has set and that have not changed since."""
     own = _still_applied(structure, live)
     return [conflict for conflict in found if not contains(own, conflict[2])]
 
@@ -93,7 +93,7 @@ def _still_applied(structure: Structure, live: Mapping[str, Any]) -> Fields:
 
 
 def with_note(document: Mapping[str, Any], config: Mapping[str, Any], most: int) -> Mapping[str, Any]:
-    """Update the object's annotation, if any, to `config`. Remove it if all annotations would exceed `most` characters."""
+    """Set the object's annotation, if it has one, to `config`. Remove it if all annotations would exceed `most` characters."""
     metadata = document.get("metadata", {})
     annotations = metadata.get("annotations") or {}
     if not annotations.get(ANNOTATION):

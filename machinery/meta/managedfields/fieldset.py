@@ -171,7 +171,7 @@ def intersects(one: Fields, other: Fields) -> bool:
 
 
 def minus(one: Fields, other: Fields) -> dict[str, Any]:
-    """Return the difference. The removal of a field does not remove fields below it."""
+    """Return the fields of `one` that are not in `other`. The removal of a field does not remove fields below it."""
     left: dict[str, Any] = {}
     for element, here in one.items():
         there = other.get(element)
@@ -189,7 +189,7 @@ def minus(one: Fields, other: Fields) -> dict[str, Any]:
 
 
 def common(one: Fields, other: Fields) -> dict[str, Any]:
-    """Return the intersection."""
+    """Return the fields that both sets contain."""
     shared: dict[str, Any] = {}
     for element, here in parts_of(one).items():
         there = other.get(element)
@@ -201,7 +201,7 @@ def common(one: Fields, other: Fields) -> dict[str, Any]:
 
 
 def union(one: Fields, other: Fields) -> dict[str, Any]:
-    """Return the union, unordered."""
+    """Return the fields that at least one of the sets contains, unordered."""
     both = dict(one)
     for element, below in other.items():
         there = both.get(element)

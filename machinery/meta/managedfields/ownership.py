@@ -35,7 +35,7 @@ _OPERATIONS = {str(operation): operation for operation in Operation}
 
 @dataclass(frozen=True, slots=True, order=True)
 class FieldWriter:
-    """A field manager. Requests with equal writers have the same owner. Appliers are equal in all versions."""
+    """A field manager and how it writes. Requests with equal values own their fields together. Appliers have no version."""
 
     manager: str
     operation: Operation
@@ -46,7 +46,7 @@ class FieldWriter:
 
 @dataclass(frozen=True, slots=True)
 class FieldHolding:
-    """Owned fields in the notation of a version. `time`: RFC 3339, as stored; None: the owner has changed nothing."""
+    """The fields of one owner in a version's notation. `time`: RFC 3339, as stored; None: the owner has changed nothing."""
 
     api_version: str
     fields: Fields

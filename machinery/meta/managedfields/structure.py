@@ -18,7 +18,7 @@ class FieldForm(Enum):
     MAP = auto()
     """A map, divided by its field names."""
     KEYED = auto()
-    """A list of maps, divided by their keys."""
+    """A list of maps, divided by their key fields."""
     SET = auto()
     """A list of scalars, divided by value."""
     OPEN = auto()
