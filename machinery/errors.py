@@ -203,7 +203,7 @@ CODES: dict[str, int] = {
     "ServiceUnavailable": 503,
     "Timeout": 504,
 }
-"""HTTP code by reason. For a response without a reason, the client uses the last reason here with that code and a class."""
+"""HTTP code by reason. If a response has no reason, the client uses the last reason with its code that is in BY_REASON."""
 
 
 def _shown(value: Any) -> str:

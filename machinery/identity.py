@@ -132,6 +132,6 @@ def service_account_groups(namespace: str) -> tuple[str, ...]:
 
 
 def is_reserved(user: str, groups: Iterable[str]) -> bool:
-    """Whether a user name or group is reserved for agents, add-ons or bootstrap credentials. Only the hub may assign it."""
+    """Whether the user name or a group is one that only the hub may assign: to agents, add-ons or bootstrap credentials."""
     prefixes = (SUBJECT_PREFIX, BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, BOOTSTRAP_GROUP)
     return any(name.startswith(prefixes) for name in (user, *groups))

@@ -46,7 +46,7 @@ class Authenticator(Protocol):
     """Determines the user of a request."""
 
     async def authenticate(self, request: web.Request) -> Actor:
-        """Return the user, or ANONYMOUS without a credential. Raises UnauthorizedError for an invalid credential."""
+        """Return the user; ANONYMOUS if the request has no credential. Raises UnauthorizedError for an invalid credential."""
 
 
 class Authorizer(Protocol):

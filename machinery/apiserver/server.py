@@ -36,7 +36,7 @@ from machinery.runtime.health import HealthCheck
 from machinery.sanitize import can_store, is_plain
 
 NamespaceLookup = Callable[[str], Awaitable[bool]]
-"""Whether objects may be created in a namespace."""
+"""Returns whether objects may be created in the namespace with this name."""
 Page = Callable[[Incoming], Awaitable[web.Response]]
 """Handler of an additional path, after authorization of the path. Raises a MusterError to refuse."""
 

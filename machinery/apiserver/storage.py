@@ -40,7 +40,7 @@ class Actor:
 
 
 UpdateFunc = Callable[[Document], Document | None]
-"""Computes the new object from the old one. None removes the object; the same object writes nothing.
+"""Computes the new object from the old one. The result None removes the object; an unchanged object writes nothing.
 
 It runs inside the storage's transaction, may run again, does no I/O, and raises a MusterError to refuse. The storage itself
 sets `metadata.resourceVersion`, `uid` and `creationTimestamp`."""
@@ -48,7 +48,7 @@ sets `metadata.resourceVersion`, `uid` and `creationTimestamp`."""
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A create (`old` None) or an update before it happens. Deletes are not checked."""
+    """A create (`old` None) or update before it happens. The start of a termination is an update. Removals are not checked."""
 
     resource: GroupResource
     key: Key

@@ -101,13 +101,13 @@ class Kubeconfig:
     """Message about an unsupported credential of the user, with the remedy; empty: none."""
 
     def require_endpoint(self) -> HubEndpoint:
-        """The gRPC endpoint. Raises InvalidError."""
+        """The gRPC endpoint. Raises InvalidError if there is none."""
         if self.cluster.endpoint is None:
             raise InvalidError(f'kubeconfig {self.source}: no extension "{KUBECONFIG_EXTENSION}", so it is for the csr driver')
         return self.cluster.endpoint
 
     def require_credential(self) -> Credential:
-        """The client certificate. Raises InvalidError."""
+        """The client certificate. Raises InvalidError if there is none."""
         if self.credential is None:
             aside = "; the credential plugin (exec) is not run here" if self.plugin is not None else ""
             raise InvalidError(

@@ -94,7 +94,7 @@ class _Key:
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
-    """An issuer's keys for verification."""
+    """The public keys that verify an issuer's tokens."""
 
     _keys: tuple[_Key, ...]
 

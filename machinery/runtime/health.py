@@ -45,7 +45,7 @@ PING = HealthCheck("ping", _ping)
 
 
 class HealthChecks:
-    """The registry. `ping` is always registered and always passes.
+    """The registry of checks. `ping` is always registered and always passes.
 
     `livez_grace`: for this time after its registration, a check of the boot sequence passes on livez (not on other endpoints).
     """

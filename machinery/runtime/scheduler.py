@@ -31,7 +31,7 @@ Enqueue = Callable[[], object]
 
 
 class Scheduler(Protocol):
-    """Calls functions periodically or at an instant. Each call is a job with a name."""
+    """Calls functions periodically or at an instant. Each registered function is a job with a name."""
 
     def every(self, period: timedelta, enqueue: Enqueue, *, name: str, jitter: float = 0.0, at_once: bool = False) -> None:
         """Call `enqueue` every `period`, each time reduced by a random share of up to `jitter` (0…1).

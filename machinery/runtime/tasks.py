@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class TaskEndedError(Exception):
-    """A guarded task has ended before its service. `__cause__` is the exception of the task, if it raised one."""
+    """A task of GuardedTasks has ended before its service. `__cause__` is the exception of the task, if it raised one."""
 
     def __init__(self, name: str, error: BaseException | None) -> None:
         super().__init__(f'task "{name}" ended unexpectedly: {error!r}' if error else f'task "{name}" ended unexpectedly')
@@ -117,7 +117,7 @@ class GuardedTasks:
 async def retried(
     change: Callable[[], Awaitable[T]], on: tuple[type[Exception], ...], attempts: int, pauses: Backoff | None = None
 ) -> T:
-    """Return the result of `change`. After the errors `on`, call it again, up to `attempts` times. Raises the last error."""
+    """Return the result of `change`. After the errors `on`, call it again; at most `attempts` calls. Raises the last error."""
     for _ in range(attempts - 1):
         try:
             return await change()

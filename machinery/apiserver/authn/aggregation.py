@@ -37,7 +37,7 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Trusted proxies and their headers. `names`: allowed CNs of proxies; empty: any CN that these CAs have signed."""
+    """Trusted proxies and their headers. `names`: allowed CNs of proxies; empty: any CN that `authorities` (PEM) signed."""
 
     authorities: bytes = b""
     names: frozenset[str] = frozenset()
@@ -49,7 +49,7 @@ class Trust:
 
     @classmethod
     def of_config_map(cls, config_map: Mapping[str, Any]) -> "Trust":
-        """Parse the ConfigMap. Raises InvalidError with the names of missing entries."""
+        """Parse `extension-apiserver-authentication`. Raises InvalidError with the names of missing entries."""
         entries = config_map.get("data") or {}
         authorities = str(entries.get("requestheader-client-ca-file", ""))
         users = _names(entries, "requestheader-username-headers")

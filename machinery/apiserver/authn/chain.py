@@ -51,7 +51,7 @@ class RequestAuthenticator(Protocol):
     async def identify(self, request: web.Request) -> Identity | None:
         """Return the identity; None if the request has no credential of this kind.
 
-        Raises UnauthorizedError for an invalid credential, UnavailableError.
+        Raises UnauthorizedError for an invalid credential, UnavailableError if a dependency is unavailable.
         """
 
 

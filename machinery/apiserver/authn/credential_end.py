@@ -37,7 +37,7 @@ class Presence:
             return await inner(incoming)
 
     def end(self, mark: str) -> None:
-        """Abort open requests with this mark. Refuse later long-running requests with it, even if they are authenticated."""
+        """Abort open requests with this mark. Refuse later long-running requests with it, even if already authenticated."""
         self._ended[mark] = None
         self._ended.move_to_end(mark)
         if len(self._ended) > MAX_ENDED:

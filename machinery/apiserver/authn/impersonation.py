@@ -33,7 +33,7 @@ _SERVICE_ACCOUNT = re.compile(
 )
 
 Never = Callable[[Actor], bool]
-"""Whether an identity is excluded from impersonation, as caller and as claimed identity, regardless of the authorizer."""
+"""Returns whether an identity may never impersonate or be impersonated, regardless of the authorizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ImpersonatedUser:
 
 
 class Impersonation:
-    """The filter. Requests without impersonation headers pass unchanged."""
+    """The filter for the slot `impersonation`. Requests without impersonation headers pass unchanged."""
 
     def __init__(self, authorizer: Authorizer, never: Never = lambda _actor: False) -> None:
         self._authorizer = authorizer

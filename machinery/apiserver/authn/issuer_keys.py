@@ -42,7 +42,7 @@ class JsonDocuments(Protocol):
         """Return the document at `url`. Raises UnavailableError; its message has no text from the response."""
 
     async def post(self, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Like `get`. The error contains no part of `body`."""
+        """Send `body` by POST, and return the document of the response. Errors as in `get`; they contain no part of `body`."""
 
     async def reach(self, url: str) -> None:
         """Connect to the server and verify it. Raises UnavailableError."""

@@ -133,9 +133,9 @@ BINDINGS = {"clusterrolebindings": "ClusterRoleBinding", "rolebindings": "RoleBi
 ROLES = {"clusterroles": CLUSTER_ROLE, "roles": ROLE}
 
 Subject = tuple[str, str, str]
-"""Namespace of the binding ("" for a ClusterRoleBinding), `User` or `Group`, and the name."""
+"""A subject of a binding: namespace of the binding ("" for a ClusterRoleBinding), `User` or `Group`, and name."""
 RoleKey = tuple[str, Key]
-"""`ClusterRole` or `Role`, and its key."""
+"""Identifies a role: `ClusterRole` or `Role`, and its namespace and name."""
 
 
 @dataclass(frozen=True, slots=True)

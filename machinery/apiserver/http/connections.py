@@ -83,7 +83,7 @@ class Connections:
         self._logged_at = -LOG_PERIOD
 
     def admit(self, address: str) -> Seat | None:
-        """Count a connection from `address`. None: a limit is reached, and the caller must close the connection.
+        """Count a connection from `address` and return its seat. None: a limit is reached; the caller must close it.
 
         It logs the number of refusals at most every LOG_PERIOD seconds.
         """

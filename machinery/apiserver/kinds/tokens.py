@@ -42,7 +42,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccountTokenIssuer:
-    """Issuer name, default audiences and signing keys."""
+    """Issues tokens of ServiceAccounts. `audiences`: the default audiences."""
 
     name: str
     audiences: tuple[str, ...]

@@ -47,7 +47,7 @@ INCLUDED = ("", "Metadata", "Object", "None")
 
 
 class TableWriter:
-    """Tables of one resource. `include` is the request's includeObject: Metadata, Object or None."""
+    """Writes tables of one resource. `include` is the request's includeObject: Metadata, Object or None."""
 
     def __init__(self, resource: Resource, clock: Clock, form: ResponseForm, include: str, convert: Convert | None) -> None:
         if include not in INCLUDED:

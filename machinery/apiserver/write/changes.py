@@ -72,7 +72,7 @@ class Changing:
     async def change(
         self, storage: Storage, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, size: int, dry_run: bool
     ) -> StoredObject:
-        """Run `storage.update`. `size`: bytes of the request's body.
+        """Call `storage.update`; compute a large change outside of its transaction. `size`: bytes of the request's body.
 
         Also raises TooManyRequestsError if no seat is free in time, or the object has changed during each of ATTEMPTS attempts.
         """

@@ -98,12 +98,12 @@ def _merged_order(live: Sequence[str], config: Sequence[str], olds: Container[st
 
 CONFLICT = "FieldManagerConflict"
 Conflict = tuple[FieldWriter, FieldHolding, tuple[str, ...]]
-"""Another owner of a field that an apply changes, and the field's path."""
+"""The other owner of a field that an apply changes, all fields of that owner, and the path of the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Result of an apply: document, owners and conflicts. `changed`: whether any field differs."""
+    """Result of an apply: document, owners and conflicts. `changed`: whether any field differs from the live document."""
 
     document: Document
     holdings: Mapping[FieldWriter, FieldHolding]

@@ -154,7 +154,7 @@ class Versions(Protocol):
         """Return the structure of a version; None if it is no longer served."""
 
     def converted(self, document: Document, api_version: str) -> Document:
-        """Convert to a served version."""
+        """Convert the document to the served version `api_version`."""
 
 
 def comparisons(versions: Versions, old: Document, new: Document) -> InVersion:
