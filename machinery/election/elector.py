@@ -87,8 +87,8 @@ class Elector:
     """One candidate. It runs `work` in each of its terms. Raises InvalidError for a candidate without identity.
 
     `alone`: no other process can use this lock. `stop_within`: time limit for the end of the work. `survives_renew_failure`:
-    called if the lock was not renewed in time; returns whether the work may continue, without the leadership flag, until another
-    holder appears.
+    called if the lock was not renewed in time; returns whether the work may continue, without the leadership flag, until
+    another holder appears.
     """
 
     def __init__(
