@@ -164,7 +164,8 @@ class LoadAgent:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(client.close)
             try:
-                session = cast("OpenSession", await stack.enter_async_context(client.session(hello)))
+                async with self._parts.opening:
+                    session = cast("OpenSession", await stack.enter_async_context(client.session(hello)))
             except HubLostError:
                 raise
             except MusterError as error:

@@ -42,6 +42,9 @@ CLAIMS = (
     ReportedClaim("product.open-cluster-management.io", "Hollow"),
 )
 FEWEST_NODES, MOST_NODES = 3, 100
+OPENING_AT_ONCE = 100
+"""Number of sessions that one process opens at the same time. Real agents have processors of their own: without this limit,
+thousands of simulated agents that connect together would get no processor time before their time-outs."""
 
 
 @dataclass(slots=True)
@@ -56,6 +59,7 @@ class AgentParts:
     change_period: float | None = None
     """Mean seconds between two changes of a cluster's status; None if it does not change."""
     measures: Measures = field(default_factory=Measures)
+    opening: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(OPENING_AT_ONCE))
     states: Counter[str] = field(default_factory=Counter)
     """Number of agents with an open session (`open`), and with an acknowledged beat (`ready`)."""
 
