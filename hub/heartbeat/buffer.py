@@ -127,8 +127,9 @@ class BeatBuffer:
         ends_silence: bool = False,
         entry: AuditEntry | None = None,
     ) -> PendingBeat:
-        """Buffers a beat received now, and returns it. `available`: the verdict. `ends_silence`: the cluster is silent.
+        """Buffers a beat received now, and returns it. `available`: the verdict.
 
+        `ends_silence`: the cluster was silent until now, so the beat is stored without waiting for the flush window.
         A beat with an epoch lower than that of the waiting beat is refused.
         """
         entries = () if entry is None else (entry,)

@@ -133,7 +133,7 @@ class Leading:
         return self._elector.tally
 
     def waiting(self) -> Mapping[str, int]:
-        """Keys in each controller's queue; empty while another replica leads."""
+        """Number of waiting keys by controller; empty while another replica leads."""
         return {} if self._current is None else self._current.waiting()
 
     def snapshot(self) -> Mapping[str, object]:

@@ -208,7 +208,10 @@ class HubSession(Protocol):
         """Wait until the session ends. Return the reason."""
 
     async def drained(self) -> Drain:
-        """Wait for the next request of the hub to leave or to move. The session continues. Without DRAIN, it never returns."""
+        """Wait until the hub asks the agent to leave this replica, or to move to another hub. The session continues.
+
+        Without DRAIN, it never returns.
+        """
 
     async def trust_bundle(self) -> bytes:
         """Wait for the next bundle of CAs (PEM) by which agents must verify the hub. Without TRUST, it never returns."""

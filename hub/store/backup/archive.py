@@ -93,9 +93,9 @@ class ArchiveWriter:
         self._entries.append(TableEntry(str(name), tuple(columns), tuple(binary), count, digest.hexdigest()))
 
     def finish(self, manifest: Manifest, seal: Callable[[bytes], bytes] | None = None, *, place: str = SEALED) -> Manifest:
-        """Write the manifest and return it. `seal` computes the content of entry `place` from the manifest's digest.
+        """Write the manifest and return it. Raises UnavailableError.
 
-        Raises UnavailableError.
+        `seal` encrypts the keys for a manifest with this digest. The result is the file `place` in the archive.
         """
         whole = msgspec.structs.replace(manifest, tables=tuple(self._entries))
         encoded = msgspec.json.format(msgspec.json.encode(whole))

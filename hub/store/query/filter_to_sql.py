@@ -28,7 +28,7 @@ def condition(where: Where, entries: Entries) -> ColumnElement[bool]:
 
 
 def require(where: Where, entries: Entries) -> None:
-    """Require the entries without which the condition cannot be true, so that an index finds the objects."""
+    """Mark in `entries` the values that an object must have for the condition to be true. An index then finds the objects."""
     for found in _required(where, where.expression.tree):
         entries.require(found)
 

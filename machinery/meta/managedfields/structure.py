@@ -1,4 +1,4 @@
-"""Divides a document into fields by its schema: which parts have owners of their own, and which have one owner as a whole."""
+"""Divides a document into fields by its schema: which parts have owners of their own, and which are owned only as a whole."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,7 +71,7 @@ class Structure:
 
 
 DEEPEST_OPEN = 64
-"""Number of levels of undeclared values that are divided into fields. Deeper values have one owner as a whole."""
+"""Number of levels of undeclared values that are divided into fields. Deeper values are owned only as a whole."""
 
 
 LEAF = Structure(FieldForm.LEAF)
