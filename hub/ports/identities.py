@@ -87,7 +87,7 @@ class Credentials(Protocol):
     def drop_use(self, use: CredentialUse) -> None: ...
 
     def tally(self, credential: CredentialId) -> UseCount:
-        """Counted uses. `names`: admitted names without a recorded use."""
+        """The counts of a credential's uses. Their field `names` counts admitted names without a recorded use."""
 
     def use_counts(self) -> Mapping[CredentialId, UseCount]:
         """The counts of all credentials that have any use."""

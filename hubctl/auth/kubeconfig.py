@@ -35,7 +35,7 @@ def admin_kubeconfig() -> Path:
 
 @dataclass(frozen=True)
 class KubeconfigFiles:
-    """The files, in order. `present`: those that exist. `is_default`: neither a flag nor a variable names them."""
+    """The kubeconfig files, in order of precedence. `is_default`: neither a flag nor a variable names them."""
 
     paths: tuple[Path, ...]
     is_default: bool = False

@@ -37,7 +37,8 @@ Repair = Callable[[int, Change | None], Awaitable[bool]]
 class Tail:
     """The newest changes, for one event loop.
 
-    `is_notified`: `ring` is called after each commit of another process, or no other process writes. Polls are rare then.
+    `is_notified` returns True if `ring` is called after each commit of another process, or no other process writes. Polls are
+    then rare.
     """
 
     def __init__(

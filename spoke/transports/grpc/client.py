@@ -138,7 +138,7 @@ class GrpcHubClient(HubClient):
     async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         call = self._stub.FollowRequest(wire.FollowRequestRequest(name=name), metadata=carried())
         try:
-            async for answer in call:
+            async for answer in _answers(call):
                 if (state := request_state(answer)) is not None:
                     yield state
         except aio.AioRpcError as error:
@@ -258,6 +258,14 @@ class GrpcHubClient(HubClient):
         return found or message
 
 
+async def _answers(
+    call: "aio.UnaryStreamCall[Request, wire.FollowRequestResponse]",
+) -> AsyncGenerator[wire.FollowRequestResponse, None]:
+    """Yield the answers of a call. `async for` over the call makes a reference cycle, which keeps the connection open."""
+    while isinstance(answer := await call.read(), wire.FollowRequestResponse):
+        yield answer
+
+
 class RecoveringHubClient(GrpcHubClient):
     """Client with a recovery certificate. The hub allows only the call Recover, which submits a request and follows it."""
 
@@ -287,7 +295,7 @@ class RecoveringHubClient(GrpcHubClient):
     async def _recover(self, request: wire.RecoverRequest) -> AsyncGenerator[wire.FollowRequestResponse, None]:
         call = self._stub.Recover(request, metadata=carried())
         try:
-            async for answer in call:
+            async for answer in _answers(call):
                 yield answer
         except aio.AioRpcError as error:
             raise await self._translate(error) from error

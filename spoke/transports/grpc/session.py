@@ -60,7 +60,7 @@ class GrpcSession(OpenSession):
         self._interval = DEFAULT_INTERVAL
         self._offset = timedelta()
         self._outbox = MessageQueue()
-        self._stream = connect(self._outbox)
+        self._stream: Stream | None = connect(self._outbox)
         self._ack_timeout = ack_timeout
         self._clock = clock
         self._beats = 0
@@ -95,23 +95,28 @@ class GrpcSession(OpenSession):
         )
         hello.agent_time.FromDatetime(self._clock.now())
         self._outbox.put_nowait(wire.AgentMessage(hello=hello))
+        if (stream := self._stream) is None:
+            raise AssertionError
         try:
-            first = await self._stream.read()
+            first = await stream.read()
         except aio.AioRpcError as error:
             raise lost_error(error) from error
         if not isinstance(first, wire.HubMessage):
-            raise await self._end_reason()
+            raise await self._end_reason(stream)
         if first.WhichOneof("message") != "welcome":
             raise HubLostError("the hub did not answer with Welcome: check that the address is that of a Muster hub")
         if first.welcome.HasField("hub_time"):
             self._offset = first.welcome.hub_time.ToDatetime(UTC) - self._clock.now()
         self._set_interval(first.welcome.beat_interval.ToTimedelta())
-        self._reader = asyncio.create_task(self._read(), name="session reader")
+        self._reader = asyncio.create_task(self._read(stream), name="session reader")
 
     async def stop(self) -> None:
         """End the stream; all pending calls fail with HubLostError."""
         self.finish(HubLostError("the session was closed"))
-        self._stream.cancel()
+        if self._stream is not None:
+            self._stream.cancel()
+            # gRPC closes a connection only when its last call is freed, and a session can be part of a reference cycle.
+            self._stream = None
         if self._reader is not None:
             self._reader.cancel()
             with suppress(asyncio.CancelledError):
@@ -180,11 +185,11 @@ class GrpcSession(OpenSession):
         self._check()
         self._outbox.put_nowait(message)
 
-    async def _read(self) -> None:
+    async def _read(self, stream: Stream) -> None:
         """Handle the hub's messages until the end of the stream. Kinds that this version does not know are ignored."""
         lost = HubLostError("the session was closed")
         try:
-            while isinstance(message := await self._stream.read(), wire.HubMessage):
+            while isinstance(message := await stream.read(), wire.HubMessage):
                 match message.WhichOneof("message"):
                     case "beat_ack":
                         self._set_interval(message.beat_ack.next_interval.ToTimedelta())
@@ -202,15 +207,15 @@ class GrpcSession(OpenSession):
                         self._drains.put_nowait(drain)
                     case "trust_bundle":
                         self._bundles.put_nowait(message.trust_bundle.certificates)
-            lost = await self._end_reason()
+            lost = await self._end_reason(stream)
         except aio.AioRpcError as error:
             lost = lost_error(error)
         finally:
             self.finish(lost)
 
-    async def _end_reason(self) -> HubLostError:
-        code, details = await self._stream.code(), await self._stream.details()
-        trailing = await self._stream.trailing_metadata()
+    async def _end_reason(self, stream: Stream) -> HubLostError:
+        code, details = await stream.code(), await stream.details()
+        trailing = await stream.trailing_metadata()
         error = aio.AioRpcError(code, aio.Metadata(), trailing, details=details or "the hub ended the session")
         lost = lost_error(error)
         if lost.loss is SessionLoss.UNREACHABLE and self._leaving:

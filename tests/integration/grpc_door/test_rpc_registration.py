@@ -1,6 +1,7 @@
 """Registration, recovery and attestation: the good path, and every bad request with its status and its reason."""
 
 import base64
+import gc
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -64,6 +65,7 @@ from tests.fakes.rpc_stage import (
     rpc_stage,
     submission,
 )
+from tests.fakes.stage import until
 
 TABLES = yaml.safe_load((CASE_FILES / "issuers.yaml").read_text())
 
@@ -282,6 +284,27 @@ async def recover_and_open_a_session(stage: RpcStage, holder: Credential) -> Non
     await client.close()
     assert issued.state == "issued"
     await (await stage.welcomed(Credential(issued.certificate, key))).beat(1)
+
+
+async def test_connection_of_a_closed_client_ends_without_garbage_collection(stage: RpcStage) -> None:
+    """In a renewal of all certificates, each agent would hold a second connection for minutes."""
+
+    def sockets() -> int:
+        return sum(each.readlink().name.startswith("socket:") for each in Path("/proc/self/fd").iterdir() if each.is_symlink())
+
+    holder = await stage.enrol("edge1")
+    gc.disable()
+    try:
+        before, client = sockets(), dialled(stage, holder, GrpcHubClient)
+        async with client.session(SessionHello("uid-1")) as session:
+            session.cycle = session  # type: ignore[attr-defined]
+            name = await client.submit_request(identity(), csr(), duration=None)
+            async with aclosing(client.follow_request(name)) as following:
+                assert (await anext(following)).state
+        await client.close()
+        await until(lambda: sockets() <= before)
+    finally:
+        gc.enable()
 
 
 async def loss_of_session(client: GrpcHubClient) -> SessionLoss:
