@@ -223,7 +223,7 @@ class Call:
     def seat(self, _flow: str) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
-    def opened(self) -> None:
+    def opened(self, *, offered: bool) -> None:
         pass
 
 
