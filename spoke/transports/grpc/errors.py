@@ -51,7 +51,7 @@ def to_error(error: aio.AioRpcError) -> errors.MusterError:
     return kind(message, retry_after=_pushback(trailing), causes=cause.because(message) if cause is not None else ())
 
 
-DROPPED = "the hub is overloaded: its gRPC server dropped the call"
+DROPPED = "the hub dropped the call; it may be overloaded"
 DROPPED_PAUSE = timedelta(seconds=5)
 
 
