@@ -32,7 +32,7 @@ from spoke.ports.cluster import Attest, RefusedSecretError, Secrets
 from spoke.ports.hub import ClientIdentity, Dial, HubAddress, HubClient
 from spoke.settings import SpokeSettings
 from spoke.settings.fields import gates_of
-from spoke.transports.grpc.channel import AddressRotation
+from spoke.transports.grpc.channel import HubBackoff
 
 
 @asynccontextmanager
@@ -164,7 +164,7 @@ def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection
 
     It imports a transport only when it is used.
     """
-    turns = AddressRotation()
+    backoff = HubBackoff()
 
     def dial(address: HubAddress, identity: ClientIdentity) -> HubClient:
         if address.driver is Driver.CSR:
@@ -174,7 +174,7 @@ def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection
         from spoke.transports.grpc.client import GrpcHubClient, RecoveringHubClient  # noqa: PLC0415 - most of an agent's memory
 
         client = RecoveringHubClient if identity.recovers else GrpcHubClient
-        return client(address, identity, clock, detection, turns)
+        return client(address, identity, clock, detection, backoff)
 
     return dial
 

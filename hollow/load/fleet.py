@@ -29,7 +29,7 @@ from spoke.credentials.kubeconfigs import HubConnection, connection_of
 from spoke.domain.route import Driver
 from spoke.ports.cluster import Secrets, SecretSnapshot
 from spoke.ports.hub import ClientIdentity, Dial, HubAddress
-from spoke.transports.grpc.channel import AddressRotation
+from spoke.transports.grpc.channel import HubBackoff
 from spoke.transports.grpc.client import GrpcHubClient
 
 LAG_PERIOD = 0.1
@@ -82,10 +82,10 @@ def read_bootstrap(path: str) -> HubConnection:
 
 def dial_over_grpc(clock: Clock) -> Dial:
     """Return the function with which one agent creates clients."""
-    turns = AddressRotation()
+    backoff = HubBackoff()
 
     def dial(address: HubAddress, identity: ClientIdentity) -> GrpcHubClient:
-        return GrpcHubClient(address, identity, clock, turns=turns)
+        return GrpcHubClient(address, identity, clock, backoff=backoff)
 
     return dial
 

@@ -38,8 +38,8 @@ from spoke.ports.hub import (
     StandbyAnswer,
     TransportFeature,
 )
-from spoke.transports.grpc.channel import AddressRotation, diagnose, dialled
-from spoke.transports.grpc.errors import StreamBrokenError, to_error
+from spoke.transports.grpc.channel import HubBackoff, diagnose, dialled
+from spoke.transports.grpc.errors import OVERLOADED, HubBusyError, StreamBrokenError, to_error
 from spoke.transports.grpc.messages import carried, client_configs, named, request_state, standby_answer
 from spoke.transports.grpc.session import GrpcSession
 
@@ -75,13 +75,13 @@ class GrpcHubClient(HubClient):
         identity: ClientIdentity,
         clock: Clock,
         detection: Detection | None = None,
-        turns: AddressRotation | None = None,
+        backoff: HubBackoff | None = None,
     ) -> None:
         self._address = address
         self._identity = identity
         self._clock = clock
         self._detection = detection or Detection()
-        self._turns = turns or AddressRotation()
+        self._backoff = backoff or HubBackoff()
         self._dialled = dialled(address)
         self._opened: aio.Channel | None = None
         self._attestation = ""
@@ -133,7 +133,9 @@ class GrpcHubClient(HubClient):
         if addon is not None:
             name, signer = addon
             message.addon.CopyFrom(wire.AddOnRequest(addon_name=name, signer_name=signer))
-        return (await self._call(self._stub.SubmitRequest, message)).name
+        submitted = await self._call(self._stub.SubmitRequest, message)
+        self._backoff.answered(self._address.target)
+        return submitted.name
 
     async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         call = self._stub.FollowRequest(wire.FollowRequestRequest(name=name), metadata=carried())
@@ -142,7 +144,7 @@ class GrpcHubClient(HubClient):
                 if (state := request_state(answer)) is not None:
                     yield state
         except aio.AioRpcError as error:
-            raise to_error(error) from error
+            raise self._paused(error, to_error(error)) from error
         finally:
             call.cancel()
 
@@ -166,7 +168,9 @@ class GrpcHubClient(HubClient):
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandbyAnswer:
         request = wire.StandByRequest(**named(agent), owner_hub_id=owner or "", epoch=epoch, trusted_authorities=trusted)
-        return standby_answer(await self._call(self._stub.StandBy, request))
+        answer = await self._call(self._stub.StandBy, request)
+        self._backoff.answered(self._address.target)
+        return standby_answer(answer)
 
     @tracing.client_span("leave")
     async def leave(self, agent: AgentIdentity) -> bool:
@@ -209,28 +213,31 @@ class GrpcHubClient(HubClient):
     @tracing.client_span("open session")
     async def _open_session(self, greeting: SessionHello) -> GrpcSession:
         """Open a session. Retry if the hub refused it while Hello was being sent, because the reason was lost then."""
-        self._dialled = await self._turns.dialled(self._address)
-        attempts = SESSION_ATTEMPTS
+        self._dialled = await self._backoff.dialled(self._address)
+        left = SESSION_ATTEMPTS
         while True:
             connect = partial(SessionStub(self._channel).Connect, metadata=carried())
             session = GrpcSession(connect, self._clock, ack_timeout(timedelta(), self._detection.silence))
             try:
-                async with asyncio.timeout(self._turns.timeout(self._address.target).total_seconds()):
+                async with asyncio.timeout(self._backoff.timeout(self._address.target).total_seconds()):
                     await session.start(greeting)
             except BaseException as error:
                 await session.stop()
-                attempts -= 1
+                left -= 1
                 if isinstance(error, TimeoutError):
-                    self._turns.silent(self._address.target)
-                    raise HubLostError("the hub did not answer with Welcome in time", SessionLoss.SILENT) from error
+                    self._backoff.silent(self._address.target)
+                    silence = "the hub did not answer with Welcome in time"
+                    raise HubLostError(silence, SessionLoss.SILENT, retry_after=self._pause()) from error
+                if isinstance(error, HubBusyError):
+                    error.retry_after = self._pause(error.retry_after)
                 if not isinstance(error, StreamBrokenError):
                     if isinstance(error, HubLostError) and error.loss is SessionLoss.UNREACHABLE and error.retry_after is None:
                         raise HubLostError(await self._explain(error.message), SessionLoss.UNREACHABLE) from error
                     raise
-                if not attempts:
+                if not left:
                     raise
             else:
-                self._turns.answered(self._address.target)
+                self._backoff.answered(self._address.target)
                 return session
 
     async def _call(self, method: "aio.UnaryUnaryMultiCallable[Request, Answer]", request: Request) -> Answer:
@@ -240,11 +247,20 @@ class GrpcHubClient(HubClient):
             raise await self._translate(error) from error
 
     async def _translate(self, error: aio.AioRpcError) -> MusterError:
-        translated = to_error(error)
+        translated = self._paused(error, to_error(error))
         if error.code() is grpc.StatusCode.UNAVAILABLE:
             return UnavailableError(await self._explain(translated.message), retry_after=translated.retry_after)
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return MethodNotAllowedError(f"the hub's release does not have this call: {translated.message}")
+        return translated
+
+    def _pause(self, requested: timedelta | None = None) -> timedelta:
+        """Return the pause after an attempt that the hub did not serve: at least as long as the hub has requested."""
+        return max(self._backoff.pause(self._address.target), requested or timedelta())
+
+    def _paused(self, error: aio.AioRpcError, translated: MusterError) -> MusterError:
+        if error.code() in OVERLOADED:
+            translated.retry_after = self._pause(translated.retry_after)
         return translated
 
     async def _explain(self, message: str) -> str:

@@ -55,6 +55,17 @@ DROPPED = "the hub dropped the call; it may be overloaded"
 DROPPED_PAUSE = timedelta(seconds=5)
 
 
+OVERLOADED = frozenset((grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED))
+"""Codes of a call that the hub was too busy to serve."""
+
+
+class HubBusyError(HubLostError):
+    """The hub is overloaded: it requests a delay, or it dropped the call."""
+
+    def fresh_copy(self) -> HubLostError:
+        return HubBusyError(self.message, self.loss, retry_after=self.retry_after)
+
+
 class StreamBrokenError(HubLostError):
     """The stream ended during a write, and gRPC reported its own error instead of the hub's status."""
 
@@ -68,9 +79,9 @@ def lost_error(error: aio.AioRpcError) -> HubLostError:
         return SessionEpochError(error.details() or error.code().name, int(epoch))
     loss, pushback = loss_of(_denial_cause(trailing), _LOSSES.get(error.code(), SessionLoss.UNREACHABLE)), _pushback(trailing)
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and pushback is not None:
-        loss = SessionLoss.UNREACHABLE  # the hub is busy and requests a delay
+        return HubBusyError(error.details() or error.code().name, SessionLoss.UNREACHABLE, retry_after=pushback)
     if error.code() is grpc.StatusCode.CANCELLED:  # too many calls wait in gRPC's server
-        return HubLostError(DROPPED, loss, retry_after=pushback or DROPPED_PAUSE)
+        return HubBusyError(DROPPED, loss, retry_after=pushback or DROPPED_PAUSE)
     return HubLostError(error.details() or error.code().name, loss, retry_after=pushback)
 
 

@@ -19,7 +19,7 @@ from hub.grpc_door.session.stream import Session
 from hub.ports import Transaction
 from hub.registry import owners
 from hub.registry.managedclusters import service as clusters
-from machinery.errors import ConflictError, TooManyRequestsError
+from machinery.errors import ConflictError, MusterError, TooManyRequestsError
 from machinery.identity import cluster_name
 from machinery.meta import conditions
 from machinery.runtime.clock import SystemClock
@@ -27,7 +27,7 @@ from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.domain.next_step import SessionLoss
 from spoke.domain.schedule import Detection
 from spoke.ports.hub import ClientIdentity, HubAddress, HubLostError, SessionHello
-from spoke.transports.grpc.channel import WELCOME_TIMEOUTS, AddressRotation
+from spoke.transports.grpc.channel import WELCOME_TIMEOUTS, HubBackoff
 from spoke.transports.grpc.client import GrpcHubClient
 from tests.checks import present
 from tests.fakes.rpc_stage import ADMIN, INTERVAL, RpcStage, Stream, rpc_stage, until_found
@@ -356,30 +356,48 @@ async def test_agent_reports_how_long_it_really_waits(stage: RpcStage) -> None:
     credential = await stage.enrol("edge1")
     address = HubAddress(f"localhost:{stage.door.port}", stage.issuer.trust_bundle)
     identity = ClientIdentity(credential.chain, credential.key)
-    turns = AddressRotation()
-    turns.silent(address.target)
+    backoff = HubBackoff()
+    backoff.silent(address.target)
     for silence in (2, 5, 60):
-        client = GrpcHubClient(address, identity, SystemClock(), Detection(silence=timedelta(seconds=silence)), turns)
+        client = GrpcHubClient(address, identity, SystemClock(), Detection(silence=timedelta(seconds=silence)), backoff)
         async with asyncio.timeout(20), client.session(SessionHello("uid-1")):
             reported += (cast("Session", session).acks.ack_timeout.total_seconds() for session in stage.parts.sessions.all())
         await client.close()
         await stage.parts.sessions.none()
     assert reported == [4, 10, 10]
-    assert turns.timeout(address.target) == WELCOME_TIMEOUTS[0], "the hub has answered"
+    assert backoff.timeout(address.target) == WELCOME_TIMEOUTS[0], "the hub has answered"
 
 
-async def test_busy_hub_gets_no_further_connection_to_find_the_cause(stage: RpcStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    def busy() -> None:
-        raise TooManyRequestsError("busy", retry_after=timedelta(seconds=2))
+async def test_agents_of_a_busy_hub_retry_less_often_and_do_not_connect_again_to_find_the_cause(
+    stage: RpcStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def busy() -> None:
+        raise TooManyRequestsError("busy", retry_after=timedelta(seconds=1))
 
     credential = await stage.enrol("edge1")
     address = HubAddress(f"localhost:{stage.door.port}", stage.issuer.trust_bundle)
-    client = GrpcHubClient(address, ClientIdentity(credential.chain, credential.key), SystemClock())
-    monkeypatch.setattr(stage.parts.cordon, "check", busy)
+    backoff, losses, refusals = HubBackoff(), list[HubLostError](), list[MusterError]()
     monkeypatch.setattr("spoke.transports.grpc.client.diagnose", None)
-    with pytest.raises(HubLostError) as lost:
-        async with asyncio.timeout(20), client.session(SessionHello("uid-1")):
-            pass
-    await client.close()
-    assert (lost.value.loss, lost.value.message) == (SessionLoss.UNREACHABLE, "busy")
-    assert present(lost.value.retry_after) >= timedelta(seconds=2)
+
+    async def attempt() -> None:
+        client = GrpcHubClient(address, ClientIdentity(credential.chain, credential.key), SystemClock(), backoff=backoff)
+        try:
+            async with asyncio.timeout(20), client.session(SessionHello("uid-1")):
+                pass
+        except HubLostError as lost:
+            losses.append(lost)
+            with pytest.raises(TooManyRequestsError) as refused:
+                await client.info()
+            refusals.append(refused.value)
+        await client.close()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stage.parts.limits, "begin", busy)
+        for _ in range(4):
+            await attempt()
+    assert {(lost.loss, lost.message) for lost in losses} == {(SessionLoss.UNREACHABLE, "busy")}
+    pauses = [present(error.retry_after).total_seconds() for pair in zip(losses, refusals, strict=True) for error in pair]
+    assert all(most / 2 <= pause <= most for pause, most in zip(pauses, (2, 4, 8, 16, 32, 60, 60, 60), strict=True)), pauses
+    await attempt()
+    assert len(losses) == 4
+    assert backoff.pause(address.target) <= timedelta(seconds=2), "the hub has answered"

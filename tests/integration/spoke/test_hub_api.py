@@ -38,7 +38,7 @@ from spoke.domain.report import ClusterReport, ExternalEndpoint, ReportedClaim
 from spoke.domain.route import Driver
 from spoke.ports.hub import ClientIdentity, Desired, HubAddress, HubClient, HubLostError, HubSession, SessionHello
 from spoke.transports.grpc import channel
-from spoke.transports.grpc.channel import AddressRotation
+from spoke.transports.grpc.channel import HubBackoff
 from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.kubernetes.client import ApiHubClient
 from spoke.transports.kubernetes.documents import CLUSTER_UID, LEASE_NAME
@@ -444,26 +444,27 @@ async def test_replica_that_accepts_and_stays_silent_is_left_after_five_seconds(
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (place, port)) for place in ("127.0.0.1", "127.0.0.2")]
 
     monkeypatch.setattr(loop, "getaddrinfo", two)
-    hub, turns = MemoryHub(ManualClock(SystemClock().now())), AddressRotation()
+    hub, backoff = MemoryHub(ManualClock(SystemClock().now())), HubBackoff()
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         port = frozen.getsockname()[1]
         address, credential = HubAddress(f"127.0.0.1:{port}", hub.authority.certificate), hub.credential()
         async with bare_server(hub, place=f"127.0.0.2:{port}"):
             losses = []
             for _ in range(2):
-                client = GrpcHubClient(address, ClientIdentity(credential.chain, credential.key), hub.clock, turns=turns)
+                client = GrpcHubClient(address, ClientIdentity(credential.chain, credential.key), hub.clock, backoff=backoff)
                 with pytest.raises(HubLostError) as lost:
                     async with client.session(SessionHello("uid")):
                         pass
-                losses.append(lost.value.loss)
+                losses.append((lost.value.loss, lost.value.retry_after))
                 await client.close()
-    assert losses[0] is SessionLoss.SILENT
-    assert losses[1] is not SessionLoss.SILENT, "the other replica has answered: it knows no such method"
-    assert (await turns.dialled(address))[0] == f"ipv4:127.0.0.2:{port},127.0.0.1:{port}"
-    turns.silent(address.target)
-    assert (await turns.dialled(address))[0] == f"ipv4:127.0.0.1:{port},127.0.0.2:{port}"
-    turns.silent(address.target)
-    assert turns.timeout(address.target) == channel.WELCOME_TIMEOUTS[-1], "a slow hub gets more time"
+    assert losses[0][0] is SessionLoss.SILENT
+    assert present(losses[0][1]) <= timedelta(seconds=2), "an overloaded hub is also silent: the pauses grow"
+    assert losses[1][0] is not SessionLoss.SILENT, "the other replica has answered: it knows no such method"
+    assert (await backoff.dialled(address))[0] == f"ipv4:127.0.0.2:{port},127.0.0.1:{port}"
+    backoff.silent(address.target)
+    assert (await backoff.dialled(address))[0] == f"ipv4:127.0.0.1:{port},127.0.0.2:{port}"
+    backoff.silent(address.target)
+    assert backoff.timeout(address.target) == channel.WELCOME_TIMEOUTS[-1], "a slow hub gets more time"
 
 
 DAY = timedelta(days=1)
