@@ -143,7 +143,7 @@ def decode_log_level(text: str | None) -> LogLevelOrder | None:
     return msgspec.json.decode(text, type=LogLevelOrder | None) if text else None
 
 
-UNREPORTED_TERMS = "untold-terms"
+UNREPORTED_TERMS = "unreported-terms"
 """Name of the fact with the leader terms that have no Event yet: written with the lock, reported by the next leader."""
 MOST_TERMS = 100
 """Number of terms that are reported individually; earlier terms are only counted."""

@@ -38,7 +38,7 @@ async def build_operators_door(core: HubCore) -> OperatorsDoor:
     if settings.client_ca_file is not None:
         file = ClientAuthorityFile(settings.client_ca_file, settings.client_ca_groups, serving, clock)
         authenticators = (file, *authenticators)
-    authorities = partial(authorities_of, patience=settings.ca_rotation_patience, cannot=resources.ring.cannot)
+    authorities = partial(authorities_of, patience=settings.ca_rotation_patience, cannot=resources.key_places.cannot)
     door = build_door(
         store,
         issuer,

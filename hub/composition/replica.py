@@ -38,8 +38,8 @@ async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -
             since=agents.coverage.since,
             decisions=DecisionAudit(core.access.auditor),
         )
-        make = authority_provider(resources.issuer, resources.ring, context.lifetimes, clock)
-        rotation.register(builder, make, resources.ring)
+        make = authority_provider(resources.issuer, resources.key_places, context.lifetimes, clock)
+        rotation.register(builder, make, resources.key_places)
         return ControllerManager(builder)
 
     replica, store = resources.replica, resources.store

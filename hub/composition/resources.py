@@ -18,7 +18,7 @@ from hub.metrics.replica import add_database
 from hub.ports import Store
 from hub.registry import namespaces, owners
 from hub.registry.hubreplicas.service import current_log_level
-from hub.replica.authorities import KeyRing, open_authorities, ring_of
+from hub.replica.authorities import KeyPlaces, key_places_of, open_authorities
 from hub.replica.heartbeat import register_replica, replica_name, this_replica
 from hub.replica.installation import check_first_start, settle
 from hub.replica.keys import KeyFolder, find_seal, keep_seal, keep_token_keys
@@ -51,7 +51,7 @@ class Resources:
     store: SqlStore
     hub_id: HubId
     issuer: RotatingIssuer
-    ring: KeyRing
+    key_places: KeyPlaces
     token_keys: TokenKeys
     me: Replica
 
@@ -88,10 +88,10 @@ async def open_resources(context: BuildContext) -> Resources:
     await step("checking that the database is not another one", partial(check_first_start, made, directory, settings))
     hub_id = await step("reading the identity of the hub", partial(made.run, settle, settings.api_group_suffix))
     # the CAs
-    ring = await ring_of(settings, keys, made, seal, stack)
+    places = await key_places_of(settings, keys, made, seal, stack)
     in_files = settings.ca_key_place == "file"
     found = partial(
-        open_authorities, keys, made, ring, in_files=in_files, lifetimes=context.lifetimes, clock=clock, replica=replica
+        open_authorities, keys, made, places, in_files=in_files, lifetimes=context.lifetimes, clock=clock, replica=replica
     )
     same_seal = partial(keep_seal, keys, made, seal, is_new=is_new)
     if not in_files:  # the seal must be checked before it opens the CA's key
@@ -114,7 +114,7 @@ async def open_resources(context: BuildContext) -> Resources:
     context.add_task("log level", partial(follow_log_level, made, context.process.verbosity))
     add_database(context.metrics, made)
     add_fleet(context.metrics, made, clock, reserve=settings.disk_reserve)
-    return Resources(directory, replica, made, hub_id, issuer, ring, token_keys, me)
+    return Resources(directory, replica, made, hub_id, issuer, places, token_keys, me)
 
 
 async def follow_log_level(store: Store, verbosity: Verbosity) -> None:

@@ -35,7 +35,7 @@ LOOK_EVERY = timedelta(seconds=1)
 log = structlog.get_logger(__name__)
 
 
-class KeyRing(KeyPlace):
+class KeyPlaces(KeyPlace):
     """The configured key storage, and other places with earlier keys, which are copied to the configured storage."""
 
     def __init__(self, chosen: KeyPlace, others: Sequence[KeyPlace] = ()) -> None:
@@ -101,10 +101,10 @@ class KeyRing(KeyPlace):
 class AuthorityFollower:
     """Keeps `issuer` equal to the state in the database, and records the replica's progress in the database."""
 
-    def __init__(self, store: Store, issuer: RotatingIssuer, ring: KeyPlace, replica: str) -> None:
+    def __init__(self, store: Store, issuer: RotatingIssuer, places: KeyPlace, replica: str) -> None:
         self._store = store
         self._issuer = issuer
-        self._ring = ring
+        self._places = places
         self._replica = replica
         self._recorded: Sequence[Follower] | None = None
 
@@ -121,7 +121,7 @@ class AuthorityFollower:
                 continue
             if each.id in before.keys:
                 keys[each.id] = before.keys[each.id]
-            elif (pair := await self._ring.find(each.id)) is not None:
+            elif (pair := await self._places.find(each.id)) is not None:
                 keys[each.id] = LocalIssuer(pki.CertificateAuthority(pair.certificate, pair.key))
         phases = {each.id: each.phase for each in before.authorities}
         if self._issuer.take(AuthoritySnapshot(everyone, keys)) and phases:
@@ -136,41 +136,41 @@ class AuthorityFollower:
             self._recorded = known
 
 
-def authority_provider(issuer: RotatingIssuer, ring: KeyRing, lifetimes: Lifetimes, clock: Clock) -> Make:
+def authority_provider(issuer: RotatingIssuer, places: KeyPlaces, lifetimes: Lifetimes, clock: Clock) -> Make:
     """Return the function that creates the next CA. The previous CA cross-signs it, unless the previous CA is compromised."""
 
     async def make(seen: RotationSnapshot, old: AuthorityRecord) -> NewAuthority:
         signs = None if old.is_given_up else issuer.snapshot.keys.get(old.id)
-        return await ring.made([each.id for each in seen.authorities], signs, lifetimes, clock.now())
+        return await places.made([each.id for each in seen.authorities], signs, lifetimes, clock.now())
 
     return make
 
 
-async def ring_of(settings: HubSettings, keys: KeyFolder, store: Store, seal: Seal, stack: AsyncExitStack) -> KeyRing:
+async def key_places_of(settings: HubSettings, keys: KeyFolder, store: Store, seal: Seal, stack: AsyncExitStack) -> KeyPlaces:
     """Return the key storage of the settings, with earlier places. `stack` closes opened resources."""
     in_files = KeyFiles(keys.path, read_only=keys.given or not keys.alone)
     sealed = SealedKeys(store, seal)
     if settings.ca_key_place == "file":
-        return KeyRing(in_files, (sealed,))
+        return KeyPlaces(in_files, (sealed,))
     if settings.ca_key_place == "database":
-        return KeyRing(sealed, (in_files,))
+        return KeyPlaces(sealed, (in_files,))
     from hub.replica.host_secrets import open_secret  # noqa: PLC0415 - 60 MB that only such a hub needs
 
     secret = await open_secret(settings.ca_key_secret or "", settings, stack)
-    return KeyRing(SecretKeys(secret), (in_files, sealed))
+    return KeyPlaces(SecretKeys(secret), (in_files, sealed))
 
 
 async def open_authorities(
-    keys: KeyFolder, store: Store, ring: KeyRing, *, in_files: bool, lifetimes: Lifetimes, clock: Clock, replica: str
+    keys: KeyFolder, store: Store, places: KeyPlaces, *, in_files: bool, lifetimes: Lifetimes, clock: Clock, replica: str
 ) -> tuple[RotatingIssuer, AuthorityFollower]:
     """Open the hub's CAs; the first start makes the first CA. Raises InvalidError, UnavailableError.
 
     `in_files`: whether keys are stored in files. If not, the first start still adopts a CA that is in files.
     """
     if not await store.read(lambda tx: tx.authorities.all()):
-        await _begin(keys, store, ring, in_files=in_files, lifetimes=lifetimes, now=clock.now())
+        await _begin(keys, store, places, in_files=in_files, lifetimes=lifetimes, now=clock.now())
     issuer = RotatingIssuer()
-    follower = AuthorityFollower(store, issuer, ring, replica)
+    follower = AuthorityFollower(store, issuer, places, replica)
     await follower.look()
     one = issuing(issuer.snapshot.authorities)
     if one is not None and one.id not in issuer.snapshot.keys:
@@ -182,9 +182,11 @@ async def open_authorities(
     return issuer, follower
 
 
-async def _begin(keys: KeyFolder, store: Store, ring: KeyRing, *, in_files: bool, lifetimes: Lifetimes, now: datetime) -> None:
+async def _begin(
+    keys: KeyFolder, store: Store, places: KeyPlaces, *, in_files: bool, lifetimes: Lifetimes, now: datetime
+) -> None:
     if in_files or keys.given or keys.directory.read(CA_CERTIFICATE) is not None:
         first = await keep_authority(keys, store, lifetimes, now)
         await store.run(authorities.adopt, NewAuthority(first.trust_bundle, None))
         return
-    await store.run(authorities.adopt, await ring.made((), None, lifetimes, now))
+    await store.run(authorities.adopt, await places.made((), None, lifetimes, now))

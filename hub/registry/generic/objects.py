@@ -54,7 +54,8 @@ def check_agent_size(document: Document, old: StoredObject | None, actor: str) -
     size, before = len(_encode(document)), len(old.encoded) if old is not None else 0
     grown = before + GROWTH_ABOVE_LIMIT if before > AGENT_LIMIT else AGENT_LIMIT
     if size > max(before, min(grown, HARD_LIMIT)):
-        raise TooLargeError(f"the object is too large: {size} bytes; the limit for agents is {AGENT_LIMIT}")
+        above = f", or {GROWTH_ABOVE_LIMIT} bytes more than before" if before > AGENT_LIMIT else ""
+        raise TooLargeError(f"the object is too large: {size} bytes; the limit for agents is {AGENT_LIMIT}{above}")
 
 
 def write(

@@ -26,7 +26,7 @@ from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import NewAuthority, authority_id
 from hub.registry.liveness import heartbeats as hearing
 from hub.registry.managedclusters import service as clusters
-from hub.replica.authorities import AuthorityFollower, KeyRing
+from hub.replica.authorities import AuthorityFollower, KeyPlaces
 from machinery import pki
 from machinery.errors import ConflictError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
@@ -53,8 +53,8 @@ class World:
         self.steady = ClockGuard(self.clock, timedelta())
         self.issuer = RotatingIssuer()
         self.chosen = self.place(self)
-        self.ring = KeyRing(self.chosen, (KeyFiles(self.folder, read_only=True),))
-        self.follower = AuthorityFollower(self.store, self.issuer, self.ring, "one")
+        self.places = KeyPlaces(self.chosen, (KeyFiles(self.folder, read_only=True),))
+        self.follower = AuthorityFollower(self.store, self.issuer, self.places, "one")
         first = LocalIssuer.open(self.folder, LIFETIMES, self.clock.now())
         self.first = authority_id(first.trust_bundle)
         self.store.transact(authorities.adopt, NewAuthority(first.trust_bundle, None))
@@ -62,12 +62,12 @@ class World:
     def controller(self) -> Rotation:
         async def make(seen: RotationSnapshot, _old: object) -> NewAuthority:
             known = [each.id for each in seen.authorities]
-            return await self.ring.made(known, self.issuer.snapshot.keys.get(self.first), LIFETIMES, self.clock.now())
+            return await self.places.made(known, self.issuer.snapshot.keys.get(self.first), LIFETIMES, self.clock.now())
 
         return Rotation(
             self.store,
             make,
-            self.ring,
+            self.places,
             patience=PATIENCE,
             recovery=LIFETIMES.recovery,
             api_version="hub/v1alpha1",
@@ -151,13 +151,13 @@ async def test_hub_without_agents_changes_its_ca_at_once(tmp_path: Path, place: 
     world = World(tmp_path, place)
     await world.go_on()
     assert world.phases == {world.first: Phase.ISSUING}
-    first = present(await world.ring.find(world.first))
+    first = present(await world.places.find(world.first))
     world.rotate()
     await world.go_on()
     assert world.phases == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
     assert world.issuer.trust_bundle == world.issuer.client_trust
     assert [event.reason for event in world.recorded] == ["Distributing", "Issuing", "Outgoing", "Retiring", "Retired"]
-    assert await world.ring.find(world.first) is None or world.chosen.refusal is None
+    assert await world.places.find(world.first) is None or world.chosen.refusal is None
     assert world.issuer.authorities == (f"hub/{world.second}",)
     await world.chosen.keep(world.first, first)  # the leader was killed before it removed the key
     await world.controller().reconcile("all")
@@ -269,7 +269,7 @@ async def test_a_key_that_was_kept_before_the_leader_was_killed_is_used_for_the_
 async def test_where_no_key_can_be_kept_a_change_is_refused_early_unless_an_operator_brought_one(tmp_path: Path) -> None:
     world = World(tmp_path, lambda world: KeyFiles(world.folder, read_only=True))
     await world.go_on()
-    assert world.ring.refusal is not None
+    assert world.places.refusal is not None
     check_refusal(ConflictError, world.rotate, await authorities_refusal(world), match="hub keys next")
     authority, key = make_authority(LIFETIMES, world.clock.now())
     (tmp_path / "ca-next.crt").write_bytes(authority.certificate)
@@ -282,7 +282,7 @@ async def test_where_no_key_can_be_kept_a_change_is_refused_early_unless_an_oper
 
 
 async def authorities_refusal(world: World) -> str | None:
-    return await world.ring.cannot([each.id for each in world.issuer.snapshot.authorities])
+    return await world.places.cannot([each.id for each in world.issuer.snapshot.authorities])
 
 
 async def test_what_a_retiring_ca_signed_is_counted_until_its_recovery_certificates_have_ended(retiring: World) -> None:
