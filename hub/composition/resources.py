@@ -29,6 +29,7 @@ from machinery.errors import UnavailableError
 from machinery.identity import HubId
 from machinery.lifecycle.process import Verbosity
 from machinery.lifecycle.startup import StartupRetry, in_time
+from machinery.lifecycle.usage import trim_memory
 from machinery.pki import TokenKeys
 from machinery.runtime.directory import DataDirectory
 from machinery.runtime.event_loop import until_tick
@@ -111,6 +112,7 @@ async def open_resources(context: BuildContext) -> Resources:
     await step("registering this replica", partial(register_replica, made, me, alone=settings.is_alone))
     context.server.health.add("database", SharedCheck(made.check, clock, every=DATABASE_EVERY), endpoints=READINESS)
     context.add_task("certificate authorities", follower.run)
+    context.add_task("memory", trim_memory)
     context.add_task("log level", partial(follow_log_level, made, context.process.verbosity))
     add_database(context.metrics, made)
     add_fleet(context.metrics, made, clock, reserve=settings.disk_reserve)

@@ -1,11 +1,13 @@
 """Processor time, memory and open files of this process, and the metrics about them with Prometheus' standard names."""
 
+import asyncio
 import ctypes
 import gc
 import os
 import resource
 import time
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 from machinery.observability.metrics import Metric, MetricKind, Registry
@@ -16,6 +18,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _STAT, _STATM, _UPTIME, _FILES = Path("/proc/self/stat"), "/proc/self/statm", Path("/proc/stat"), Path("/proc/self/fd")
 ARENAS = 2
 _ARENA_MAX, _M_ARENA_MAX = "MALLOC_ARENA_MAX", -8
+TRIM_EVERY = timedelta(minutes=10)
 _START_TICKS = 19
 """Index of the field `starttime` in /proc/self/stat. Index 0 is the first field after the program's name."""
 
@@ -46,6 +49,18 @@ def limit_arenas() -> None:
     if _ARENA_MAX not in os.environ:
         with suppress(OSError, AttributeError):  # another C library has no such option
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, ARENAS)
+
+
+async def trim_memory() -> None:
+    """Every ten minutes, return to the system the memory that glibc holds without using it. Runs until cancelled.
+
+    When many connections are replaced, as by a renewal of certificates, the freed memory lies between used memory, and glibc
+    keeps it: of 738 MiB it used 110 MiB after 5,000 renewals. To return it can take a second, therefore in a thread.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _margin: 0)  # other C libraries do not have it
+    while True:
+        await asyncio.sleep(TRIM_EVERY.total_seconds())
+        await asyncio.to_thread(trim, 0)
 
 
 def bind_usage(registry: Registry) -> None:

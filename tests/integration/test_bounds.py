@@ -287,6 +287,30 @@ def test_threads_share_two_arenas_of_the_allocator() -> None:
         assert int(ended.stdout) == arenas
 
 
+FRAGMENT_MEMORY = """
+import asyncio
+from datetime import timedelta
+from machinery.lifecycle import usage
+blocks = [b"x" * 20_000 for _ in range(10_000)]
+last = blocks[-1]
+del blocks
+before, usage.TRIM_EVERY = usage.resident(), timedelta(milliseconds=1)
+
+async def trim():
+    trimming = asyncio.create_task(usage.trim_memory())
+    while usage.resident() > before - 150 * 2**20:
+        await asyncio.sleep(0.01)
+    trimming.cancel()
+
+asyncio.run(asyncio.wait_for(trim(), 20))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's allocator keeps memory below used memory")
+def test_freed_memory_returns_to_the_system() -> None:
+    subprocess.run([sys.executable, "-c", FRAGMENT_MEMORY], check=True)
+
+
 async def test_connections_beyond_the_bound_are_closed_and_the_others_served(capsys: pytest.CaptureFixture[str]) -> None:
     listening = await serve(web.Application(), "127.0.0.1", 0, bounds=ConnectionBounds(connections=2))
     try:
