@@ -128,6 +128,9 @@ class ScaleRun:
             await asyncio.wait({ending}, timeout=SAMPLE_SECONDS)
             if self.hub.exit_code is None:
                 samples.append(self.sample())
+        if working and not (await asyncio.wait({working}, timeout=SAMPLE_SECONDS))[0]:
+            working.cancel()  # agents that have stopped renew no certificate
+            working = None
         found = await working if working else None
         if not report.exists():
             raise RuntimeError(f"{name}: the load {load.how_it_ended()}: {load.last_words()}")
