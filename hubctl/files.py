@@ -31,7 +31,10 @@ def as_yaml(document: Mapping[str, Any], *, apart: bool = False) -> str:
 
 @contextmanager
 def private_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a new file that only its owner can read. Without an error in the block, it replaces `path`. Raises CommandError."""
+    """Context manager with a new file that only its owner can read. If the `with` block succeeds, the file replaces `path`.
+
+    Raises CommandError.
+    """
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:

@@ -42,6 +42,6 @@ def version() -> str:
 
 
 def is_reserved(key: str) -> bool:
-    """Whether a label key, or `prefix/*`, is in a domain whose labels have a meaning for the hub or for Kubernetes."""
+    """Whether the labels of a domain have a meaning for the hub or for Kubernetes. `key`: a label key, or `prefix/*`."""
     prefix, slash, _ = key.partition("/")
     return bool(slash) and any(prefix == domain or prefix.endswith(f".{domain}") for domain in RESERVED_DOMAINS)

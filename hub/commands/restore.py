@@ -1,4 +1,4 @@
-"""Runs `hub restore` and prints the differences from the previous state."""
+"""Runs `hub restore`. Prints what was restored, and which decisions after the backup the operator must check."""
 
 import os
 from collections.abc import Iterator

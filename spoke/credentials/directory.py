@@ -41,8 +41,8 @@ class AtomicDirectory(CredentialDirectory):
     def replace(self, contents: Mapping[str, bytes]) -> None:
         """Replace the contents.
 
-        Raises InvalidError for a key that no secret can have, and for a directory with only files of other programs. Raises
-        OSError if the directory cannot be written. After an error the earlier contents stay.
+        Raises InvalidError for a name that no key of a Secret can have, and for a directory with other files that was never
+        used as a credential directory; OSError if the directory cannot be written. After an error the earlier contents stay.
         """
         for key in contents:
             if not _KEY.fullmatch(key) or key == "." or key.startswith("..") or len(key) > _LONGEST_KEY:

@@ -115,7 +115,10 @@ def _driver(name: Any) -> Any:
 
 
 def at_least(least: timedelta = timedelta()) -> Callable[[timedelta], timedelta]:
-    """Return a validator for a lower bound. Error messages of pydantic's own bounds print durations in Python's notation."""
+    """Return a validator for a lower bound.
+
+    Pydantic's own bounds are not used, because their error messages print durations in Python's notation.
+    """
 
     def checked(duration: timedelta) -> timedelta:
         if duration < least:

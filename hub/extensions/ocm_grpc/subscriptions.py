@@ -76,7 +76,7 @@ class Subscription:
         self._position = await self._list()
 
     async def run(self) -> None:
-        """Follow the objects until cancelled. If the hub refuses the subscription, it ends."""
+        """Follow the objects until cancelled. An error ends the subscription; `next` then raises UnavailableError."""
         pause = FIRST_RETRY
         try:
             while True:

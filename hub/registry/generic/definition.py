@@ -85,7 +85,7 @@ class ResourceDefinition:
 def computed(
     resource: Resource, compute: Compute = lambda _tx: (), storage: type[ComputedStorage] = ComputedStorage
 ) -> ResourceDefinition:
-    """Declare a resource whose objects are computed on read, by `compute` or by another storage."""
+    """Declare a resource whose objects `storage` computes on read. The default storage calls `compute`."""
 
     def bind(shown: Resource, store: Store, _own: str) -> Resource:
         return replace(shown, storage=storage(store, shown, compute))

@@ -132,7 +132,7 @@ class SqlFacts(SqlTable, Facts):
         self._connection.execute(insert(schema.facts), {"name": name, "value": value})
 
     def settle(self, name: str, value: str) -> str:
-        """Store the value if there is none. A concurrent caller waits for the first caller's commit and returns its value."""
+        """Return the fact, which is first set to `value` if it does not exist. A concurrent call waits for the commit."""
         new = insert_into(schema.facts, self._connection.dialect.name).values(name=name, value=value)
         self._connection.execute(new.on_conflict_do_nothing(index_elements=[schema.facts.c.name]))
         chosen = select(schema.facts.c.value).where(schema.facts.c.name == name)

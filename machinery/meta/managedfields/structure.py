@@ -98,7 +98,7 @@ METADATA = Structure(
 
 
 def structure(schema: Schema) -> Structure:
-    """Return the structure of an object with this schema, including its envelope."""
+    """Return how objects with this schema divide into fields, including `apiVersion`, `kind` and `metadata`."""
     content = _structure(schema)
     envelope = {"apiVersion": LEAF, "kind": LEAF, "metadata": METADATA}
     open_ended = content.form is FieldForm.OPEN
