@@ -88,7 +88,7 @@ class ClusterAuthority:
 
 ADMINISTRATOR = Actor("kubernetes-admin", (OPERATOR_GROUP, "system:authenticated"))
 SELF_REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews")
-"""Resources that the role system:basic-user, which every cluster has, allows."""
+"""Resources that the role system:basic-user allows. Every cluster has this role."""
 DISCOVERY = ("/api", "/apis", "/openapi")
 ISSUER_PATHS = ("/.well-known", "/openid")
 OnDecision = Callable[[Actor, Attributes, Decision], None]

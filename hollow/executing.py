@@ -1,4 +1,4 @@
-"""Exec into hollow pods over the real WebSocket channel. The only program is the command `print` of a kube cert agent."""
+"""Answers exec requests for hollow pods over WebSocket. Only the command `print` of a kube cert agent can be executed."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ from machinery.identity import OPERATOR_GROUP
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDOUT, STDERR, ERROR = 1, 2, 3
 CHUNK = 512
-"""Bytes per message. Like a kubelet, it splits an output into several messages."""
+"""Largest number of bytes per message. An output is split into several messages, as a kubelet does."""
 
 Find = Callable[[str, str], Awaitable[Document]]
 """Finds a pod by namespace and name. Raises NotFoundError."""

@@ -140,7 +140,7 @@ class FaultInjection:
             self._watches.discard(connection)
 
     async def _stall(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Delay the response until the faults change. A write that was not executed before is then not executed either."""
+        """Delay the response until the faults change. The change does not cause the execution of a stalled write."""
         self._writes += 1
         fatal, switched = self.faults.stall_before_write or self.faults.stall_after_write, self._switched
         number = self._writes

@@ -35,7 +35,7 @@ class ClusterShape:
     version: str = KUBERNETES_VERSION
 
     def uid(self, resource: str, name: str) -> str:
-        """Return the uid of the first object with this name. It is the same at every start of the cluster."""
+        """Return the uid for the first object that gets this name. The uid is the same at every start of the cluster."""
         return str(uuid.uuid5(_IDENTITIES, f"{self.name}/{resource}/{name}"))
 
     @property

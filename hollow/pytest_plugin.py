@@ -7,7 +7,7 @@ Name the plug-in in `conftest.py`, and take `hollow_cluster` in a test:
     def test_scales(hollow_cluster):
         apps = kubernetes.client.AppsV1Api(hollow_cluster.client)
 
-Each test gets a new cluster. For one per module, serve it in a fixture of your own:
+Each test gets a new cluster. To share one cluster in a module, serve it in a fixture of your own:
 
     @pytest.fixture(scope="module")
     def cluster(tmp_path_factory):

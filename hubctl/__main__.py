@@ -78,7 +78,7 @@ SYNONYMS = {
     "remove": "`hubctl delete`",
     "rm": "`hubctl delete`",
 }
-"""Maps names that other programs use to commands."""
+"""hubctl's command for each command name that users know from other programs."""
 
 
 class LazyGroup(click.Group):
@@ -162,7 +162,7 @@ def _check_text(arguments: Sequence[str]) -> None:
 
 
 def _called(arguments: Sequence[str] | None, name: str) -> object:
-    """Run the command. Raises CommandError instead of an OSError that the command has not handled."""
+    """Run the command and return its result. Raises CommandError for an unhandled OSError that names a file."""
     try:
         return hubctl(arguments, prog_name=name, standalone_mode=False)
     except OSError as error:

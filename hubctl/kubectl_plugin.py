@@ -9,7 +9,7 @@ from click.shell_completion import ShellComplete
 from hubctl.__main__ import hubctl, main as run_hubctl
 
 DEFAULT, NO_FILES = 0, 4
-"""Directives for kubectl: also complete file names, or do not."""
+"""Directives for kubectl: DEFAULT also completes file names, NO_FILES does not."""
 
 
 def main() -> None:

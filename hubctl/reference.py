@@ -62,7 +62,7 @@ def pages() -> dict[str, str]:
 
 
 def drift(folder: Path) -> list[str]:
-    """Return the names of files that differ from the generated pages, or that are not generated."""
+    """Return the names of pages that are missing or outdated in the folder, and of files that are not generated."""
     made = pages()
     there = {path.name: path.read_text() for path in folder.glob("*.md")}
     return sorted(name for name in {*made, *there} if made.get(name) != there.get(name))

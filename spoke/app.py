@@ -150,7 +150,7 @@ def options_of(settings: SpokeSettings) -> AgentOptions:
 
 
 def attest_of(settings: SpokeSettings, spoke: KubeClient) -> Attest:
-    """Return the attestation by the configured ServiceAccount, else by this pod's own if it runs in the managed cluster."""
+    """Return the attestation by the configured ServiceAccount, else (in a pod of the managed cluster) by this pod's own."""
     in_it = settings.kubeconfig is None and settings.spoke_kubeconfig is None
     return ServiceAccountAttest(spoke, settings.attestation_service_account, TOKEN if in_it else None)
 

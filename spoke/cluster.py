@@ -1,7 +1,7 @@
 """Adapter: the managed cluster over its Kubernetes API. The rules are in `spoke.domain`.
 
-Source of the health rule: OCM's registration agent. In hosted mode another program renews the credential in the kubeconfig of
-the managed cluster. So the agent reloads a kubeconfig file that changes, provided that the file still names the same cluster.
+The health check queries the same paths as OCM's agent. In hosted mode another program renews the credential in the kubeconfig
+of the managed cluster. So the agent reloads a changed kubeconfig file, provided that the file still names the same cluster.
 """
 
 import asyncio

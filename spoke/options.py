@@ -33,17 +33,17 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """Delays between retries. Jitter is the random share of a delay: 1 where a whole fleet may retry at the same time."""
+    """Delays between retries. The jitter is 1 for failures that a whole fleet may have at the same time."""
 
     retry: Pause = Pause(timedelta(milliseconds=500), timedelta(seconds=30))
     denied: Pause = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
     refused: Pause = Pause(timedelta(seconds=5), timedelta(minutes=1), jitter=0.5)
     unwelcome: Pause = Pause(timedelta(seconds=5), timedelta(seconds=15), jitter=0.5)
-    """Between sessions that the hub refuses. An operator who denied the cluster may accept it again."""
+    """Pause after the hub refuses a session. An operator who denied the cluster may accept it again."""
     lost: Pause = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
-    """At a standby hub, while no credential seems usable. An attempt can still succeed if this machine's clock is wrong."""
+    """Pause at a standby hub while no credential seems usable. An attempt may succeed if this machine's clock is wrong."""
     epoch: Pause = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
-    """Between two increases of the epoch, if the hub soon refuses the increased epoch too."""
+    """Pause between two increases of the epoch, if the hub soon refuses the increased epoch too."""
 
 
 @dataclass(frozen=True, slots=True)

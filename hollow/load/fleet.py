@@ -120,8 +120,8 @@ class Fleet:
     def execute(self, command: str) -> None:
         """Execute a command.
 
-        `measure`: begin a measurement. `storm`: break all sessions. `flap`: make the next agents silent, and end other
-        silences.
+        `measure`: begin a measurement. `storm`: break all sessions. `flap`: let the silent agents reconnect, and make the next
+        agents silent.
         """
         if command == "measure":
             self._parts.measures = Measures()

@@ -21,7 +21,7 @@ class Profile(StrEnum):
     STORM = "storm"
     """Like STEADY, but all sessions break at the same time, repeatedly."""
     FLAP = "flap"
-    """Like STEADY, but a share of the agents is silent: other agents in each period."""
+    """Like STEADY, but in each period a share of the agents is silent, each time the next agents."""
 
 
 @dataclass(frozen=True, slots=True)

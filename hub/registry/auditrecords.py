@@ -32,7 +32,7 @@ def _object(row: TableRow) -> str:
 
 
 def _verb(row: TableRow) -> str:
-    """Returns the verb, and whether the request was a dry run, which changes nothing."""
+    """Returns the verb, followed by `(dry run)` if the request was a dry run."""
     dry = doc.mapping(row.document, "annotations").get(DRY_RUN)
     return f"{row.document.get('verb', '')}{' (dry run)' if dry else ''}"
 

@@ -2,7 +2,7 @@
 
 Each serial number is recorded before its certificate is returned. Each CA has one revocation list. The hub renews it when its
 content has changed or half of its validity has passed. The first replica that needs a new list signs and stores it, so all
-replicas publish the same bytes. A revoked certificate stays on the list for one list validity after its end (RFC 5280, 3.3).
+replicas publish the same bytes. A revoked certificate stays on the list for LIST_LIFETIME after its expiry (RFC 5280, 3.3).
 """
 
 from base64 import b64decode, b64encode
@@ -89,7 +89,7 @@ def has_agent(tx: Transaction, cluster: ClusterName) -> bool:
 
 
 def revoke_cluster(tx: Transaction, cluster: ClusterName, reason: str) -> int:
-    """Revoke all certificates of the cluster and its add-ons, but not its bootstrap credential. Returns their number."""
+    """Revoke all certificates of a cluster and its add-ons, but no bootstrap credential. Returns the number newly revoked."""
     records = tx.certificates.of_cluster(cluster)
     serials = [record.serial for record in records if record.revoked_at is None and record.purpose in AGENTS_PURPOSES]
     if serials:

@@ -47,9 +47,9 @@ class ClusterDeletionProgress:
 
 
 def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) -> ClusterDeletionProgress:
-    """Take one step of a cluster's deletion; idempotent. The add-ons with the lowest priority number are deleted first.
+    """Take one step of a cluster's deletion, and return its result. Idempotent.
 
-    Then follow the other add-ons by priority, and last all other objects. After `deadline`, the hub ignores this order.
+    Add-ons are deleted by priority, the lowest number first, then all other objects. After `deadline`, this order is ignored.
     """
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or not doc.is_deleting(stored.document):
@@ -180,10 +180,10 @@ def leave(tx: Transaction, cluster: ClusterName, cluster_uid: str, actor: str) -
 def withdraw(
     tx: Transaction, cluster: ClusterName, agent: AgentId, cluster_uid: str, requester: CertificateRecord
 ) -> Withdrawn:
-    """Delete the undecided requests of `requester` (a bootstrap credential) for `agent`, and a cluster that has only joined.
+    """Withdraw a join: delete undecided requests of `requester` (a bootstrap credential) for `agent`, and maybe the cluster.
 
-    The cluster is deleted if this credential admitted it, the uid matches, it was never accepted, and no agent has a
-    certificate.
+    The cluster is deleted if this credential admitted the cluster, the uid matches, the cluster was never accepted, and no
+    agent has a certificate.
     """
     found = request_objects.of_cluster(tx, cluster)
     own = [stored for stored in found if _is_undecided(stored, agent, cluster, requester.user)]

@@ -41,7 +41,7 @@ def all_sets(tx: Transaction) -> list[ClusterSet]:
 
 
 def critical_clusters(tx: Transaction, at_most: int) -> Mapping[str, str]:
-    """Return the status of Available of at most `at_most` clusters that have the label CRITICAL or are in a set that has it."""
+    """Return names and availability of at most `at_most` clusters which have, or whose set has, the label CRITICAL."""
     labelled = (Requirement(set_rules.CRITICAL, Operator.EQUALS, ("true",)),)
     sets = (set_rules.cluster_set(stored.document) for stored in tx.objects.find(CLUSTER_SETS, Query(labels=labelled)).items)
     queries = [Query(labels=labelled), *(query for each in sets if each is not None and (query := each.query()) is not None)]

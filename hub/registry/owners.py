@@ -27,8 +27,8 @@ from machinery.meta.objects import Key, StoredObject
 AHEAD = timedelta(hours=24)
 """How far an epoch may be ahead of the hub's clock. Agents create epochs at most an hour ahead of their own clock."""
 RETURNS_WITHIN = timedelta(seconds=30)
-"""If a cluster has two agents, the first one can return within this time after its last beat. Then the second one gets the
-session."""
+"""If a cluster has two agents, the first agent can return within this time after its last beat. After this time the second
+agent gets the session."""
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 

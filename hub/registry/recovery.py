@@ -1,7 +1,7 @@
 """Recovery of agents with an expired certificate, readoption by a restored hub, and records about a restore.
 
-Recovery: the recovery certificate proves possession of the previous key. All other conditions are checked with the present
-state: an agent that was denied, revoked, replaced or deleted since cannot recover.
+Recovery: the recovery certificate proves possession of the previous key. The hub checks all other conditions against its
+present state: an agent that was denied, revoked, replaced or deleted in the meantime cannot recover.
 
 Readoption: a restored hub has no record of certificates that it signed between the backup and the restore. If a CA of the hub
 signed a recovery certificate, its validity began in this interval, and no revocation list of the restore contains it, then the
@@ -148,7 +148,7 @@ def needs_approval(tx: Transaction, holder: CertificateRecord) -> bool:
 
 
 def _covering_restore(tx: Transaction, moment: datetime) -> Restoration | None:
-    """The restore that has lost records of this instant; None: no restore has, or agents may not return after it."""
+    """The newest restore that lost records of this instant; None: there is none, or it was ordered without readoption."""
     return restoration_rules.covering(restorations(tx), moment)
 
 
@@ -172,7 +172,7 @@ class RestoreOrder:
 
 @dataclass(frozen=True, slots=True)
 class AppliedList:
-    """Result of one list. `revoked`: number of certificates that it revoked; `unknown`: number of those not in the backup."""
+    """Result of one list. `revoked`: number of newly revoked certificates; `unknown`: entries that the backup does not have."""
 
     authority: str
     at: datetime
@@ -191,7 +191,7 @@ class RestoreOutcome:
     """Number of valid bootstrap credentials."""
     lists: tuple[AppliedList, ...]
     spent: tuple[ClusterName, ...]
-    """Clusters of which a list revoked a certificate, and all agent certificates are now revoked."""
+    """Clusters of which a list revoked a certificate and that have no unrevoked agent certificate. `restored` revokes them."""
 
 
 def restored(tx: Transaction, order: RestoreOrder) -> RestoreOutcome:
@@ -233,8 +233,8 @@ def _take(tx: Transaction, encoded: bytes, touched: set[ClusterName]) -> Applied
     for entry in content.entries:
         record = tx.certificates.by_serial(entry.serial)
         if record is None:
-            # this record authorizes nothing and keeps the certificate on the hub's lists. Its end is unknown: the end of the CA
-            # is used
+            # this record authorizes nothing and keeps the certificate on the hub's lists. The certificate's end is unknown, so
+            # the record has the end of the CA
             record = CertificateRecord(
                 serial=entry.serial,
                 purpose=Purpose.SERVING,

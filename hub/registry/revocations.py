@@ -60,7 +60,7 @@ def create(tx: Transaction, name: str, spec: dict[str, str], actor: str) -> Writ
 
 
 def put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
-    """Like `clusters.put`. A write that gives the cluster to one agent revokes its other agents. Raises InvalidError."""
+    """Like `clusters.put`. If a write gives the cluster to one agent, all other agents are revoked. Raises InvalidError."""
     if old is not None and doc.is_deleting(new) and not doc.is_deleting(old.document):
         _end_credentials(tx, old, actor)
     chosen = duplicates.given_to(new)
@@ -81,10 +81,11 @@ def put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject | None, 
 def remove_cluster(tx: Transaction, old: StoredObject, actor: str) -> Written:
     """Like `clusters.remove`, for an operator: also revoke the bootstrap credentials for exactly this name.
 
-    The request that starts the deletion revokes them, here or in `put_cluster` if finalizers hold the cluster. So the
-    operator's audit record shows the revocations, and the agent cannot register while its content is removed. A credential that
-    is created during the deletion, for the next cluster of this name, stays valid. The agent keeps its certificate until the
-    content is removed. If a cluster leaves, or if the hub removes it because it is stale, its credentials stay valid.
+    The request that starts the deletion revokes them: in `put_cluster` if finalizers hold the cluster, else here. So the
+    operator's audit record shows the revocations, and the agent cannot register while the cluster's content is removed. A
+    credential that is created during the deletion, for the next cluster of this name, stays valid. The agent keeps its
+    certificate until the content is removed. If a cluster leaves, or if the hub removes a stale cluster, the credentials stay
+    valid.
     """
     if not doc.is_deleting(old.document):
         _end_credentials(tx, old, actor)

@@ -11,7 +11,7 @@ from machinery.meta.selectors import valid_label_key
 from machinery.product import RESERVED_DOMAINS, is_reserved
 
 LONGEST_FLUSH_WINDOW = timedelta(seconds=4)
-"""Agents wait 5 s for an acknowledgement; this is one second less."""
+"""Upper limit of `flush_window`. It is one second shorter than the time for which agents wait for an acknowledgement (5 s)."""
 _GLOB = re.compile(r"[a-z0-9*?\[\]!-]+")
 
 

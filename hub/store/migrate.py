@@ -2,8 +2,8 @@
 
 A current database is recognized by its version alone: Alembic (10 MB) is loaded only for a migration.
 
-During a rolling update, two releases run on one schema. Only the newer release can know whether the older release can run on
-the new schema. So each migration records the oldest schema whose release can run on the new schema.
+During a rolling update, two releases run on one schema. The older release cannot know whether it can run on the new schema. So
+each migration records in the database the oldest schema whose release can also run on the new schema.
 """
 
 import os

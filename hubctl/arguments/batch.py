@@ -42,9 +42,9 @@ def run_batch(
 def confirm(selection: Selection, chosen: Mapping[str, Any], order: str, *, is_destructive: bool = False) -> None:
     """Ask for confirmation before `order` (such as "delete") on many objects, unless --yes or --dry-run is set.
 
-    It asks for more than CONFIRM_ABOVE objects. If `is_destructive`, it asks for more than one, unless the user has named them.
-    Raises CommandError if the user declines. Without a terminal it does not ask: it raises UsageError if `is_destructive`
-    requires the confirmation, else it returns.
+    Confirmation is needed above CONFIRM_ABOVE objects. If `is_destructive`, confirmation is needed for two or more objects
+    that the user has not named. Raises CommandError if the user declines. Without a terminal there is no question: raises
+    UsageError if `is_destructive` requires the confirmation, else returns.
     """
     count = len(selection.objects)
     is_required = is_destructive and not selection.is_named and count > 1
@@ -69,9 +69,9 @@ def run_each(
 ) -> None:
     """Call `act` for each item, even after failures. Call `show` with the results in order; default: print the text.
 
-    Raises CommandError at the end if items failed. Its exit code is that of the failures, if all failures have the same exit
-    code. Raises it early if the hub stays unreachable. `named`: returns the name of an item for messages, such as `cluster
-    "edge1"`. `counts`: print the number of items if all succeeded. `act` runs in several threads.
+    Raises CommandError at the end if items failed. If all failures have the same exit code, the error has this exit code.
+    Raises CommandError early if the hub stays unreachable. `named`: returns the name of an item for messages, such as
+    `cluster "edge1"`. `counts`: print the number of items if all succeeded. `act` runs in several threads.
     """
     is_many = len(items) > CONFIRM_ABOVE and sys.stderr.isatty()
     failed: list[CommandError] = []

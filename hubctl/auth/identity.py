@@ -35,7 +35,7 @@ REISSUE_ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class RequestCredentials:
-    """The credential of one connection. None, or an empty token: there is none of this kind."""
+    """The credentials of one connection. `credential` None: no certificate. `token` empty: no token."""
 
     credential: Credential | None = None
     token: str = field(default="", repr=False)
@@ -118,7 +118,7 @@ class PluginIdentity(UserIdentity):
         return True
 
     def _run(self) -> ExecCredential:
-        """Run the plug-in. If it has worked before, a failure may be temporary, for example of a server that it uses."""
+        """Return the plug-in's credential. After a first success, a failure may be temporary: raises ConnectionLostError."""
         try:
             found = run_plugin(self._found, self._plugin, prompts=self._prompts)
         except CommandError as error:
@@ -163,7 +163,7 @@ def checked(token: str, where: str) -> str:
 
 
 PLUGIN_TIMEOUT, COMPLETION_TIMEOUT = 300.0, 2.0
-"""Seconds to wait for a plug-in, which may log in with a browser; and for shell completion, where it cannot ask the user."""
+"""Seconds to wait for a plug-in: in a command, where the user may log in with a browser; in shell completion (no questions)."""
 
 
 def exec_cluster(entry: ClusterEntry) -> ExecCluster:

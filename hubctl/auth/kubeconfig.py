@@ -42,9 +42,9 @@ class KubeconfigFiles:
 
     @classmethod
     def chosen(cls, given: str | None) -> "KubeconfigFiles":
-        """Return the files to read: those of `to_change`; by default the admin kubeconfig of a local hub if it exists.
+        """Return the files that a flag or variable names; else the admin kubeconfig of a local hub; else ~/.kube/config.
 
-        Raises CommandError if none exists.
+        Raises CommandError if nothing is named and neither of the two files exists.
         """
         files = cls.to_change(given)
         if not files.is_default:

@@ -31,7 +31,7 @@ _OTHER_USERS = 0o077
 
 
 def login_folder() -> Path:
-    """Return the folder of the cache, `$XDG_CACHE_HOME/muster/logins`."""
+    """Return the folder of the cache: `muster/logins` in `$XDG_CACHE_HOME`, by default in `~/.cache`."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(home).expanduser() / NAME / "logins"
 
@@ -214,7 +214,7 @@ def store_tokens(answer: Mapping[str, Any], cache: LoginCache) -> str:
 
 
 def expires_at(token: str) -> float:
-    """Return the expiry of a JSON web token in seconds since 1970; 0: it states none."""
+    """Return the expiry of a JSON web token in seconds since 1970; 0: the token has no readable expiry."""
     try:
         body = token.split(".")[1]
         ends = json.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))["exp"]

@@ -81,7 +81,7 @@ class ErrorTranslator:
         return self._expired_certificate(presented) or ConnectionLostError(sentence)
 
     def _expired_certificate(self, presented: RequestCredentials) -> CommandError | None:
-        """Return the error if the certificate has expired. The hub closes its connection in TLS, mostly without a reason."""
+        """Return the error if the client certificate has expired. The hub then ends the connection, mostly without a reason."""
         if presented.credential is None:
             return None
         from machinery import pki  # noqa: PLC0415 - slow to load, and only needed when something failed

@@ -21,7 +21,7 @@ GROUP = f"login.{GROUP_SUFFIX}"
 PATH = f"/apis/{GROUP}/v1alpha1/tokencredentialrequests"
 KINDS = {"jwt": "JWTAuthenticator", "webhook": "WebhookAuthenticator", "serviceaccount": "ServiceAccount"}
 MIN_VALIDITY = timedelta(seconds=60)
-"""A cached certificate that expires sooner is not used, because the caller needs time to use it."""
+"""A cached certificate is not used if its remaining validity is shorter, because the caller needs time to use it."""
 
 
 def checked_authenticator(text: str) -> str:

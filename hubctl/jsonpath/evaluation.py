@@ -75,7 +75,7 @@ def union(paths: tuple[Path, ...]) -> Step:
 
 
 def slice_of(start: int | None = None, stop: int | None = None, step: int | None = None, *, single: bool = False) -> Step:
-    """Return the part `[start:stop:step]` of a path, which selects entries of a list. `single`: the part `[start]`."""
+    """Return the step `[start:stop:step]`, which selects entries of a list. `single`: the step `[start]`."""
     parts = ["" if part is None else str(part) for part in (start, stop, step)]
     text = parts[0] if single else ":".join(parts if parts[2] else parts[:2])
 
@@ -109,7 +109,7 @@ EQUALITIES = ("==", "!=")
 
 
 def filter_of(left: Path, sign: str = "", right: Path = ()) -> Step:
-    """Return the step `[?(@.a == "b")]`: the entries of a list that match; without an operator, those that have the value."""
+    """Return the step `[?(@.a == "b")]`: the entries of a list that match; without an operator, the entries with `left`."""
 
     def matches(entry: Any) -> bool:
         lefts = find(left, entry)

@@ -6,7 +6,7 @@ machine, so each process gets a unique name. If the holder of the Lease is an en
 
 Each term creates an agent that can write secrets and dial hubs only while the process holds the Lease. When the process loses
 the Lease, this agent and its session end, and the process becomes a candidate again. The process ends when it is stopped, or
-when its first agent has no usable bootstrap kubeconfig.
+when its first agent has neither a usable bootstrap kubeconfig nor a usable credential.
 
 Exception (ADR 0018): if the process cannot renew the Lease because its API server is unreachable, the open session continues,
 because it reports this failure to the hub. The session continues only if its hub records sessions, and only until the process
@@ -59,7 +59,7 @@ class OwnLock(Lock):
     """The lock of one agent's processes. Wraps `lock`.
 
     A lock whose holder is a dead process of this machine counts as free. If permissions are missing, the error contains advice.
-    If `home` is present, it is the namespace of the lock, and the first write creates it.
+    `home`: the namespace of the lock, which the first write creates if it does not exist; None: no write creates a namespace.
     """
 
     def __init__(self, lock: Lock, proc: Path = PROC, *, home: Namespace | None = None) -> None:
@@ -179,7 +179,7 @@ class HeldSecrets(Secrets):
 
 
 Watching = Callable[[Callable[[], object]], AbstractAsyncContextManager[object]]
-"""Creates a context manager. During its block, it calls the argument as soon as the holder releases the lock."""
+"""Takes a callback and returns a context manager. During the block, each release of the lock calls the callback."""
 
 
 class ElectedAgent:
@@ -248,7 +248,7 @@ class ElectedAgent:
             self._idle.set()
 
     async def _listen(self) -> None:
-        """While another process holds the lock, check it as soon as it is released."""
+        """Watch the lock while another process holds it. When the holder releases the lock, poll it immediately."""
         while True:
             await self.elector.leader_known.wait()
             await self._idle.wait()

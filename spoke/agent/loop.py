@@ -1,8 +1,8 @@
 """The agent's loop: observe, decide, act. Each round starts from the stored state.
 
 A round chooses a hub, registers there if needed, makes it the owner, and runs sessions with it; `spoke.domain.next_step` has
-the decisions. The loop ends only by cancellation, or with InvalidError if the bootstrap kubeconfigs are unusable in the very
-first round. A hub that is unreachable, silent or refuses the agent does not end the loop.
+the decisions. The loop ends only by cancellation, or at the start with InvalidError if neither a bootstrap kubeconfig nor a
+stored credential is usable. A hub that is unreachable, silent or refuses the agent does not end the loop.
 """
 
 import asyncio
@@ -140,7 +140,7 @@ class SpokeAgent:
     async def _act(self, action: Action) -> NextStep:
         """Perform an action and return the next step. After a failure the next step is a new observation.
 
-        Raises InvalidError for unusable bootstrap kubeconfigs in the very first round.
+        Raises InvalidError like `run`, but not after the first attempt to register or to connect.
         """
         try:
             step = await self._perform(action)
@@ -217,7 +217,7 @@ class SpokeAgent:
         return NextStep(decide(self._observer.state_of(self._seen)))
 
     async def _register(self, seen: Observation) -> NextStep:
-        """Obtain a certificate. Stop, and observe again, if the list changes or if the hub's time was unknown until now."""
+        """Register. Return the next step: OBSERVE if another hub may be the choice, or if the hub's time was unknown."""
         hub, finding, route = seen.hub, seen.finding, seen.route
         if hub is None or seen.identity is None or finding is None or route is None:
             raise AssertionError
@@ -260,7 +260,7 @@ class SpokeAgent:
             owner = await self._observer.record.give(before, hub, seen.contents, reported_epoch=self._hubs.reported_epoch)
         elif action is Action.RAISE_EPOCH:
             owner = await self._observer.record.raise_epoch(before, reported_epoch=self._hubs.reported_epoch)
-        self._hubs.record_state(hub, HubState.READY)  # until the session reports whether it is accepted
+        self._hubs.record_state(hub, HubState.READY)  # until the hub reports whether it accepts the cluster
         if self._mirror is not None:
             self._mirror.replace(owner.contents)
         made = seen.decision

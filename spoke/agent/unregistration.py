@@ -79,7 +79,7 @@ class Working(Protocol):
 
 @dataclass(eq=False)
 class ResidentAgent:
-    """Runs an agent unless its cluster has left its hubs. For each run, `make` creates the agent, `list_of` its hub list."""
+    """Runs an agent unless its cluster has left its hubs. `make` creates the agent of a run. `list_of` returns the hub list."""
 
     make: Callable[[], Working]
     secrets: Secrets

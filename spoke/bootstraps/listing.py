@@ -104,7 +104,7 @@ class BootstrapFile(BootstrapSource):
 
 
 class BootstrapSecret(BootstrapSource):
-    """The key `kubeconfig` of a secret. Files that it names are other keys of the secret, as in OCM."""
+    """A bootstrap kubeconfig in the key `kubeconfig` of a secret. As in OCM, it names other keys of the secret as files."""
 
     def __init__(self, secrets: Secrets, name: str, reach: Reach = ANY_REACH) -> None:
         self._secrets = secrets
@@ -163,7 +163,7 @@ class BootstrapListing:
     hubs: tuple[Bootstrap, ...] = ()
     errors: tuple[InvalidError, ...] = ()
     whole: bool = True
-    """Whether each source was read or does not exist. If True, a hub that is not on the list was removed on purpose."""
+    """Whether each source was read (now or earlier) or does not exist. True: missing hubs were removed on purpose."""
 
     def get(self, hub_id: HubId) -> Bootstrap | None:
         return next((hub for hub in self.hubs if hub.hub_id == hub_id), None)
@@ -232,6 +232,6 @@ class Bootstraps:
 
 
 def _distinct(sources: Sequence[BootstrapSource]) -> tuple[str, ...]:
-    """Return a name for each source: its own name, or its origin if another source has the same name."""
+    """Return a name for each source: its `name`, or its `source` if another source has the same name."""
     taken = Counter(source.name for source in sources)
     return tuple(source.name if taken[source.name] == 1 else source.source for source in sources)

@@ -26,7 +26,7 @@ Steps = Callable[[], AsyncGenerator[DoctorStep, None]]
 
 @asynccontextmanager
 async def examine(settings: SpokeSettings) -> AsyncIterator[Steps]:
-    """Yield the steps of `spoke doctor` for the agent with these settings. Raises InvalidError for an unusable kubeconfig."""
+    """Yield a function that runs `spoke doctor` and yields its steps. Raises InvalidError for an unusable kubeconfig."""
     clock = SystemClock()
     own, managed = needed_permissions(settings)
     async with AsyncExitStack() as stack:
@@ -34,7 +34,7 @@ async def examine(settings: SpokeSettings) -> AsyncIterator[Steps]:
         secrets = KubeSecrets(management, settings.component_namespace)
 
         async def missing() -> Sequence[Permission]:
-            """Return the missing permissions in the agent's own cluster, and in the managed cluster if that is another one."""
+            """Return the permissions that the agent lacks in the management cluster and in the managed cluster."""
             async with AsyncExitStack() as aside:
                 spoke = await client_of(settings.spoke_kubeconfig, aside) if settings.spoke_kubeconfig else management
                 return [*await missing_permissions(management, own), *await missing_permissions(spoke, managed)]
@@ -79,7 +79,7 @@ def remains_of(settings: SpokeSettings, management: KubeClient, spoke: KubeClien
 
 @asynccontextmanager
 async def depart(settings: SpokeSettings, *, force: bool, rejoin: bool, within: timedelta) -> AsyncIterator[Steps]:
-    """Yield the steps of `spoke leave`, or of `spoke rejoin` (`rejoin`). Raises InvalidError for an unusable kubeconfig."""
+    """Yield a function that runs `spoke leave` or (`rejoin` True) `spoke rejoin`, and yields the steps. Raises InvalidError."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         management = await client_of(settings.kubeconfig, stack)
@@ -127,7 +127,7 @@ class Permission:
 
 
 def needed_permissions(settings: SpokeSettings) -> tuple[Sequence[Permission], Sequence[Permission]]:
-    """The permissions that an agent needs in its own cluster, and those in the managed cluster, as the chart grants them."""
+    """Return the permissions that an agent needs in the management and in the managed cluster. The chart grants the same."""
     home, gates = settings.component_namespace, gates_of(settings.feature_gates)
     own = [Permission("", "secrets", (*READ, "create", "update", "delete"), home), Permission("", "events", ("create",), home)]
     if settings.leader_elect:

@@ -67,7 +67,7 @@ class Doctor:
     """The agent's Lease; None if the agent runs without leader election."""
     namespace: str = ""
     missing: Callable[[], Awaitable[Sequence[object]]] | None = None
-    """Returns the permissions that the agent lacks in its own cluster and in the managed cluster. Raises MusterError."""
+    """Returns the permissions that the agent lacks in the management cluster and in the managed cluster. Raises MusterError."""
 
     async def steps(self) -> AsyncGenerator[DoctorStep, None]:
         try:

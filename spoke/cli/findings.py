@@ -47,8 +47,8 @@ def met_hub(info: HubInfo, connection: HubConnection, now: datetime) -> DoctorSt
 def forbidden(error: ForbiddenError, connection: HubConnection) -> DoctorStep:
     """The result for a hub that answers with Forbidden.
 
-    A hub gives this answer to a valid recovery certificate. With any other credential, the answer shows that the agent uses the
-    wrong credential.
+    A hub gives this answer if the cluster is denied, and to a valid recovery certificate. Otherwise the answer shows that the
+    agent uses the wrong credential.
     """
     if error.denial_cause is DenialCause.CLUSTER_DENIED:
         return failed("hub", error.message, DENIED.format("NAME"))

@@ -4,11 +4,11 @@ The order of the steps allows the next call to continue after any interruption:
 
 1. Set the mark that keeps the agent inactive.
 2. When the agent's session has ended, take the agent's Lease.
-3. Call Leave at every hub with the hub's credential.
+3. Call Leave at every hub with the agent's credential for this hub.
 4. Delete the credentials, those of add-ons first. Without `force`, slots of unreachable hubs stay. The mark stays.
 
-`spoke rejoin` skips step 3 and the credentials of add-ons. At the end it removes the mark, and the agent registers again under
-the same names.
+`spoke rejoin` skips step 3 and keeps the credentials of add-ons. At the end it removes the mark, and the agent registers again
+under the same names.
 """
 
 import asyncio
@@ -232,7 +232,7 @@ class Leave:
         return passed("add-ons", f"deleted {names}" if names else "they have no credentials here")
 
     async def _credentials(self) -> DoctorStep:
-        """Delete slots, the mirror, the owner's secret except its mark, and the Lease."""
+        """Delete the mirror, the Lease, slots, and the owner's secret except its mark. Keep slots that another call needs."""
         owed = [] if self.force or self.rejoin else [hub for hub in self._hubs.values() if hub.owed]
         keeps = {hub_slot(self.secrets, hub.connection.hub_id).name: hub.credential for hub in owed}
         for name, credential in keeps.items():

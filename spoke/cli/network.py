@@ -75,7 +75,7 @@ def address_file(settings: SpokeSettings) -> Path:
 
 @contextmanager
 def published(settings: SpokeSettings, address: str) -> Iterator[None]:
-    """Store the probes' address in the file during the block, unless the settings specify a port. Failures are only logged."""
+    """Store the probes' address in `address_file` during the block, unless the settings specify a port. Only log failures."""
     if not settings.health_listen.endswith(":0"):
         yield
         return

@@ -36,7 +36,7 @@ class HeartbeatSender:
     random: Random = field(default_factory=Random)
     latency: Distribution = field(default_factory=Distribution)
     hub_clock: Clock | None = None
-    """Returns the hub's time, for beats in step; None if beats are not in step."""
+    """Returns the hub's time, for beats in step (`spoke.domain.schedule`); None: beats are not in step."""
     _accepted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _soon: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 

@@ -76,7 +76,7 @@ def stored_connection(contents: Mapping[str, bytes], reach: Reach = ANY_REACH) -
 
 
 def stored_hub(contents: Mapping[str, bytes]) -> HubId:
-    """Return the id of a stored credential's hub, even if no session can use it. Raises InvalidError if it is unreadable."""
+    """Return the hub's id in a stored credential, usable or not. Raises InvalidError if the kubeconfig is unreadable."""
     return _hub_id(_hub_entry(_stored_kubeconfig(contents).cluster))
 
 

@@ -143,9 +143,9 @@ _CREATED = {"labelSelector": f"{MANAGED_BY}={AGENT}"}
 
 
 class KubeRemains(Remains):
-    """Implements `Remains`. `management`: the cluster with the agent's secrets (in `namespace`). `spoke`: the managed cluster.
+    """Finds and deletes the secrets and the Lease that an agent has left. `addon_namespaces`: namespaces of add-ons' secrets.
 
-    `addon_namespaces`: the namespaces of add-ons' secrets.
+    `management`: the cluster with the agent's secrets (in `namespace`). `spoke`: the managed cluster.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class KubeRemains(Remains):
         return places
 
     def _is_addons(self, secret: Object, cluster: ClusterName) -> bool:
-        """Whether this is an add-on's secret of this cluster, or the secret of a pending request, in the agent's namespace."""
+        """Whether `secret` is an add-on's secret of this cluster, or, in the agent's namespace, an add-on's pending request."""
         metadata, data = secret["metadata"], secret.get("data") or {}
         own = metadata["namespace"] == self._namespace
         if data.get(CLUSTER_NAME) != base64.b64encode(cluster.encode()).decode() or (AGENT_NAME in data and not own):

@@ -4,7 +4,7 @@ Before the agent connects to a new owner, it writes the secret once. The write s
 epoch, and fails if the secret has changed since it was read. So the agent never connects to two hubs with the same epoch, even
 after a crash. If two processes of the agent write, one write fails, and its process reads the secret again.
 
-OCM's agent writes the secret without a hub's id. Then the hub of its kubeconfig is the owner.
+OCM's agent writes the secret without a hub's id. Then the hub in the secret's kubeconfig is the owner.
 """
 
 from collections.abc import Callable

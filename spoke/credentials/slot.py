@@ -131,7 +131,7 @@ def owned(present: Contents, credential: Contents, hub: HubId) -> Contents:
 
 
 def without_trust(contents: Contents) -> Contents:
-    """Return the contents without the hub's CAs, because another hub, or a new installation of it, has other CAs."""
+    """Return the contents without the kubeconfig and the CAs, because another or a reinstalled hub has other CAs."""
     return {key: content for key, content in contents.items() if key not in (KUBECONFIG, ORIGIN)}
 
 

@@ -18,7 +18,7 @@ INFRASTRUCTURE = "TokenInfrastructureReady"
 CUSTOMIZED = "Customized"
 DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
 RESERVED = ("bootstrap-hub-kubeconfig", "hub-kubeconfig-secret", "external-managed-kubeconfig")
-"""Names of add-on secrets must not begin with these words, because secrets of this agent or of OCM's agent do."""
+"""An add-on's secret must not have a name that begins like this, because secrets of this agent or of OCM's agent do."""
 CSR, TOKEN = "csr", "token"
 KUBE_SIGNER = "kubernetes.io/kube-apiserver-client"
 
@@ -108,7 +108,7 @@ TOKEN_REMAINING = 0.2
 
 
 def token_due(claims: Mapping[str, Any] | None, account_uid: str) -> datetime | None:
-    """Return when to replace the token with these claims; None: now.
+    """Return when a token must be replaced; None: now. `claims`: the claims in the token.
 
     The result is None if the token is not for this ServiceAccount or states no lifetime.
     """

@@ -65,7 +65,7 @@ class CredentialFinding:
     """Serial of the certificate, if the flaw applies to this certificate alone."""
 
     def applies_to(self, stored: "StoredCredential") -> bool:
-        """Whether `stored` still has this flaw: only the revocation of its certificate is permanent."""
+        """Whether this flaw is a revocation and `stored` contains the revoked certificate. Other flaws are not permanent."""
         same = bool(stored.chain) and stored.chain is not None and stored.chain[0].serial == self.serial
         return self.flaw is Flaw.REVOKED and same
 

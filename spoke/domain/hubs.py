@@ -26,7 +26,7 @@ from machinery.identity import HubId
 
 EPOCH_UNIT = timedelta(milliseconds=1)
 CREDIBLE = timedelta(hours=1)
-"""The agent ignores a hub's claimed epoch that is ahead of this machine's clock by more than this."""
+"""Epochs compare to times in ms since 1970. The agent ignores a hub's epoch that is further ahead of this machine's clock."""
 ACCEPTED_AHEAD = timedelta(hours=24)
 """A hub refuses an agent's epoch that is ahead of the hub's clock by more than this (`hub.registry.owners`)."""
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)

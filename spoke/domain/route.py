@@ -1,6 +1,6 @@
 """Choice of the registration driver and proxy for a hub; pure rules.
 
-Driver: if the kubeconfig names a gRPC endpoint, in Muster's extension, the driver is `grpc`. Otherwise it is `csr`, which uses
+Driver: if Muster's extension in the kubeconfig names a gRPC endpoint, the driver is `grpc`. Otherwise it is `csr`, which uses
 only the Kubernetes API at the kubeconfig's server, like OCM's agent. An option can select the driver, if the kubeconfig
 supports it.
 

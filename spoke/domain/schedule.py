@@ -19,13 +19,13 @@ from machinery.identity import SerialNumber
 SILENCE = timedelta(seconds=5)
 """If a beat is not acknowledged within this time, the session ends."""
 MAX_ACK_TIMEOUT = timedelta(seconds=10)
-"""Like SILENCE, for beats at intervals below SILENCE. Hello reports it, because the hub then acknowledges many beats together.
+"""Replaces SILENCE for beat intervals below SILENCE. Hello reports this time. The hub then acknowledges many beats together.
 
-With either limit the agent leaves a hub that stores no beats after at most 15 s, or SILENCE plus the beat interval if this is
-longer. Keepalive detects earlier that a hub is gone or frozen.
+If a hub stores no beats, the agent leaves it after at most 15 s, or after SILENCE plus the beat interval if this is longer.
+Keepalive detects earlier that a hub is gone or frozen.
 """
 UNANSWERED = timedelta(seconds=20)
-"""Like SILENCE, for the driver `csr`. Its beats are separate requests, and a slow API server does not count as lost."""
+"""Replaces SILENCE for the driver `csr`. Its beats are separate requests, and a slow API server does not count as lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Detection:
     keepalive: timedelta = timedelta(seconds=10)
     keepalive_timeout: timedelta = timedelta(seconds=5)
     silence: timedelta = SILENCE
-    """Used instead of SILENCE. MAX_ACK_TIMEOUT changes by the same factor."""
+    """The configured value of SILENCE (`--hub-silence`). MAX_ACK_TIMEOUT changes by the same factor."""
 
 
 def ack_timeout(beat_interval: timedelta, silence: timedelta = SILENCE) -> timedelta:

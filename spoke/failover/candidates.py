@@ -42,8 +42,8 @@ class ReconnectTimeout:
     """Time for which the agent retries a lost hub before it changes to another hub.
 
     A random time is drawn at the first loss, and again at a loss after a session that lasted long enough (`Hubs.steady`).
-    `is_lost` returns whether another hub was lost before. Then the time is 0, so that the agent waits only for the first lost
-    hub.
+    `is_lost` returns whether another hub was lost before. Then the time is 0 until the agent opens a session with this hub, so
+    that the agent waits only for the first lost hub.
     """
 
     def __init__(self, options: Hubs, is_lost: Callable[[], bool], clock: Clock, random: Random) -> None:

@@ -66,11 +66,11 @@ class Standby:
         return max(self._claims.values(), default=0)
 
     def answered_at(self, hub: HubId) -> float | None:
-        """Return the monotonic time of the hub's last StandBy answer that it would accept a session; None: no such answer."""
+        """Return the monotonic time at which the hub last answered that it would accept a session; None: never."""
         return self._running[hub][0].answered_at if hub in self._running else None
 
     def attend(self, post: StandbyContext) -> None:
-        """Set the hubs to register at, without waiting. StandBy then reports the owner to a hub that is no longer busy."""
+        """Set the hubs to register at, without waiting. If a hub is no longer busy, StandBy later reports the owner to it."""
         if not self._options.standby_registration:
             return
         self._post = post

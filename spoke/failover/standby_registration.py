@@ -249,7 +249,7 @@ class StandbyRegistration:
         self._publish(StandbyRecord(replace(self.record.hub, state=state), trouble, ends_soon=soon, epoch=epoch))
 
     def _claimed(self, epoch: int) -> int:
-        """Return the epoch to use. A hub's higher claim counts once per CLAIM_PERIOD, because it ends the session."""
+        """Return the epoch to use. A hub's higher claim counts once per CLAIM_PERIOD, because each one causes a new session."""
         now = self.ports.clock.monotonic()
         if epoch <= max(self.identity.epoch, self.record.epoch):
             return epoch

@@ -154,7 +154,7 @@ class AgentProgress:
         self.failure = ""
 
     def stop(self) -> None:
-        """Record that this process no longer works for its agent, so that its state of the hubs is obsolete."""
+        """Record that this process no longer works for its agent. Forget the state of the hubs, which is now obsolete."""
         self._hubs_status, self._beat_at, self.failure = HubsStatus(), None, ""
         self.enter("waiting to work")
 
@@ -177,11 +177,11 @@ class AgentProgress:
 
     @property
     def has_session(self) -> bool:
-        """Whether a session is open that the hub ends when the cluster opens a newer session."""
+        """Whether an `arbitrated` session (see `connected`) is open."""
         return self._sessions > 0
 
     def waits(self, answer: Callable[[], ProbeResult | None]) -> None:
-        """Set the function that `ready` calls first. It returns None if this process works."""
+        """Set the function that `ready` calls first: `answer` returns the readiness, or None if this process works."""
         self._waits = answer
 
     @contextmanager
@@ -196,9 +196,9 @@ class AgentProgress:
             del self._under_way[number]
 
     def ready(self) -> ProbeResult:
-        """Ready if a beat was acknowledged within the lease duration. Otherwise the text names the step that fails.
+        """Return ok if a beat was acknowledged within the lease duration; else not ok, with a text that names the failing step.
 
-        If this process does not work, the result is that of the function in `waits`.
+        If this process does not work, return the result of the function that `waits` has set.
         """
         if (waiting := self._waits()) is not None:
             return waiting
@@ -213,7 +213,7 @@ class AgentProgress:
         return ProbeResult(ok=False, text=f"not ready: {self.step}{failure} ({since})")
 
     def live(self) -> ProbeResult:
-        """Live if no work has run for longer than STUCK. An unreachable hub does not matter."""
+        """Return ok if no `working` block has run for longer than STUCK. An unreachable hub does not matter."""
         now = self._clock.monotonic()
         stuck = [what for what, since in self._under_way.values() if now - since > STUCK.total_seconds()]
         if stuck:

@@ -1,4 +1,4 @@
-"""Ports to the managed cluster, to secrets in the management cluster, and for Events."""
+"""Ports to the managed cluster and to secrets, and for Events. The management cluster is the one with the agent's Secrets."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Cluster(Protocol):
         """The API server's gitVersion."""
 
     async def health(self) -> "ApiServerHealth":
-        """Query /livez, or /healthz if /livez answers 404 or 403. Does not raise if the server is unhealthy."""
+        """Return the health by /livez, or by /healthz if /livez answers 404 or 403. An unhealthy server raises no error."""
 
     async def nodes(self) -> Sequence[NodeResources]: ...
 
@@ -64,7 +64,7 @@ class RefusedSecretError(ForbiddenError):
 
 
 class Secrets(Protocol):
-    """Secrets of a namespace in the management cluster."""
+    """Secrets of one namespace: in the management cluster, or, for add-ons, also in the managed cluster."""
 
     async def read(self, name: str) -> SecretSnapshot: ...
 

@@ -1,4 +1,4 @@
-"""The port to a hub (ADR D2), implemented by `spoke.transports.grpc` and by `spoke.transports.kubernetes`."""
+"""The port to a hub (ADR 0001), implemented by `spoke.transports.grpc` and by `spoke.transports.kubernetes`."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -267,7 +267,7 @@ class HubClient(Protocol):
         """
 
     async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
-        """Issue a token of the ServiceAccount with which an add-on authenticates at the hub.
+        """Return a new token of the ServiceAccount with which an add-on authenticates at the hub.
 
         Raises ConflictError while the ServiceAccount is not ready, MethodNotAllowedError if the hub does not issue tokens.
         """
@@ -280,11 +280,11 @@ class HubClient(Protocol):
     ) -> StandbyAnswer:
         """Report that `owner` has the session, and which CAs (`trusted`, as in SessionHello) verify this hub.
 
-        Raises MethodNotAllowedError if the hub does not implement StandBy.
+        Return the hub's answer. Raises MethodNotAllowedError if the hub does not implement StandBy.
         """
 
     async def leave(self, agent: AgentIdentity) -> bool:
-        """Leave the hub permanently. Return whether the hub knew it. Raises MethodNotAllowedError if not supported."""
+        """Leave the hub permanently. Return whether the hub knew the cluster. Raises MethodNotAllowedError if not supported."""
 
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
         """Read whether the hub has accepted the cluster of this credential. It changes nothing."""

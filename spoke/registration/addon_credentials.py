@@ -1,4 +1,4 @@
-"""Credentials of add-ons: a certificate for the hub or of another signer, or a token of the ServiceAccount on the hub.
+"""Credentials of add-ons: a certificate for the hub's API, one of another signer, or a token of a ServiceAccount on the hub.
 
 Each credential is in one secret. One write replaces the whole secret, so the old credential stays until the new one is stored.
 """

@@ -119,7 +119,7 @@ class CSRFlow:
         hub: HubEntry | None = None,
         known_by: Callable[[Contents], Mapping[str, bytes]] | None = None,
     ) -> None:
-        """`pending`: stores the request; `target` and `mirror`: get the certificate, with the keys `extra`; `hub`: the issuer.
+        """`pending` stores the request. `target` and `mirror` store the certificate and the keys `extra`. `hub` is the issuer.
 
         `known_by` returns the CAs to store for the hub, given the content of the secret; None: no CAs are stored.
         """
@@ -152,10 +152,10 @@ class CSRFlow:
         log.info("request.resumed", request=pending.name, submitted=self._submitted)
 
     async def run(self, client: HubClient, *, on_step: Callable[[str], object] = lambda _: None) -> CertificateFacts:
-        """Run the remaining steps. An error ends the run, and the next call continues at the failed step. One run is one trace.
+        """Run the remaining steps. Return the certificate. After an error, the next call continues at the failed step.
 
         It calls `on_step` with the description of each step. Raises RequestDeniedError; the next run then makes a new request.
-        Raises UnavailableError if the hub issues an unusable certificate twice.
+        Raises UnavailableError if the hub issues an unusable certificate twice. One run is one trace.
         """
         with tracing.span("obtain certificate", {"muster.cluster": self.wanted.agent.names.cluster}):
             unknown = useless = False

@@ -148,7 +148,7 @@ class ClusterReports:
 
 
 class AddOnReports:
-    """The add-ons over one session: their health by their Leases, and their credentials."""
+    """Reports the health of add-ons (by their Leases) over one session, and maintains their credentials."""
 
     def __init__(self, active: ActiveSession, agent: AgentContext, identity: AgentIdentity) -> None:
         ports, options, hub = agent.ports, agent.options, active.connection.hub_id

@@ -32,7 +32,7 @@ from spoke.session.reports import AddOnReports, ClusterReports, watched
 from spoke.session.trust_bundle_sync import TrustBundleSync
 
 SOONEST_LEAVE = timedelta(milliseconds=500)
-"""Shortest delay before an agent leaves a draining replica: if it is the only one, the agent returns to it in a loop."""
+"""Shortest delay before an agent leaves a draining replica. Without another replica, the agent returns to it repeatedly."""
 
 HUB_LIST_PERIOD = timedelta(seconds=1)
 """Changes of the list within this time are sent together."""
@@ -114,7 +114,7 @@ class SessionRun:
     def hand_over(self, handover: Handover) -> None:
         """Open the successor, and hand over to it after its first beat.
 
-        During an earlier handover, a handover with `once` is dropped; without `once`, it waits until the earlier one fails.
+        During another handover, drop a handover with `once`. Keep a handover without `once` until the other one fails.
         """
         if self._handover is None:
             self._handover = handover

@@ -1,11 +1,11 @@
 """Supervises the sessions with the owner: one after another, until the agent changes to another hub.
 
-After a loss the agent retries the same hub. If another hub is usable, the agent changes to it after a short random time,
-because restarts and drains of replicas are short; or immediately, if its hub refuses the session. If the credential is
+After a loss the agent retries the same hub. If another hub is usable, the agent changes to it: immediately if its hub refuses
+the session, otherwise after a short random time, because restarts and drains of replicas are short. If the credential is
 unusable, the agent observes its state again.
 
 A move from a working hub to another hub is a handover. The agent opens a session at the new hub with a higher epoch, and waits
-until a beat is acknowledged there. Only then does it send the farewell to the old hub and close the old session.
+until a beat is acknowledged there. Then the agent sends the farewell to the old hub and closes the old session.
 """
 
 import asyncio
@@ -150,7 +150,7 @@ class SessionSupervisor(HubEvents):
         return flow
 
     async def open(self, connection: HubConnection, owner: Owner | None = None) -> ActiveSession:
-        """Open a session with the content of the owner's secret. Raises HubLostError."""
+        """Open a session with the epoch of `owner` (None: the present content of the owner's secret). Raises HubLostError."""
         return await open_session(self._agent, connection, owner or self._owner_secret.owner, self._identity.cluster_uid)
 
     def accepted(self, *, accepted: bool) -> None:

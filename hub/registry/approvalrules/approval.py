@@ -39,8 +39,8 @@ RULE_ACTOR = f"system:{NAME}:rule:"
 class ApprovalOutcome:
     """Result of `review` or `accept`. `decisions`: those of operators' rules; empty if only built-in rules have decided.
 
-    `accepted`: the accepted cluster. `asking`: the cluster of the request, if rules may accept this cluster because of the
-    request.
+    `accepted`: the accepted cluster. `asking`: the cluster of the reviewed request, if a rule for acceptance depends on
+    requests. The caller then runs `accept` for this cluster.
     """
 
     decisions: tuple[RuleDecision, ...] = ()
@@ -60,7 +60,7 @@ def rules_in(tx: Transaction, globs: tuple[str, ...]) -> tuple[ApprovalRule, ...
 
 
 def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
-    """Load many requests and their clusters with few queries."""
+    """Read these requests and their clusters with few queries. Later reads of this transaction need no query for them."""
     keys = [Key("", name) for name in names]
     tx.objects.read_ahead(REQUESTS, keys)
     found = [tx.objects.get(REQUESTS, key) for key in keys]
@@ -71,10 +71,10 @@ def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
 def review(
     tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str, *, sign: Callable[..., dict[str, Any]] | None = None
 ) -> ApprovalOutcome | None:
-    """Approve a request if a rule matches. Raises NotFoundError.
+    """Approve a request if a rule matches. Return the outcome. Raises NotFoundError.
 
-    Returns None if nothing was written and no rule needs the request to accept its cluster. With `sign`
-    (`issuance.sign_request`) the approved request is also signed; without `sign`, `issuance.issue` signs it later.
+    Returns None if nothing was written and the outcome has no `asking`. With `sign` (`issuance.sign_request`) the approved
+    request is also signed; without `sign`, `issuance.issue` signs it later.
     """
     stored = request_objects.find(tx, name)
     asking = doc.labels(stored.document).get(CLUSTER_LABEL, "") if any(map(_needs_request, known)) else ""
@@ -212,7 +212,7 @@ def _strict_request(tx: Transaction, request: Document) -> tuple[RuleInput, Cert
 
 
 def is_an_addons(subject: CertificateSubject) -> bool:
-    """Whether a registered subject names neither operators nor the agent of any cluster."""
+    """Whether a subject from an add-on's registration names neither operators nor the agent of any cluster."""
     if parse_agent_user(subject.common_name) is not None or OPERATOR_GROUP in subject.organizations:
         return False
     names = (each for each in subject.organizations if each.startswith(SUBJECT_PREFIX))

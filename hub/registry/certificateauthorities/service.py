@@ -96,7 +96,7 @@ def rotate(tx: Transaction, actor: str, *, cannot: str | None, dry_run: bool = F
 
 
 def proceed(tx: Transaction, authority: AuthorityId, actor: str, *, dry_run: bool = False) -> AuthorityRecord:
-    """Order the next step of this CA without waiting for agents. Raises NotFoundError, ConflictError."""
+    """Order the next step of this CA without waiting for agents. Return the CA. Raises NotFoundError, ConflictError."""
     one = find(tx, authority)
     if one.phase not in (Phase.DISTRIBUTING, Phase.OUTGOING, Phase.RETIRING):
         raise ConflictError(f"the CA {one.id} is {one.phase.value}: it has no next step")
@@ -106,11 +106,11 @@ def proceed(tx: Transaction, authority: AuthorityId, actor: str, *, dry_run: boo
 def give_up(
     tx: Transaction, authority: AuthorityId, actor: str, within: timedelta, *, cannot: str | None, dry_run: bool = False
 ) -> AuthorityRecord:
-    """Record that a CA is compromised. Raises NotFoundError, ConflictError.
+    """Record that a CA is compromised. Return the CA. Raises NotFoundError, ConflictError.
 
-    The issuing CA must be replaced first; `cannot` is as in `rotate`. The compromised CA ends when connected agents have other
-    certificates, or when their time is over: `within` to trust the next CA, and again `within` to renew. Zero: no wait. A
-    repeated order never extends the time.
+    If this CA issues, the hub must be able to replace it first; `cannot` is as in `rotate`. The compromised CA ends when
+    connected agents have other certificates, or at the end of two periods: `within` to trust the next CA, then `within` to
+    renew. Zero: no wait. A repeated order never extends the time.
     """
     one = find(tx, authority)
     if one.phase is Phase.RETIRED:
@@ -173,7 +173,7 @@ def take(tx: Transaction, step: RotationStep, recovery: timedelta) -> Sequence[A
 
 
 def left_behind(tx: Transaction, one: AuthorityRecord) -> tuple[ClusterName, ...]:
-    """Return accepted clusters whose agent had only certificates of this compromised CA and has no other certificate yet."""
+    """Return accepted clusters that lost an agent certificate of this compromised CA and have no valid agent certificate."""
     accepted = {stored.key.name for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_ACCEPTED)).items}
     lost = tx.authorities.clusters_without_certificate(one.signer, COMPROMISED, tx.now)
     return tuple(cluster for cluster in lost if cluster in accepted)
@@ -234,7 +234,7 @@ def _members(tx: Transaction, everyone: Sequence[AuthorityRecord]) -> tuple[Rota
 
 @dataclass(frozen=True, slots=True)
 class TrustReport:
-    """The certificate that an agent presented, and the CAs that it trusts."""
+    """The certificate that an agent presented, and the CAs that the agent trusts; None if the agent does not report them."""
 
     record: CertificateRecord
     trusted: frozenset[str] | None

@@ -12,7 +12,7 @@ from machinery.apiserver.kinds.declaration import KUBERNETES, KindManifests
 from machinery.meta.managedfields.structure import structure
 
 HUB_KINDS = KindManifests(*sorted((Path(__file__).parents[1] / "declarations").glob("*.yaml")))
-"""All kinds of the hub that are not Kubernetes' own, with their groups without the suffix: `managedclusters.cluster`."""
+"""The hub's own kinds, without those of Kubernetes. Their groups have no suffix here, as in `managedclusters.cluster`."""
 declared = HUB_KINDS.resource
 
 

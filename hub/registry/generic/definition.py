@@ -74,7 +74,7 @@ class ResourceDefinition:
         return WritePath(kind, shown.namespaced, shown.counts_generations, self.put, self.remove)
 
     def named(self, suffix: str = GROUP_SUFFIX) -> Resource:
-        """The resource with the suffix of its group, without a store."""
+        """Return the resource with `suffix` in its API group, without the parts that read the store."""
         return replace(self.resource, group=objects.group_of(self.resource.group, suffix))
 
     def served(self, store: Store, suffix: str) -> Resource:
@@ -94,7 +94,7 @@ def computed(
 
 
 def action(own_group: str, name: str, answers: Answers, posted: str, validate: Validation | None = None) -> Subresource:
-    """A subresource to which operators post documents. `name`: in the path; `posted`: the declared kind of the document."""
+    """Return a subresource to which operators post documents. `name`: its name in the path; `posted`: kind of the documents."""
     verbs = ("create",)
     question = declared(posted, group=own_group, verbs=verbs, columns=(), validate=validate, answers=answers)
     return Subresource(name, verbs=verbs, question=question)

@@ -1,8 +1,8 @@
 """Write path of objects: metadata, field ownership, the size limit of agents, and no write without a change.
 
-The limit of operators is `OBJECT_LIMIT`. An agent that filled an object up to this limit would prevent operators from writing
-it, for example from denying its cluster. So agents have a lower limit. The lower limit applies to all callers of a cluster and
-to bootstrap credentials, at both doors.
+The limit of operators is `OBJECT_LIMIT`. If an agent filled an object up to this limit, operators could not change the object,
+for example deny the cluster. So agents have a lower limit. The lower limit applies to all callers of a cluster and to bootstrap
+credentials, at both doors.
 """
 
 from collections.abc import Iterator

@@ -99,7 +99,7 @@ def _computed(tx: Transaction, compute: Compute) -> tuple[Sequence[ComputedObjec
 
 
 def merged(page: Page, computed: Sequence[StoredObject], limit: int | None) -> Page:
-    """Merges `computed` objects, whose keys must be after `query.after`, into a page of stored objects of the same query."""
+    """Return at most `limit` objects of `page` and `computed`, in key order. Both must fulfil one query, with its `after`."""
     items = sorted([*page.items, *computed], key=lambda stored: stored.key)
     chosen = tuple(items[:limit])
     rest = len(items) - len(chosen)

@@ -47,10 +47,10 @@ class Opened:
 
 
 def begin(tx: Transaction, me: Replica) -> datetime:
-    """Take the replica's name, and end the sessions of its previous holder. Returns the database's time.
+    """Take the replica's name, and end the sessions of the name's previous holder. Returns the database's time.
 
-    Raises AlreadyExistsError if the previous holder may still run: then retry after LOST_AFTER. It has ended if it is lost, or
-    if it had the same data directory, whose lock this process holds.
+    Raises AlreadyExistsError if the previous holder may still run: then retry after LOST_AFTER. The holder has ended if it
+    counts as lost, or if it used the same data directory, because this process holds the lock of that directory.
     """
     before = tx.replicas.of(me.name)
     if before is not None and before.home != me.home and not before.is_lost(tx.now):

@@ -80,8 +80,8 @@ def _lease_cut_at(tx: Transaction, stored: StoredObject, since: datetime) -> dat
 def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[AuditEntry] = ()) -> bool:
     """Store the beat that ends a silence, and restore availability. Returns False if the silence continues.
 
-    Availability follows the verdict of the beat, or else the last stored verdict; it is never True by default. A beat that
-    waited for a whole grace period does not end the silence, because the agent sent no later beat. Raises StaleEpochError.
+    Availability follows the verdict of the beat, or else the last stored verdict. Without a verdict it does not become True. A
+    beat that waited here for a whole grace period does not end the silence: no later beat has arrived. Raises StaleEpochError.
     """
     if entries:
         tx.audit.add(entries)

@@ -47,7 +47,7 @@ def report(
 
 
 def update_health(tx: Transaction, cluster: ClusterName, actor: str) -> None:
-    """Set `Available` of the add-ons to Unknown while the cluster's is Unknown; restore it afterwards. Raises NotFoundError."""
+    """Set `Available` of the add-ons to Unknown if the cluster is Unknown, else restore the value. Raises NotFoundError."""
     available = availability(clusters.find(tx, cluster).document)
     for stored in _of_cluster(tx, cluster):
         _put_changed(tx, addon_discovery.in_step(stored.document, available, tx.now), stored, actor)

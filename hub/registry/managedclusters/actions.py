@@ -47,7 +47,7 @@ RenewalProgress = tuple[RenewalOrder | None, Sequence[CertificateRecord]]
 def order_renewal(
     tx: Transaction, cluster: ClusterName, within: timedelta, actor: str, *, dry_run: bool = False
 ) -> RenewalProgress:
-    """Order the renewal of all certificates issued until now. Raises NotFoundError, InvalidError."""
+    """Order the renewal of all certificates issued until now. Return the progress. Raises NotFoundError, InvalidError."""
     stored = clusters.find(tx, cluster)
     given = RenewalOrder(tx.now, agent_annotations.check_renewal_interval(within))
     if not dry_run:
@@ -56,7 +56,7 @@ def order_renewal(
 
 
 def renewal_progress(tx: Transaction, cluster: ClusterName) -> RenewalProgress:
-    """The current renewal order of a cluster, and its agents' certificates, which show whether they have followed the order.
+    """Return the renewal order of a cluster, and each agent's newest certificate, which shows whether the agent has renewed.
 
     Raises NotFoundError.
     """

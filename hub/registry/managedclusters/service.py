@@ -44,7 +44,7 @@ from machinery.meta.selectors import Operator, Requirement
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
-    """Create (`old` None) or update, with defaults and validation. A bootstrap credential of the creator must have a free use.
+    """Create (`old` None) or update, with defaults and validation. A creator's bootstrap credential must admit the name.
 
     `writer`: see `hub.registry.generic.objects.write`. Raises InvalidError, AlreadyExistsError, ConflictError, ForbiddenError.
     """
@@ -76,7 +76,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 
 
 def _with_silence(tx: Transaction, document: dict[str, Any], before: Document, *, is_report: bool) -> dict[str, Any]:
-    """Return the document in which availability stays Unknown if the cluster is revoked, or if a report came without beats.
+    """Return the document. Availability stays Unknown if the cluster is revoked, or if its agent reports but sends no beats.
 
     OCM's agent reports at each change of its cluster, also while its Lease is expired. In OCM, agent and hub then replace each
     other's condition until the agent renews the Lease. Here the next beat restores the availability that was reported last.
@@ -148,7 +148,7 @@ def require_accepted(stored: StoredObject) -> None:
 
 
 def ensure(tx: Transaction, joining: JoinRequest, actor: str, *, lease_duration: timedelta = DEFAULT_LEASE_DURATION) -> Joined:
-    """Create or find the ManagedCluster of a join. If a bootstrap credential is used, it is checked, and admits the name once.
+    """Create or find the ManagedCluster of a join. A bootstrap credential, if used, must admit the name, which holds a use.
 
     Raises AlreadyExistsError if the name belongs to a cluster with another uid; then run `note_duplicate` in a separate
     transaction, so that operators see it. Raises ForbiddenError if the credential is not for this name, and NotFoundError if
@@ -235,7 +235,7 @@ def note_revoked(tx: Transaction, name: ClusterName, actor: str) -> None:
 def put_changed(
     tx: Transaction, new: Document, old: StoredObject, actor: str, *, writer: str = HUB_WRITER
 ) -> Written | StoredObject:
-    """Like `put` by the hub itself, or by `writer`; no write if nothing changes."""
+    """Like `put`, with the field manager `writer`. If nothing changes, do not write, and return `old`."""
     return put(tx, dict(new), old, actor, writer=writer) if doc.differs(new, old.document) else old
 
 
@@ -252,7 +252,7 @@ def with_default_set(tx: Transaction, cluster: Document) -> dict[str, Any]:
 
 
 def note_clock_skew(tx: Transaction, cluster: ClusterName, skew: timedelta, limit: timedelta, actor: str) -> None:
-    """Set the condition of the clock if its status changes. Does nothing unless the cluster exists and is accepted."""
+    """Set ManagedClusterConditionClockSynced if its status changes. Does nothing unless the cluster exists and is accepted."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     if stored is None or not cluster_rules.is_accepted(stored.document):
         return

@@ -1,7 +1,7 @@
 """Backup files: a zip with the rows of each table as JSON lines, and a manifest with a digest of each table.
 
 The format does not depend on the database, so a backup can be restored into SQLite or PostgreSQL. The manifest is written last.
-The entry with the sealed keys is bound to the manifest's digest, so a reader that can open it knows that nothing was changed.
+The sealed keys are bound to the manifest's digest. So a reader that can unseal the keys knows that nothing was changed.
 Bytes are base64; `unzip -p FILE tables/objects.jsonl` shows a table.
 """
 
@@ -95,7 +95,7 @@ class ArchiveWriter:
     def finish(self, manifest: Manifest, seal: Callable[[bytes], bytes] | None = None, *, place: str = SEALED) -> Manifest:
         """Write the manifest and return it. Raises UnavailableError.
 
-        `seal` encrypts the keys for a manifest with this digest. The result is the file `place` in the archive.
+        `seal` gets the manifest's SHA-256 digest. It returns the sealed keys, or a proof: the file `place` in the archive.
         """
         whole = msgspec.structs.replace(manifest, tables=tuple(self._entries))
         encoded = msgspec.json.format(msgspec.json.encode(whole))

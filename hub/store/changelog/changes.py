@@ -54,12 +54,10 @@ class SqlChanges(ChangeLogPast, ChangeLog):
         return number_of(_ADVANCE.row(self._connection, {"by": by, "sender": self._sender}))
 
     def skip_ahead(self, seen: int, shown: Change | None) -> bool:
-        """If the database has lost served changes, continue far above `seen`, so that no watch resumes.
+        """Return whether the database has lost served changes. If so, continue far above `seen`, so that no watch resumes.
 
-        Returns whether changes were lost.
-
-        `shown`: the change at `seen`, if known. The check runs under the counter's lock, because the caller may have read from
-        a server that is behind, or another replica may already have raised the counter.
+        `shown`: the change at `seen`, if known. The check repeats the caller's check under the lock of the counter, because the
+        caller may have read from a server that is behind, or another replica may already have raised the counter.
         """
         self.lock()
         newest, oldest = KEPT.row(self._connection, {}) or (0, 0)
@@ -70,7 +68,7 @@ class SqlChanges(ChangeLogPast, ChangeLog):
         return True
 
     def _is_another(self, shown: Change | None, oldest: int) -> bool:
-        """Whether the log has another change at this revision. Compacted revisions are not compared."""
+        """Whether the log has no change or another change at the revision of `shown`. False for compacted revisions."""
         if shown is None or shown.revision <= oldest:
             return False
         row = self._connection.execute(select(schema.changes).where(_row.revision == shown.revision)).one_or_none()

@@ -1,11 +1,11 @@
 """The two bounds of the change log: watches resume from `compacted`; the past can be read from `floor`, which is not higher.
 
-Retention removes old rows in order, so a row with a time in the future would stop it. But each row was written before the next
-row, whose time is a better bound.
+Retention removes old rows in order, so a row with a time in the future would stop it. Each row was written before the next row.
+So the time of the next row replaces a time in the future.
 
-Both bounds advance in portions. When `floor` (for kinds without a past: `compacted`) passes a row, the earlier row of the same
-object is deleted, and so is the row of a deletion. So below this bound each object has one row with its last state. The cost of
-a transaction depends on its portion, not on the length of the log.
+Both bounds advance in portions. When `floor` (for kinds without a past: `compacted`) passes a row, the object's earlier row is
+deleted. If the passed row records a deletion, it is deleted too. So below this bound each existing object has one row with its
+last state. The cost of a transaction depends on its portion, not on the length of the log.
 """
 
 from collections.abc import Callable, Collection, Sequence

@@ -29,9 +29,9 @@ MAX_BYTES = 8 * 1024 * 1024
 
 log = structlog.get_logger(__name__)
 Fetch = Callable[[int], Awaitable[tuple[Sequence[Change] | None, int]]]
-"""Returns changes above a revision, one batch at most (None: compacted), and the newest visible revision."""
+"""Returns one batch of changes from a revision on, inclusive (None: compacted), and the newest visible revision."""
 Repair = Callable[[int, Change | None], Awaitable[bool]]
-"""Moves the log far above a revision and compacts all lower revisions. Returns False if the change is not lost."""
+"""If the change was lost, moves the log far above its revision and compacts lower revisions. Returns whether it was lost."""
 
 
 class Tail:
@@ -119,7 +119,7 @@ class Tail:
             return True  # own commits arrived in the meantime: the result is outdated
         if newest < place or (changes and changes[0].revision == place and not self._is_known(changes[0])):
             if not await self._repair(place, self._changes[-1] if self._changes else None):
-                return False  # the answer came from a server that is behind, or another replica was faster: the next call shows
+                return False  # a server that is behind has answered, or another replica was faster: the next call decides
             log.error("the database has lost changes that were already read: all watches list again", newest=newest, seen=place)
             return True
         if changes is None:
@@ -154,14 +154,14 @@ class Tail:
 
 
 def skip_lost_changes(transaction: Transaction, seen: int, shown: Change | None) -> bool:
-    """Move the log far above `seen`, if it has lost changes. Return whether it has; see `Repair`."""
+    """If the log has lost changes, move it far above `seen`. Return whether changes were lost; see `Repair`."""
     changes: Any = transaction.changes  # `skip_ahead` is specific to this adapter
     leapt: bool = changes.skip_ahead(seen, shown)
     return leapt
 
 
 def tail_changes(transaction: Transaction, revision: int) -> tuple[Sequence[Change] | None, int]:
-    """Return the changes above `revision`, and the newest revision; see `Fetch`."""
+    """Return changes and the newest revision; see `Fetch`. The change at `revision` itself shows whether changes were lost."""
     newest = transaction.changes.newest()
     if newest < revision:
         return (), newest

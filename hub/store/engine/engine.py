@@ -195,7 +195,7 @@ class UnknownOutcomeError(UnavailableError):
 
 @contextmanager
 def transaction(engine: Engine) -> Iterator[Connection]:
-    """One transaction. Raises UnknownOutcomeError if the commit is in doubt. After other errors, nothing was written."""
+    """Yield a connection in a transaction. Raises UnknownOutcomeError if the commit is in doubt; other errors: no write."""
     with engine.connect() as connection:
         with connection.begin() as begun:
             yield connection

@@ -46,7 +46,7 @@ def notify_others(connection: Connection, topic: Topic, sender: str) -> None:
 
 
 def take_notifications(connection: Connection) -> Collection[Topic]:
-    """Return the topics that the caller passes on in this process after the commit. Call it once, when a transaction ends."""
+    """Return and clear the topics of the transaction. Call it before the commit; pass them on in this process after it."""
     topics: Collection[Topic] = connection.info.pop(_NOTIFIED, ())
     return topics
 

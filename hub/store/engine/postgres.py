@@ -1,4 +1,4 @@
-"""PostgreSQL sessions that bound their own waits, and the waits of other replicas for their locks.
+"""Opens PostgreSQL sessions that limit how long the hub waits, and how long other replicas wait for the hub's locks.
 
 The server ends a session that takes too long, that holds locks while its hub is suspended, or whose hub has ended. TCP
 keepalives detect a lost server. If a connected server does not answer (a hung disk, a stopped process), the hub gives it up
@@ -77,10 +77,10 @@ def connection_arguments(url: URL, limits: SessionLimits) -> Mapping[str, Any]:
 
 
 def _arguments(given: Mapping[str, Any], limits: SessionLimits) -> dict[str, Any]:
-    """The URL's arguments, restricted to a primary.
+    """Return the URL's arguments, restricted to a primary.
 
-    A standby is behind, so the hub does not read from it either. An address may lead to a standby for a while, and a session
-    that was accepted there would stay there. A primary that is read-only by configuration is accepted for reads.
+    A standby is behind, so the hub does not read from it either. An address may temporarily lead to a standby. A session that
+    begins on this server would stay there. A primary that is read-only by configuration is accepted for reads.
     """
     options = f"{given.get('options', '')} {limits.options()} -c timezone=UTC".strip()
     return {"target_session_attrs": "primary", **given, **limits.arguments(), "options": options}

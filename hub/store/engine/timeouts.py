@@ -33,7 +33,7 @@ class SessionLimits:
         return (self.held + SLACK).total_seconds()
 
     def options(self) -> str:
-        """Session options. The lock time-out ends before the others, so that the server reports that it waited for a lock."""
+        """Return session options. The lock time-out is the shortest, so that the server reports a wait for a lock as such."""
         held = max(round(self.held.total_seconds() * 1000), 1)
         timeouts = {
             "idle_in_transaction_session_timeout": held,

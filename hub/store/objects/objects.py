@@ -31,7 +31,7 @@ PENDING = 0
 
 @dataclass(slots=True)
 class PendingWrite(Written):
-    """A buffered write. After `flush`, it also has the result."""
+    """A buffered write. `flush` sets `result`: the object with its revision."""
 
     kind: Kind
     type: ChangeType

@@ -76,7 +76,7 @@ def groups(query: Query, facets: Sequence[FieldReference], dialect: str, sums: S
 
 
 def agents(dialect: str) -> Select[Any]:
-    """Statement for the name of each cluster, and its value for each source in PRESENT."""
+    """Return the statement that selects the name of each cluster and the cluster's values of the sources in PRESENT."""
     entries = Entries(dialect)
     columns = [entries.text(ValueSource(of, Type.TEXT)) for of in PRESENT]
     return select(inventory.c.name, *columns).select_from(entries.source)

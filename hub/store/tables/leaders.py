@@ -77,7 +77,7 @@ class SqlLeaders(Leaders):
         return taken
 
     def _note(self, taken: LockRecord) -> None:
-        """Record the term for a later report. No report is written at the same time, because its writer must lock the term."""
+        """Record the term for a later report. A report's writer must lock the term, so no report is written concurrently."""
         facts = SqlFacts(self._connection)
         terms = _unreported(facts.get(hubreplicas.UNREPORTED_TERMS))
         began = hubreplicas.TermStart(taken.term, taken.holder, taken.acquired_at)
@@ -132,7 +132,7 @@ class SqlFacts(SqlTable, Facts):
         self._connection.execute(insert(schema.facts), {"name": name, "value": value})
 
     def settle(self, name: str, value: str) -> str:
-        """Return the fact, which is first set to `value` if it does not exist. A concurrent call waits for the commit."""
+        """Return the fact's value; first set a missing fact to `value`. A concurrent call waits for the commit."""
         new = insert_into(schema.facts, self._connection.dialect.name).values(name=name, value=value)
         self._connection.execute(new.on_conflict_do_nothing(index_elements=[schema.facts.c.name]))
         chosen = select(schema.facts.c.value).where(schema.facts.c.name == name)

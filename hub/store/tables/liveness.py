@@ -65,7 +65,7 @@ def _owning(dialect: str) -> Any:
 
 
 def _row_with(*names: str) -> Callable[[str], Any]:
-    """Return the statement that inserts a cluster's row with these columns, or updates them. A value None changes nothing."""
+    """Return a function that makes the upsert of these columns of a cluster's row per dialect. None changes nothing."""
 
     def statement(dialect: str) -> Any:
         new = insert_into(schema.heartbeats, dialect).values({name: bindparam(name) for name in ("cluster", *names)})

@@ -42,7 +42,7 @@ MOST_NAMED = 1_000
 
 
 def is_in(column: ColumnElement[str], names: Collection[str]) -> ColumnElement[bool]:
-    """Whether the column is one of the names. Always true for more than MOST_NAMED names: the caller then filters the rows."""
+    """Return the SQL condition `column IN names`; for more than MOST_NAMED names `true`: the caller then filters the rows."""
     return true() if len(names) > MOST_NAMED else column.in_(names)
 
 

@@ -30,7 +30,7 @@ from machinery.errors import MusterError, UnavailableError
 
 UseCase = Callable[[SqlTransaction], Any]
 Begin = Callable[[Connection], Callable[[], SqlTransaction]]
-"""Runs the first statement of a transaction. Returns a function that creates the view of one use case on the transaction."""
+"""Runs the first statement of a transaction. Returns a function that creates a SqlTransaction for each use case."""
 Committed = Callable[[Sequence[Change], Collection[Topic]], None]
 """Called on the writer thread with the changes of a transaction and the topics to pass on in this process."""
 

@@ -163,7 +163,8 @@ def _agents_requests(client: ApiClient, cluster: str) -> list[dict[str, Any]]:
 def _facts(client: ApiClient, cluster: str, request: dict[str, Any]) -> tuple[str, bool]:
     """Return facts about a request for the operator to compare, and whether the request is the cluster's own.
 
-    A request is the cluster's own if it is for its agent and came with a bootstrap credential for exactly this cluster.
+    A request is the cluster's own if it is for an agent of the cluster and came with a bootstrap credential for exactly this
+    cluster.
     """
     from machinery import pki  # noqa: PLC0415 - slow to load
     from machinery.runtime.clock import SystemClock  # noqa: PLC0415 - likewise
@@ -182,7 +183,7 @@ def _facts(client: ApiClient, cluster: str, request: dict[str, Any]) -> tuple[st
 
 
 def _credential(client: ApiClient, user: str) -> tuple[str, str]:
-    """Return a description of a requester's bootstrap credential, and the cluster to which it is bound; empty: not to one."""
+    """Return a description of a requester's bootstrap credential, and its only cluster; empty: several, or unknown."""
     identifier = parse_bootstrap_user(user)
     if identifier is None:
         return "no bootstrap credential", ""
@@ -209,7 +210,7 @@ def _hand_over(client: ApiClient, name: str) -> str:
 def _set_accepted(
     client: ApiClient, one: ObjectReference, *, accepted: bool, reason: str = ""
 ) -> tuple[str, Mapping[str, Any]]:
-    """Accept or deny the cluster, unless this is already done with this reason. Return a message, and the cluster."""
+    """Accept or deny the cluster, unless it is already so (a denial: for this reason). Return a message and the cluster."""
     word = "accepted" if accepted else "denied"
 
     def change(before: Mapping[str, Any]) -> dict[str, Any] | None:

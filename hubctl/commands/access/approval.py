@@ -93,7 +93,7 @@ def _decide(client: ApiClient, names: tuple[str, ...], chosen: Mapping[str, Any]
         selection = replace(selection, objects=pending)
 
     def decide(name: str, listed: Mapping[str, Any] | None) -> str:
-        """Decide a request in the listed revision, if there is one, else in the present revision."""
+        """Decide the request in the revision `listed`; None: in its present revision. Return the result as a text."""
         request = listed or client.get(REQUESTS.of(name))
         decided = decisions_of(request)
         if decision in decided:

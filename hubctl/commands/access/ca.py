@@ -15,7 +15,7 @@ from hubctl.output.printers import show_all
 
 POLL_SECONDS = 2.0
 ISSUING, REPLACED = "Issuing", ("Retiring", "Retired")
-"""The phase of the issuing CA, and the phases of a CA that no longer issues."""
+"""The phase of the issuing CA, and the phases at which `rotate --wait` ends."""
 LISTED_CLUSTERS = 20
 """Largest number of listed cluster names. Further names are only counted."""
 
@@ -143,8 +143,8 @@ def _list(about: str, clusters: list[str], name: str) -> None:
 def _watch(client: ApiClient, name: str) -> None:
     """Print changes until the CA is retiring.
 
-    The retirement of a CA may invalidate the credential in use. Then read the kubeconfig again, because the hub writes a new
-    admin kubeconfig.
+    The retirement of a CA may invalidate the credential in use. The function then reads the kubeconfig again, because the hub
+    writes a new admin kubeconfig.
     """
     before: tuple[Any, ...] = ()
     while True:

@@ -115,7 +115,7 @@ class HistoryPrinter(Printer):
         self._layout: Layout | None = None
 
     def first(self, answer: dict[str, Any]) -> None:
-        """Print the changes since the last printed one. Called after a gap in the watch; the history itself has no gap."""
+        """Read and print the changes after the last printed change. A gap in the watch is harmless: the history has no gap."""
         del answer
         self.show(_changes(self._client, self._path, self._query))
 

@@ -83,7 +83,7 @@ class HubBackoff:
         return WELCOME_TIMEOUTS[min(self._in_a_row.get(target, 0), len(WELCOME_TIMEOUTS) - 1)]
 
     async def dialled(self, address: HubAddress) -> tuple[str, Options]:
-        """Like the function `dialled`. After an address did not answer, resolve the hub's name and rotate its addresses."""
+        """Return the address to dial and the options. If an address did not answer before, rotate the addresses of the name."""
         turns = self._silent.get(address.target, 0)
         if not turns or address.proxy:
             return dialled(address)

@@ -42,7 +42,7 @@ _LOSSES = {
 def to_error(error: aio.AioRpcError) -> errors.MusterError:
     """Return the error that the hub reported.
 
-    INTERNAL, UNKNOWN, and CANCELLED without a cancellation here become UnavailableError: the hub cannot answer now.
+    INTERNAL, UNKNOWN and a CANCELLED that the hub causes become UnavailableError: the hub cannot answer now.
     """
     trailing = error.trailing_metadata()
     reason = str(trailing.get(REASON, "")) if trailing is not None else ""

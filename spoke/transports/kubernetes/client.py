@@ -179,7 +179,7 @@ class ApiHubClient(HubClient):
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandbyAnswer:
-        """Return the answer that the ManagedCluster gives. Report nothing, because the Kubernetes API has no StandBy.
+        """Return whether the ManagedCluster is accepted, and the hub's time. Report nothing: the Kubernetes API has no StandBy.
 
         Raises AlreadyExistsError if the cluster name belongs to another cluster.
         """
@@ -237,7 +237,7 @@ class ApiHubClient(HubClient):
 
 
 async def _run_guarded(session: ApiSession) -> None:
-    """Run the session's background tasks. If a defect of the agent makes one fail, log it and end the session."""
+    """Run the session's background tasks. If an unexpected exception ends a task, log the exception and end the session."""
     try:
         await session.run()
     except Exception:

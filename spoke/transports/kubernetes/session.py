@@ -277,6 +277,6 @@ class ApiSession(OpenSession):
 
 
 def _revision(document: Object) -> int:
-    """Return the resourceVersion as a number, only as the result of a write: clients must not compare resource versions."""
+    """Return the resourceVersion as a number. Use it only as a write's result: clients must not compare resource versions."""
     text = str(documents.section(document, "metadata").get("resourceVersion") or "")
     return int(text) if text.isdigit() else 0

@@ -28,7 +28,7 @@ COLUMNS = (
     ("memory", "status.capacity.memory", "sort"),
     ("nodes", "status.capacity.nodes", "sort"),
 )
-"""Column of `inventory`, the field it follows, and the column of `fields` it copies."""
+"""Column of `inventory`, its field, and the column of `fields` (`value` or `sort`) that the triggers copy into it."""
 NAMES = ", ".join(f"'{name}'" for name in dict.fromkeys(name for _, name, _ in COLUMNS))
 
 
