@@ -42,6 +42,6 @@ def version() -> str:
 
 
 def is_reserved(key: str) -> bool:
-    """Whether the labels of a domain have a meaning for the hub or for Kubernetes. `key`: a label key, or `prefix/*`."""
+    """Return whether the hub or Kubernetes defines the labels with the prefix of `key` (a label key, or `prefix/*`)."""
     prefix, slash, _ = key.partition("/")
     return bool(slash) and any(prefix == domain or prefix.endswith(f".{domain}") for domain in RESERVED_DOMAINS)

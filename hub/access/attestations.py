@@ -1,6 +1,6 @@
 """Attestation of a registering cluster: verifies its ServiceAccount token with the keys of the cluster's issuer.
 
-A refusal raises AttestationError. Only the audit log gets its reason, not the caller. Keys come from the bootstrap credential,
+A refusal raises AttestationError. Only the audit log shows the reason of a refusal. Keys come from the bootstrap credential,
 the hub's own issuer list or the issuer's discovery document. Discovered keys are cached and refreshed (`IssuerKeys`).
 """
 
@@ -83,7 +83,7 @@ class Attestor:
         return ((demand.audience if demand is not None else "") or self._audience) if is_required else ""
 
     async def attested(self, record: CertificateRecord, cluster: ClusterName, token: str) -> Attested | None:
-        """Returns the verified attestation; None: none is required. Raises AttestationError, UnavailableError (database)."""
+        """Returns the verified attestation; None: no token required. Raises AttestationError, UnavailableError (database)."""
         demand, is_required = await self._demand(record)
         if not is_required:
             return None

@@ -47,10 +47,10 @@ class ClusterAcceptanceCache:
         """An object for each cluster's newest read in progress. A change removes it; the read's result is then not cached."""
         self._granted: dict[str, set[str]] = {}
         self.on_end: Callable[[str], None] = lambda _mark: None
-        """Called with the mark of each `granted` credential when its cluster is denied or deleted."""
+        """Called with each mark that `granted` has recorded for a cluster, when the cluster is denied or deleted."""
 
     def granted(self, cluster: ClusterName, mark: str) -> None:
-        """Records that a credential is valid only until its cluster is denied or deleted. `mark` identifies its watches."""
+        """Records that open requests with this `mark` must end when the cluster is denied or deleted: see `on_end`."""
         if len(self._granted) >= MAX_KEPT:
             self._granted.clear()
         self._granted.setdefault(cluster, set()).add(mark)

@@ -97,7 +97,7 @@ class AccessLimits:
     async def seat(
         self, actor: Actor, attributes: Attributes, *, flow: str = "", time_left: timedelta | None = None
     ) -> AsyncIterator[None]:
-        """Holds a seat for one call. `flow` separates requests of one identity for different clusters.
+        """Holds a seat for one call: one of the calls that the level permits at once. `flow` separates calls of one identity.
 
         Waits for at most a quarter of `time_left`, the time until the deadline of the call. Raises TooManyRequestsError.
         """

@@ -23,7 +23,7 @@ from machinery.pki import CertificateFacts
 from machinery.runtime.clock import Clock
 
 FRESH = timedelta(seconds=2)
-"""Time for which cached records are valid after a read of revocations. While notifications work, RARELY longer."""
+"""Time for which cached records are valid after a read of revocations. While notifications work, `RARELY` is added."""
 BLIND = timedelta(seconds=60)
 """Longest time without a read of revocations. After this time, listeners are called with None: no certificate counts as
 valid."""

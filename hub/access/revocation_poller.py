@@ -2,7 +2,7 @@
 
 The time of a revocation is the start of its transaction, but the commit can be much later: PostgreSQL delays commit and
 notification until the synchronous standby confirms. Most reads cover only the time since the last read, with an overlap. Far
-reads go further back: the first read, one soon after each notification, and one each minute.
+reads cover the last 7 days (`FAR`). The first read is a far read. Others follow soon after each notification, and each minute.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ RARELY = timedelta(seconds=5)
 OVERLAP = timedelta(seconds=15)
 """Each read covers this much of the previous read again, because earlier transactions may have committed since."""
 FAR = timedelta(days=7)
-"""Period of a far read, which finds commits that waited for PostgreSQL's standby."""
+"""Length of time that a far read covers, to find commits that waited for PostgreSQL's standby."""
 NOTIFICATION_DELAY = timedelta(milliseconds=500)
 """Delay of the far read after a notification; several notifications share one read."""
 AFRESH = timedelta(minutes=1)

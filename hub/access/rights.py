@@ -52,7 +52,7 @@ class CallerRecord:
 class ClusterView:
     """State of a cluster on which rights depend: its acceptance and its current agent.
 
-    `denied`: denied by an operator, before or after its acceptance. `leaving`: accepted and being deleted, for the clean-up.
+    `denied`: denied by an operator, before or after its acceptance. `leaving`: accepted, being deleted; add-ons clean up.
     """
 
     accepted: bool

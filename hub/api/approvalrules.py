@@ -132,7 +132,7 @@ def dry_run_condition(message: str) -> Condition:
 
 
 def flag_rules(globs: tuple[str, ...]) -> tuple[ApprovalRule, ...]:
-    """The rule of the setting `--auto-approve`."""
+    """Returns the one rule of the setting `--auto-approve`; empty if the setting has no globs."""
     return (ApprovalRule(FLAG, frozenset(RuleAction), globs),) if globs else ()
 
 

@@ -88,8 +88,8 @@ class Binding:
 def check_binding(binding: Binding | None, attested: Attested) -> None:
     """Raise AttestationError if the name is bound to another issuer, subject or key.
 
-    Issuers without public discovery often have the same name. So if an operator configures keys, they must include the key of
-    the binding.
+    Different issuers without public discovery often have the same name, so the name alone proves nothing. Therefore, if an
+    operator has configured keys of the issuer, these keys must include the key to which the name is bound.
     """
     if binding is None:
         return

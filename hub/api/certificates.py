@@ -1,6 +1,6 @@
 """Certificates: purposes, profiles, records, and the last check before a signature.
 
-A profile that fails the check is a defect of the calling use case; nothing is signed. Permitted profiles:
+If a profile fails the check, the calling use case has a defect, and the hub signs nothing. Permitted profiles:
 
 purpose    subject                                           alternative names
 AGENT      the subject of the holder's agent                 none
@@ -9,7 +9,7 @@ ADDON      no name of others: see `claims_anothers`          DNS names only
 BOOTSTRAP  the subject of the holder's credential            none
 OPERATOR   no name of an agent, add-on or credential         none
 LOGIN      as for OPERATOR                                   none
-SERVING    has no holder: not signed this way
+SERVING    has no holder: `refusals` refuses it
 
 All certificates begin between five minutes and two days before now (peers' clocks differ), and end after now.
 """
@@ -113,9 +113,9 @@ class CertificateRecord:
     agent: AgentId | None = None
     addon: AddOnName | None = None
     credential: CredentialId | None = None
-    """The bootstrap credential: this certificate itself, or the credential that its request used.
+    """Id of the bootstrap credential that this certificate belongs to, or that its request used.
 
-    For a login with a ServiceAccount's token: the uid of the account.
+    In the record of a login with a ServiceAccount's token, this is the uid of the account.
     """
     request_uid: str | None = None
     revoked_at: datetime | None = None

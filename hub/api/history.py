@@ -84,7 +84,7 @@ def _warning(reason: str, message: str) -> EventRecord:
 
 
 def warnings(keeping: RetentionPeriods, volume: Volume, *, early: bool) -> Iterator[EventRecord]:
-    """Events for operators after old history was removed. `early`: some history was removed before `keeping.history` ended.
+    """Yields warnings about early removal and low disk space. `early`: some history was removed before `keeping.history` ended.
 
     The messages contain no changing numbers, so that repeated messages are counted in one Event.
     """

@@ -9,9 +9,9 @@ all replicas together leave no gap, regardless of which replicas lead, start or 
 
 The brake: when many clusters become silent at the same time, a fault of the hub is more likely than a failure of them all.
 
-The brake postpones the consequences of Unknown (taints, alarms, the marking as stale, removal), never Unknown itself. It ends
-when the number of silent clusters is below half of either threshold (`BrakeLimits`), or when an operator releases it. After a
-release only clusters that become silent later count.
+The brake postpones the consequences of Unknown (taints, alarms, the marking as stale, removal), never Unknown itself. The brake
+ends when few clusters are silent (`BrakeLimits.are_left`), or when an operator releases it. After a release, the brake counts
+only clusters that become silent later.
 """
 
 from collections.abc import Iterable
@@ -91,7 +91,7 @@ JUMP = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A mark, in database time. This replica could store beats at `at`, and some replica at each instant from `since`."""
+    """A mark, in database time. `replica` could store beats at `at`; some replica could at each instant since `since`."""
 
     replica: str
     since: datetime

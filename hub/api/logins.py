@@ -1,7 +1,7 @@
 """Logins: user name and groups from the claims of an external token, and names that are never permitted.
 
 Names of the hub's own identities begin with `system:` (agents, add-ons, bootstrap credentials, ServiceAccounts, operators). An
-external token cannot have such an identity: users with such a name are refused, and groups with such a name are dropped,
+external token cannot have such an identity: the hub refuses users with such a name. The hub only drops groups with such a name,
 because other clusters put every user into `system:authenticated`. Only `operator_groups` of an authenticator grant all rights:
 members of these groups are operators. The names of these groups include the prefix that the authenticator adds.
 

@@ -60,7 +60,7 @@ def tracked(form: KindStructure, new: dict[str, Any], old: Document | None, mana
 
 def _divided(form: KindStructure, fields: Fields, *, is_new: bool) -> Iterator[tuple[str, Fields]]:
     """Split the fields into status fields and other fields. A create manages no status fields of Kubernetes' own kinds."""
-    if not form.custom:  # such objects always have `spec` and `status`, so these fields have no manager
+    if not form.custom:  # Kubernetes' own kinds always have `spec` and `status`, so these two fields have no manager
         without_finalizers = {_STATUS if is_new else "", *(field(part) for part in FIXED.get(form.kind, ()))}
         fields = minus({name: part for name, part in fields.items() if name not in without_finalizers}, _PARTS)
     rest = {element: below for element, below in fields.items() if element != _STATUS}

@@ -98,7 +98,7 @@ class RevokedObjects:
 
     @property
     def cluster(self) -> ClusterName | None:
-        """The cluster of all certificates; None for none or several clusters."""
+        """The cluster to which all the certificates belong; None if there are no certificates or several clusters."""
         found = {record.cluster for record in self.certificates}
         return found.pop() if len(found) == 1 else None
 

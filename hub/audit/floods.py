@@ -42,7 +42,7 @@ _Counts = dict[tuple[str, ...], _Count]
 
 
 class Floods:
-    """Combines repeated records. `take` decides about each record; `summaries` ends a period and returns its counts."""
+    """Combines repeated records. `take` decides about each record. `summaries` ends a period: a record per repeated kind."""
 
     def __init__(self, clock: Clock) -> None:
         self._rates = Rates(RATE, BURST, clock)

@@ -79,9 +79,9 @@ class EventHandler:
 class EventHandlers:
     """Dispatches objects and changes to observers and event handlers.
 
-    `on_relist` is called before all objects are listed, at the start and after a compaction. Deletions before the list are
-    not sent. So in `on_relist`, a controller that remembers objects must forget them, and a controller that creates objects
-    must check for missing objects.
+    `on_relist` is called before all objects are listed, at the start and after a compaction. Deletions since the last
+    processed change are not sent. So in `on_relist`, a controller that remembers objects must forget them, and a controller
+    that creates objects must check for missing objects.
     """
 
     observers: list[Observer] = field(default_factory=list)

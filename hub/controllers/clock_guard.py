@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class ClockGuard:
-    """Compares the database's clock with `clock`, this process's clock, for one controller. `settled`: as SETTLED."""
+    """Compares the database's clock with `clock`, this process's clock, for one controller. `settled`: see SETTLED."""
 
     def __init__(self, clock: Clock, settled: timedelta = SETTLED) -> None:
         self._clock = clock
@@ -36,7 +36,7 @@ class ClockGuard:
 
     @property
     def wait(self) -> timedelta:
-        """Return the time until the database's clock is trusted, if it does not jump. Zero: it is trusted now."""
+        """Return the time until the database's clock is trusted if no jump occurs; zero if the clock is trusted now."""
         steady = timedelta(seconds=self._clock.monotonic() - self._since) if self._began else timedelta()
         return max(self._settled - steady, timedelta())
 

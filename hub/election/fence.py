@@ -1,8 +1,8 @@
 """The fenced store of controllers: reads always work, writes work only while this replica leads in the given term.
 
-If this replica does not lead, `run` fails before it sends a statement. The transaction then checks the term again and locks it
-until the commit, so a process that was suspended in between commits nothing. Code that writes on every replica (doors,
-heartbeats) uses the store itself.
+If this replica does not lead, `run` fails before it sends a statement. Otherwise the transaction checks the term again and
+locks it until the commit. So a process that was suspended before the check and has lost its term commits nothing. Code that
+writes on every replica (doors, heartbeats) uses the store itself.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence

@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 async def lease_lock(
     settings: HubSettings, pod: str, row: RowLock, clock: Clock, environment: Mapping[str, str] = os.environ
 ) -> AsyncGenerator[Lock]:
-    """The lock, while the block runs. Raises InvalidError if the Lease's namespace or name cannot be determined.
+    """Yields the lock for the block. Raises InvalidError if the Lease's namespace or name cannot be determined.
 
     The default name is that of the pod's owner, which all replicas share. With different names, several replicas would lead.
     """

@@ -170,7 +170,7 @@ class TokenLoginSettings(SettingsGroup):
 
 
 def _switch(value: object) -> object:
-    """YAML reads on and off as booleans."""
+    """Returns "on" or "off" for a boolean, because YAML reads these words as booleans. Other values stay."""
     words = {"true": "on", "false": "off"}
     return words.get(str(value).lower(), value) if isinstance(value, bool | str) else value
 

@@ -74,7 +74,7 @@ class Gate:
             await self._pass(max(rest, 0.01))
 
     async def _pass(self, seconds: float) -> None:
-        """Sleeps for at most a step. Time in which the process was suspended does not count as quiet: no call could arrive."""
+        """Sleeps for at most STEP. Time in which the process was suspended does not count as quiet: no call could arrive."""
         step, began = min(seconds, STEP), self._clock.monotonic()
         await asyncio.sleep(step)
         now = self._clock.monotonic()

@@ -65,7 +65,7 @@ class PendingBeat:
     sequence: int
     ends_silence: bool
     entries: tuple[AuditEntry, ...] = ()
-    """Audit records to be stored with it: its own, and those of beats that it replaced."""
+    """Audit records to be stored with this beat: its own, and those of the beats that it replaced."""
 
     def stored_at(self, now: float) -> Beat:
         """Return the beat with its age. `now`: seconds of the monotonic clock."""
@@ -149,7 +149,7 @@ class BeatBuffer:
     def hold_again(self, beat: PendingBeat) -> None:
         """Buffers `beat` again, unless a newer beat waits. Marks the waiting beat as one that ends a silence.
 
-        Ends the silence of a cluster that became Unknown although this beat had arrived.
+        A session calls this if its cluster became Unknown although `beat` had arrived. The loop then ends the silence.
         """
         newest = self._held.setdefault(beat.cluster, beat)
         if newest.received < beat.received:

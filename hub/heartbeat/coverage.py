@@ -69,7 +69,7 @@ class HeartbeatCoverage:
         return None if is_ahead else heartbeats.covered_since(tx)
 
     def _mark(self, tx: Transaction, asked: float) -> "_ClockOffset":
-        """Write the mark. `asked`: the monotonic time before the transaction began."""
+        """Write the mark. Returns the offset of the clocks. `asked`: the monotonic time before the transaction began."""
         offset = _ClockOffset(earliest=self._ago(tx.now), latest=tx.now - timedelta(seconds=asked))
         was_away = asked - self._marked > FRESH.total_seconds()
         jumped = self._offset is not None and not was_away and offset.is_apart(self._offset)

@@ -56,7 +56,7 @@ KUBERNETES = ("1", "36")
 """The Kubernetes version that this door emulates."""
 
 MakeResource = Callable[[TokenAuthenticator, Admit], Resource]
-"""Makes a resource for the door from the door's authenticator of ServiceAccount tokens and its admission."""
+"""Makes a resource for the door. Arguments: the door's authenticator of ServiceAccount tokens, the door's admission."""
 
 ChangeResource = Callable[[Resource, Storage, Reviewer], Resource]
 """Returns a changed resource of the door. Arguments: the resource, its storage, the door's authorizer."""
@@ -104,7 +104,7 @@ class HttpsDoorConfig:
 
 @dataclass(slots=True)
 class DoorChanges:
-    """Changes by extensions. `authorizers`: each returns an authorizer that leaves some requests to its argument."""
+    """Changes by extensions. `authorizers`: functions; each wraps an authorizer and passes some requests on to it."""
 
     authorizers: list[Callable[[Reviewer], Reviewer]] = field(default_factory=list)
     resources: dict[GroupResource, ChangeResource] = field(default_factory=dict)

@@ -157,7 +157,8 @@ def _place(authority: AuthorityId) -> str:
 def _pairs(content: Mapping[str, bytes], folder: Path | None = None) -> Mapping[str, KeyPair]:
     """Return the CAs in files or a Secret, by the names of their keys.
 
-    Omits incomplete CAs, because an operator may still copy their files. Omits other keys, and logs those of a `folder`.
+    Omits a key without a certificate, because an operator may still copy the files. Omits pairs that are not a CA. If `folder`
+    is given, logs these pairs.
     """
     found = {}
     for name, key in content.items():

@@ -122,9 +122,10 @@ class ChangeLog(Protocol):
         """The oldest revision from which a watch can resume."""
 
     def compact(self, before: datetime, *, limit: int = EVERYTHING) -> Trimmed:
-        """Let no watch resume from before `before`; delete rows that are not kept as the past. Processes at most `limit` rows.
+        """Compact the log: no watch can then resume from a time before `before`. Deletes rows that are not kept as the past.
 
-        A row with a future time, written while the clock was ahead, counts as old as the next row; also in `forget`.
+        Processes at most `limit` rows. Returns the result of this batch. A row has a future time if the clock was ahead. Such
+        a row is treated as being as old as the next row, here and in `forget`.
         """
 
     def forget(self, before: datetime | None, *, limit: int = EVERYTHING) -> Trimmed:
@@ -158,7 +159,7 @@ class AuditLog(Protocol):
         """Matching records in the query's order. If there are more than its limit, returns one record more than the limit."""
 
     def sizes(self, *, strangers: bool) -> Mapping[str, AuditSize]:
-        """Size per caller: of the records of refused strangers, or of all other records. Reads the whole log."""
+        """Return the size of records per caller. `strangers`: of refused strangers; else of all others. Reads the whole log."""
 
     def remove(
         self,
@@ -223,7 +224,7 @@ class Store(Protocol):
     """The database, for callers on the event loop."""
 
     async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a use case in one writing transaction and commit it. Cancellation of the caller does not interrupt it.
+        """Run a use case in one writing transaction and commit it. Cancellation of the caller does not stop the transaction.
 
         Raises UnavailableError when the database cannot be written now.
         """
@@ -256,8 +257,8 @@ class Store(Protocol):
     def subscribe_to_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
         """Within the block, call `wake` on the event loop soon after a revocation or a change of the hub's CAs on any replica.
 
-        `wake` may be called more often. The block's value is a function that returns whether notifications arrive now. They can
-        be lost, so callers also poll, and more often while the function returns False.
+        `wake` may be called more often. The block's value is a function that returns whether notifications arrive now. A
+        notification can be lost, so callers also poll. They poll more often while the function returns False.
         """
 
     def subscribe_to_sessions(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:

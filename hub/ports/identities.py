@@ -199,7 +199,7 @@ class Trusts(Protocol):
         """End of the certificate that each cluster's agent holds; the latest of several agents."""
 
     def ending(self, moments: Sequence[datetime]) -> Sequence[int]:
-        """For each of these instants, the number of `ends` at or before it; then the number of all `ends`."""
+        """For each instant, the number of clusters whose end in `ends` is not later. The last value counts all of `ends`."""
 
     def first_end(self, after: datetime) -> datetime | None:
         """The earliest of `ends` after that instant."""

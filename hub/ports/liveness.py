@@ -86,7 +86,7 @@ class Marks(Protocol):
         """Add or replace the replica's mark."""
 
     def restart_coverage(self, now: datetime) -> None:
-        """Invalidate all marks and move beats out of the future, after a jump of the database's clock."""
+        """Delete all marks, and set times of beats that are after `now` to `now`. Used after a jump of the database's clock."""
 
     def forget(self, before: datetime) -> None:
         """Delete marks from before this instant: their replicas no longer exist."""
@@ -106,7 +106,7 @@ class Replicas(Protocol):
 
 
 class AgentSessions(Protocol):
-    """The newest session of each agent, with its replica. `Heartbeats` has one per cluster. Writes add no change-log row."""
+    """The newest session of each agent, with its replica. `Heartbeats` has one session per cluster. Not in the change log."""
 
     def open(self, session: AgentSession) -> bool:
         """Replace the agent's older session. Returns False, and changes nothing, if a newer one is recorded."""

@@ -28,7 +28,7 @@ from machinery.runtime.tasks import GuardedTasks, TaskEndedError
 
 NAME, REASON = "hub", "LeaderElection"
 KNOWN_WITHIN = timedelta(seconds=60)
-"""Longest wait of the start for the first read of the lock, so that the start includes a new leader's first steps."""
+"""The start waits at most this long for the first read of the lock, so that it includes a new leader's first steps."""
 
 log = structlog.get_logger(__name__)
 

@@ -75,7 +75,7 @@ def given_certificate(files: Files, names: ServingNames, issuer: RotatingIssuer,
 
 
 def check_serving(chain: bytes, names: ServingNames, now: datetime, source: str) -> CertificateFacts:
-    """Raises InvalidError if the certificate is unreadable, a CA's, not for servers, not valid now, or lacks a name."""
+    """Returns the facts. Raises InvalidError if it is unreadable, of a CA, not for servers, not valid, or lacks a name."""
     try:
         facts = pki.parse_chain(chain)[0]
     except InvalidError as error:
@@ -173,7 +173,7 @@ class DoorsCertificate:
 
 
 def ahead(facts: CertificateFacts) -> timedelta:
-    """How long before its end to replace a CA: a tenth of its life, at least 30 days; below 90 days of life, a third."""
+    """Returns how long before its end a CA is replaced: 1/10 of its life, at least 30 days; below 90 days 1/3."""
     life = facts.not_after - facts.not_before
     return max(life / 10, min(SOON, life / 3))
 

@@ -215,7 +215,7 @@ class Resource:
         return known if fits else None
 
     def selectable_label(self, asked: str) -> str | None:
-        """Return the label for a name in a field selector; None if the name is not a label's."""
+        """Return the label for which a name in a field selector stands; None if it stands for no label."""
         for name, label in self.selectable_labels.items():
             if asked == name:
                 return label

@@ -102,7 +102,7 @@ class Storage(Protocol):
     def watch(
         self, resource: GroupResource, query: Query, *, after: int
     ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent | int]]:
-        """Yield events with a revision above `after`, in order, without end. An int is a bookmark: earlier events were yielded.
+        """Yield events above revision `after`, in order, without end. An int is a bookmark: all events up to it were yielded.
 
         Entering the block raises ExpiredError if `after` was compacted. The iterator raises it if the watcher is too slow.
         """

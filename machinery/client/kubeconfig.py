@@ -62,7 +62,7 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """A user's token, inline or in a file that another program renews. The caller decides which one to use."""
+    """A user's token, inline or in a file that another program renews. If both are set, the caller decides which to use."""
 
     text: str = field(default="", repr=False)
     file: Path | None = None

@@ -1,4 +1,4 @@
-"""The parts of `kubernetes.aio` that this project uses. Only this module imports the package.
+"""The parts of `kubernetes.aio` that the programs use. Of their modules, only this one imports `kubernetes`.
 
 An import of `kubernetes` runs its `__init__`, which imports the synchronous client with requests and oauthlib. The `__init__`
 of `kubernetes.aio` imports dynamic clients, websockets and leader election. Together they cost 11 MB and a tenth of a second,

@@ -46,7 +46,7 @@ class Leadership:
             raise NotLeaderError(NOT_LEADING)
 
     def was_fenced(self, term: int) -> None:
-        """Record that a transaction of a write in `term` found a newer term."""
+        """Record that a write in `term` found a newer term in its transaction. If `term` leads now, clear the flag."""
         self.fenced += 1
         if self._term == term:
             self._term = None

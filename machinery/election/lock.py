@@ -19,8 +19,8 @@ class Timings:
 
     If each read returns the current lock, there is no leader for at most `poll` after a clean release, and for at most `lease`
     + `poll` after the leader was killed, frozen or cut off; docs/reference/leadership.md lists all causes. A leader survives an
-    outage of the lock of `longest_outage`. Clocks may run at different rates, up to a difference of `lease` - `renew_deadline`
-    per lease.
+    outage of the lock up to `longest_outage`. Clocks may run at different rates, up to a difference of `lease` -
+    `renew_deadline` per lease.
     """
 
     lease: timedelta = timedelta(seconds=15)

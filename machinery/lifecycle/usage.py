@@ -55,7 +55,8 @@ async def trim_memory() -> None:
     """Every ten minutes, return to the system the memory that glibc holds without using it. Runs until cancelled.
 
     When many connections are replaced, as by a renewal of certificates, the freed memory lies between used memory, and glibc
-    keeps it: of 738 MiB it used 110 MiB after 5,000 renewals. To return it can take a second, therefore in a thread.
+    keeps it: after 5,000 renewals glibc held 738 MiB, of which 110 MiB were in use. A thread returns the memory, because this
+    can take a second.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _margin: 0)  # other C libraries do not have it
     while True:
@@ -87,7 +88,7 @@ class ProcessUsage:
         self._at, self._used = time.monotonic(), time.process_time()
 
     def processor(self) -> float:
-        """Return processor seconds per second since the last call; 0 directly after a call."""
+        """Return the processor time since the last call, in seconds per second; 0 if no time has passed."""
         at, used = time.monotonic(), time.process_time()
         passed, spent = at - self._at, used - self._used
         self._at, self._used = at, used

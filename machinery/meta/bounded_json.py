@@ -35,7 +35,7 @@ def decode(text: bytes) -> Any:
 
 
 def check_values(text: bytes, most: int = MOST_VALUES) -> None:
-    """Raises JsonError for a text with more than `most` values. It estimates them from the separators outside strings."""
+    """Raises JsonError for a text with more than `most` values. It estimates the number from separators and quotes."""
     if _begun(text) < most:
         return
     plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -44,7 +44,7 @@ def check_values(text: bytes, most: int = MOST_VALUES) -> None:
 
 
 def count_values(text: bytes) -> int:
-    """Return an upper bound of the number of values in valid JSON. It exceeds the number by at most one per string."""
+    """Return an upper bound of the number of values in valid JSON. The excess is the number of empty lists and objects."""
     return _begun(_STRING.sub(b"", text)) + 1
 
 

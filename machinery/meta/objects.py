@@ -51,8 +51,8 @@ SortPosition = tuple[str | int | None, ...]
 class Query:
     """Selects objects of a kind, ordered by key.
 
-    `namespace` None: all namespaces. `after`: the page begins after this key. `at`: read an earlier revision. `past`: the
-    revision `at` may be so old that it is kept only for history and no watch can resume from it.
+    `namespace` None: all namespaces. `after`: the page begins after this key. `at`: read an earlier revision. `past`:
+    `at` may be a revision that is kept only for history, from which no watch can resume.
     """
 
     namespace: str | None = None

@@ -1,4 +1,4 @@
-"""Keys, requests and certificates (X.509). Only this package uses objects of the library `cryptography`."""
+"""Keys, requests and certificates (X.509). Of other modules, only `runtime.tls` and `backup_keys` use `cryptography`."""
 
 from machinery.pki.authority import CertificateAuthority, create_authority, random_serial
 from machinery.pki.certificates import (

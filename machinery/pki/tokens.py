@@ -4,8 +4,8 @@ As in Kubernetes, the key id is the hash of the public key. Several keys may be 
 replaced while tokens of older keys are in use.
 
 Verification (RFC 7517) supports only RS, PS and ES, each with SHA-256, -384 and -512. It does not support `none`, and not the
-HMAC family, because an attacker could then use a public key as an HMAC secret. It ignores keys inside a token. A key is used
-only for the algorithm that it names; if it names none, for all algorithms of its family.
+HMAC family, because an attacker could then use a public key as an HMAC secret. It ignores keys inside a token. A key with the
+field `alg` is used only for this algorithm, a key without it for all RSA algorithms, or for the algorithm of its curve.
 """
 
 import binascii

@@ -1,1 +1,1 @@
-"""Clock, tasks, scheduler, back-off, work queue, event loop, health checks."""
+"""Clock, tasks, scheduler, back-off, work queue, controller, informer, event loop, congestion, health checks, TLS."""

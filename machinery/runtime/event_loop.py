@@ -186,7 +186,7 @@ async def paced(things: Sequence[T], rate: float) -> AsyncIterator[T]:
 
 
 def until_tick(period: timedelta) -> float:
-    """Return the seconds until the next tick of this period, at least a quarter of the period.
+    """Return the seconds until the first tick of this period that is at least a quarter of the period away.
 
     All users of this event loop have the same ticks.
     """

@@ -87,7 +87,7 @@ class HealthChecks:
         return tuple(self._checks)
 
     def known(self, endpoint: Endpoint) -> dict[str, bool]:
-        """Whether each of the endpoint's checks passed at the last call of `failing`, by name; empty before the first call."""
+        """Return, by name, whether each check of the endpoint passed at the last `failing`; {} before the first call."""
         found = self._found.get(endpoint)
         names = {check.name for check in self._checks if endpoint in check.endpoints}
         return {} if found is None else {name: name not in found for name in sorted(names)}

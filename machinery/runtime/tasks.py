@@ -1,7 +1,7 @@
 """Tasks that run as long as their service, and retries of changes.
 
 If a guarded task ends before its service, this is a failure, even if the task has just returned: the whole group ends, and the
-error contains the name of the task. Short-lived tasks belong into an `asyncio.TaskGroup`.
+error contains the name of the task. Use an `asyncio.TaskGroup` for short-lived tasks.
 """
 
 import asyncio

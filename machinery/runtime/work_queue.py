@@ -65,7 +65,7 @@ class WorkQueue(Generic[K]):
             self._wake.set()
 
     def take(self, at_most: int = 1, *, ahead: timedelta = timedelta()) -> Sequence[K]:
-        """Take at most this number of due keys. If the delay of a key is over, keys due within `ahead` also count as due.
+        """Return at most `at_most` due keys. If the delay of one key is over, take keys that are due within `ahead` too.
 
         The caller must call `done` after its work on the keys.
         """

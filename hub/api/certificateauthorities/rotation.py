@@ -1,9 +1,10 @@
-"""When the next step of a CA rotation is due, and what it waits for: pure decisions from one snapshot.
+"""Decides which steps of a CA rotation are due, and lists what the next step waits for. Pure functions of one snapshot.
 
+    condition                                                   effect
     no CA is distributing, the issuing CA must be replaced      make another CA
     distributing: every replica has the key, every agent that   it issues; the previous CA is outgoing
       reports its trusted CAs trusts this CA
-    outgoing: every agent holds a certificate of another CA,    retire it: `Recover` only
+    outgoing: every agent holds a certificate of another CA,    it is retiring: `Recover` only
       and operators hold none of this CA
     retiring: its time has ended                                retired
 
@@ -130,7 +131,7 @@ def due_steps(seen: RotationSnapshot, patience: timedelta) -> tuple[RotationStep
 def goes_by_time(seen: RotationSnapshot, step: RotationStep) -> bool:
     """Whether this step disables a CA because of elapsed time, not only because of an operator's order.
 
-    For a compromised CA: whether the agents had a limited time to renew, and some have not renewed yet but still can.
+    A step of a compromised CA counts only if its agents got a limited time to renew and some of them can still renew.
     """
     one = next(each for each in seen.authorities if each.id == step.authority)
     if step.act not in (Act.RETIRE, Act.END) or one.order is AuthorityOrder.PROCEED:

@@ -45,7 +45,7 @@ SERIAL_EXTRA = "hub.open-cluster-management.io/certificate-serial"
 
 MIN_DURATION = timedelta(minutes=10)
 MAX_ASKED_SECONDS = 2**31 - 1
-"""Maximum of Kubernetes' field. A greater number is treated as this maximum."""
+"""Maximum of `spec.expirationSeconds` in Kubernetes. The hub treats a greater number as this maximum."""
 MAX_PENDING = 20
 """Largest number of undecided requests of one requester for one cluster."""
 

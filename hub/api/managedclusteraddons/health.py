@@ -2,7 +2,7 @@
 
 As in OCM's health check controller, `Available` of every add-on of a silent cluster becomes Unknown, with the cluster's reason
 and message. In addition, an annotation keeps the previous condition. When the silence ends, the hub restores this condition,
-because an agent whose session survived the silence does not report it again. The labels are those of OCM's feature discovery
+because an agent whose session survived does not report the condition again. The labels are those of OCM's feature discovery
 controller.
 """
 

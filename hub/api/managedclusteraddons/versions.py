@@ -16,7 +16,7 @@ INSTALL_NAMESPACE = "addon.open-cluster-management.io/v1alpha1-install-namespace
 DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
 KUBE_CLIENT, CUSTOM_SIGNER = "kubeClient", "customSigner"
 NO_DEFAULT = "__reserved_no_default__"
-"""Stands for a config without a default, as in OCM; no object can have this name."""
+"""Name that marks a config without a default, as in OCM. No object can have this name."""
 
 Fields = dict[str, Any]
 

@@ -78,7 +78,7 @@ def hubs_of(cluster: Document) -> list[dict[str, Any]]:
 
 
 def with_hubs(cluster: Document, annotation: str) -> dict[str, Any]:
-    """A copy with this hub list; "" removes it."""
+    """A copy in which HUBS has the value `annotation`; "" removes the annotation."""
     return doc.with_annotations(cluster, {HUBS: annotation or None})
 
 
@@ -136,7 +136,7 @@ def listed(hubs: Iterable[Document]) -> str:
 RENEW = "hub.open-cluster-management.io/renew"
 LONGEST_RENEWAL = timedelta(days=7)
 LATE_RENEWAL = timedelta(seconds=30)
-"""An agent that returns after the interval has this time, so that a returning fleet does not renew all together."""
+"""Time to renew for an agent that returns after the interval, so that the agents of a returning fleet do not renew at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -308,9 +308,9 @@ def is_denied(cluster: Document) -> bool:
 
 
 def is_denial(before: Document | None, after: Document) -> bool:
-    """Whether a write denies the cluster: with a reason, or because it ends an acceptance before a controller has recorded it.
+    """Whether a write denies the cluster: it sets a reason, or it ends an acceptance that no controller has recorded yet.
 
-    If the latter were not a denial, an approval rule would accept the cluster again.
+    If the second case were not a denial, an approval rule would accept the cluster again.
     """
     if is_accepted(after) or denial_of(after) is not None:
         return not is_accepted(after)

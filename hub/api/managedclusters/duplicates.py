@@ -44,7 +44,7 @@ def duplicate_condition(joining: JoinRequest) -> Condition:
 
 
 def second_agent_error(cluster: ClusterName, holder: AgentId, other: AgentId) -> AlreadyExistsError:
-    """The error for the second agent, which logs it."""
+    """Returns the error for the second agent. The agent logs the error."""
     return AlreadyExistsError(
         f'agent "{holder}" has the session of cluster "{cluster}", so the hub refuses agent "{other}": stop one of the two; '
         f"to give the session to this agent at once: hubctl accept {cluster} --agent {other}"
@@ -52,7 +52,7 @@ def second_agent_error(cluster: ClusterName, holder: AgentId, other: AgentId) ->
 
 
 def with_refusal(cluster: Document, holder: AgentId, other: AgentId, now: datetime) -> dict[str, Any]:
-    """A copy with the condition TwoAgents. The recorded time is updated every NOTED_AGAIN, to detect the end of refusals."""
+    """A copy with the condition TwoAgents and the time of the refusal, updated after NOTED_AGAIN or for a new `holder`."""
     message = f"Agent {holder} has the session of this cluster, so the hub refuses agent {other}: stop one of them."
     shown = doc.with_status_condition(cluster, Condition(DUPLICATED, conditions.TRUE, TWO_AGENTS, message), now)
     noted = _refused_at(cluster)
@@ -112,7 +112,7 @@ def given_to(cluster: Document) -> AgentId | None:
 
 
 def with_one_agent(cluster: Document, now: datetime) -> dict[str, Any]:
-    """A copy for a cluster that has only one agent left: without the order and the record of a refusal."""
+    """A copy for a cluster with one remaining agent: without GIVEN_TO and REFUSED_AT, and not with TwoAgents."""
     alone = doc.with_annotations(cluster, {GIVEN_TO: None, REFUSED_AT: None})
     return doc.with_status_condition(alone, ONE_AGENT, now) if reason(cluster) == TWO_AGENTS else alone
 

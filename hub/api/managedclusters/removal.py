@@ -62,7 +62,7 @@ def is_overdue(cluster: Document, deadline: timedelta, now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """Numbers of the objects that remain: all by kind (`objects`); those held by finalizers in total, and by finalizer."""
+    """Numbers of remaining objects. `objects`: by kind. `held`: held by finalizers. `finalizers`: held, by finalizer."""
 
     objects: Mapping[Kind, int] = field(default_factory=dict)
     finalizers: Mapping[str, int] = field(default_factory=dict)

@@ -94,7 +94,7 @@ class Staleness(BatchReconciler[str]):
 def register(builder: ControllerBuilder) -> None:
     settings = builder.settings
     policy = StalenessPolicy(mark=settings.stale_after, remove=settings.stale_removal_after)
-    # if clusters are marked after less than SETTLED, the clock is observed only for that shorter time
+    # both clocks must agree for SETTLED, or for `stale_after` if that is shorter
     clock_guard = ClockGuard(builder.clock, min(SETTLED, policy.mark))
     reconciler = Staleness(builder.store, policy, builder.brake_limits, since=builder.since, clock_guard=clock_guard)
     builder.every(PERIOD, builder.add(NAME, reconciler))

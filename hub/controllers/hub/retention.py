@@ -38,7 +38,7 @@ PORTIONS = 25
 FORGOTTEN_AT_ONCE = 1_000
 """Transitions or certificate records per transaction."""
 LOGINS_KEPT = timedelta(days=1)
-"""Retention of login records after the expiry. An operator causes a dozen records per hour, each for a few minutes."""
+"""Retention of login records after the expiry. An operator causes a dozen records per hour; a login is valid for minutes."""
 CERTIFICATES_KEPT = timedelta(days=90)
 """Retention of the other certificates' records after the expiry. An agent causes about forty a year. Recovery and revocation
 lists need only valid certificates."""

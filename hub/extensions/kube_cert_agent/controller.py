@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 
 class StatusWriter:
-    """Writes the strategy of the CredentialIssuer. All methods may raise MusterError."""
+    """Writes the strategy (state of the cert agent) into the CredentialIssuer. All methods may raise MusterError."""
 
     def __init__(self, store: Store, api_version: str) -> None:
         self._store = store

@@ -60,7 +60,7 @@ class Relays:
         self.port = 0
         self._by_port: dict[int, Relay] = {}
         self._left: OrderedDict[int, float] = OrderedDict()
-        """By former source port, the time at which its connection ended."""
+        """The time at which a connection ended, by the source port of this connection."""
 
     def __len__(self) -> int:
         return len(self._by_port)

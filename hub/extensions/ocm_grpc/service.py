@@ -100,7 +100,7 @@ class EventService:
             relay.permitted = True
             if event.data_type in (LEASES, TOKENS):
                 result = answer.document()
-                if event.data_type is TOKENS:  # its uid is the agent's key to the answer
+                if event.data_type is TOKENS:  # the agent finds the answer by the uid of the object in its event
                     result = {**event.body, "status": result.get("status")}
                 for each in followers:
                     each.push(event.action, result)

@@ -170,7 +170,7 @@ class Subscription:
         """Queue all objects. Returns the data type to watch, and the revision. Raises MusterError.
 
         If the agent may not read the objects, because its cluster is not accepted, the subscription watches the cluster
-        instead. So do subscriptions to data types that are not watched.
+        instead. Subscriptions to data types that are not watched also watch the cluster.
         """
         self._refresh.clear()
         self._forbidden = None

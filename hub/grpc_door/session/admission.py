@@ -1,4 +1,4 @@
-"""Admits a session only if its ManagedCluster exists, is not denied and has the same uid, and if the epoch is the newest."""
+"""Admits a session only if its cluster exists, is not denied and has the uid of Hello, and if no newer epoch is recorded."""
 
 from datetime import timedelta
 

@@ -95,13 +95,14 @@ class RpcCall:
     def opened(self, *, offered: bool = False) -> AuditEntry | None:
         """Records that the stream has given its first answer, and ends the call's span.
 
-        Returns the audit record to be written with the session; None: no record is required, or it is queued (`offered`).
+        Returns the audit record to be written with the session; None if no record is required. If `offered`, queues the record
+        and returns None.
         """
         self.trace.end()
         return self._audited(Stage.RESPONSE_STARTED, ResponseStatus(OK), offered=offered)
 
     def stored_with(self) -> AuditEntry | None:
-        """Counts a success. Returns the audit record to be written with the call's data; None: not required, or queued."""
+        """Counts a success. Returns the audit record to be written with the call's data; None if no record is required."""
         self.parts.calls.ended(self.method, None)
         return self._audited(Stage.RESPONSE_COMPLETE, ResponseStatus(OK))
 
@@ -230,8 +231,8 @@ async def open_call(
 ) -> AsyncIterator[tuple[RpcCall, CertificateRecord]]:
     """Enters the gate, authenticates the peer, and audits and traces the block. Yields the call and the peer's record.
 
-    `flow`: of a unary call, which holds a seat during the block. A stream (None) takes seats itself, and reports its opening
-    with `RpcCall.opened`. `readopt` accepts a certificate again whose record was lost by a restore.
+    `flow`: the flow of a unary call. The call holds a seat during the block. A stream (None) takes seats itself, and reports
+    its opening with `RpcCall.opened`. `readopt` accepts a certificate although a restore has lost its record.
 
     Raises UnavailableError at a closed gate; UnauthorizedError; ForbiddenError for a peer that may not use this door;
     TooManyRequestsError while the hub is overloaded, after a wait, or if the address exceeds the rate of refusals. Refusals of

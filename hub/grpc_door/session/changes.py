@@ -16,7 +16,7 @@ from machinery.meta.objects import ChangeType
 from machinery.runtime.informer import Informer
 
 MAX_RECENT = 1_000
-"""Requests whose newest change is kept, because agents usually follow a request right after they have submitted it."""
+"""Largest number of requests whose newest change is kept. Agents usually follow a request right after its submission."""
 Wake = Callable[[], None]
 
 

@@ -26,7 +26,7 @@ MAX_BATCH = 500
 SKEW_TOLERANCE = timedelta(seconds=1)
 """Smaller differences from the previous skew are ignored, because a report may be delayed on its way."""
 MAX_SKEWS = 50_000
-"""At this number of clusters, the last skews of all clusters are forgotten."""
+"""Largest number of clusters whose last skews are in memory. At this number, the next skew clears them all."""
 
 log = structlog.get_logger(__name__)
 
@@ -91,7 +91,7 @@ class Clocks(ReportWriter[ClusterName, timedelta]):
     def note(self, cluster: ClusterName, skew: timedelta, *, again: bool = False) -> None:
         """Queues the skew: how far the agent's clock was ahead of the hub's at receipt (negative: behind).
 
-        `again`: this is not the first report of its session, so only a change counts.
+        `again`: this is not the first report of its session. The skew is then queued only if it differs from the previous one.
         """
         before = self._before.get(cluster)
         if again and before is not None and abs(skew - before) < SKEW_TOLERANCE:
@@ -103,6 +103,6 @@ class Clocks(ReportWriter[ClusterName, timedelta]):
 
 
 def _note(tx: Transaction, skews: Mapping[ClusterName, timedelta], limit: timedelta) -> None:
-    """Writes in the order of names, so that two replicas never wait for each other's locks."""
+    """Writes the skews in the order of cluster names, so that two replicas never wait for each other's locks."""
     for cluster, skew in sorted(skews.items()):
         clusters.note_clock_skew(tx, cluster, skew, limit, ACTOR)

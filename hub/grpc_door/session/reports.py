@@ -61,7 +61,7 @@ class ReportQueue:
         self._waiting: list[tuple[Work, int]] = []
         self._worker: asyncio.Task[None] | None = None
         self._space: asyncio.Event | None = None
-        """Created only when the session's queue is full, because it takes 0.7 KiB."""
+        """Set when the queue may have space again. An Event takes 0.7 KiB, so it is created only when the queue is full."""
 
     def __len__(self) -> int:
         """Number of items that wait or are in progress."""

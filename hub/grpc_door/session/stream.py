@@ -1,8 +1,9 @@
 """One agent's session stream, from Hello to its end.
 
 The session reads, writes and decodes raw bytes: a heartbeat costs one read, and its acknowledgement one write. The handler's
-task reads. A second task writes; it exists only while there are messages to write. So nothing else waits for a peer that does
-not read. A third task stores reports, so that beats do not wait for them. `end` ends the session with an error's status.
+task reads. A second task writes; it exists only while there are messages to write. If a peer does not read, only this second
+task waits for the peer. A third task stores reports, so that beats do not wait for them. `end` ends the session with the status
+of an error.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ MAX_UNSENT = 1_000
 LAST_MESSAGES = timedelta(seconds=1)
 """How long an ended session waits for its unsent messages."""
 START_TIME = timedelta(seconds=16)
-"""Time limit for the start of a session. At most a quarter of it is the wait for a seat: agents wait 5 seconds for Welcome."""
+"""Time limit for the start of a session. The wait for a seat takes at most a quarter of it: agents wait 5 s for Welcome."""
 MOVE_REASON = "an operator moves this cluster to another hub"
 
 
@@ -79,7 +80,7 @@ class Session(BeatSink, TrustBundleReceiver):
         self._audit = SessionAudit(call, self.cluster)
         self._reports = SessionReports(call, self._audit, self.cluster, self.epoch, self.agent_version)
         self._renewal: tuple[RenewalOrder | None, bool] = (None, False)
-        """The operator's order, and whether the certificate's CA is Outgoing, as last sent to the agent."""
+        """Last sent to the agent: the operator's order to renew, and whether the CA of the agent's certificate is Outgoing."""
         self._ready_hubs: frozenset[str] = frozenset()
         self._moves_to = ""
 
@@ -176,7 +177,7 @@ class Session(BeatSink, TrustBundleReceiver):
                     return
                 case "trust_installed":
                     self._note_trust(message.trust_installed.trusted_authorities)
-                case "status" | "addon" | "hubs" | "event":  # a kind of a newer agent is ignored
+                case "status" | "addon" | "hubs" | "event":  # kinds that only newer agents send are ignored
                     if kind == "status":
                         self._parts.clocks.compare(self.cluster, message.status, self._parts.clock.now())
                     await self._queue_report(queue, kind, getattr(message, kind), len(raw))

@@ -142,7 +142,7 @@ class OwnRoles(RbacAuthorizer):
 
 
 def _mark(actor: Actor) -> str:
-    """Returns the mark of a ServiceAccount's watches: the mark of its token, or of a certificate that it got for the token."""
+    """Returns the text under which an account's watches are registered: from its certificate's serial number or its uid."""
     holder = actor.holder
     return mark_of_serial(holder.serial) if isinstance(holder, CertificateRecord) else f"serviceaccount/{actor.uid}"
 

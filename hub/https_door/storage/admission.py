@@ -193,7 +193,7 @@ def _is_agents(write: Admission) -> bool:
 
 
 def _check_holds(write: Admission) -> None:
-    """Refuses changes by agents of a cluster that block an object's deletion, or bind it to the deletion of another object."""
+    """Raises ForbiddenError if the write changes finalizers or ownerReferences. Agents must not block or cause deletions."""
     before, after = (doc.mapping(each or {}, "metadata") for each in (write.old, write.new))
     for field in ("finalizers", "ownerReferences"):
         if (before.get(field) or []) != (after.get(field) or []):

@@ -4,10 +4,10 @@ The view is computed on read and exists as long as its ManagedCluster. Its resou
 microseconds, so that optimistic concurrency works as usual. A PUT is a beat; its time is the time of receipt. A view cannot be
 deleted.
 
-A watch reports at most one change per cluster and POLL. It can resume from any resourceVersion that it has reported: a revision
-of the store, or the instant of a beat, which stands for the revision of that time. A watch that resumes from a beat gets the
-current state of everything that it may have missed: all heartbeats, and the other Leases that changed after the time of the
-beat minus SLACK.
+A watch reports at most one change per cluster in each POLL interval. It can resume from any resourceVersion that it has
+reported: a revision of the store, or the instant of a beat, which stands for the revision of that time. A watch that resumes
+from a beat gets the current state of all that it may have missed: all heartbeats, and the other Leases that changed after
+the time of the beat minus SLACK.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from machinery.runtime.clock import Clock
 
 POLL = timedelta(seconds=1)
 SLACK = timedelta(seconds=10)
-"""Upper bound for the duration of a transaction: writes before a beat minus SLACK were visible when the beat was reported."""
+"""Longest duration of a transaction. When a beat is reported, all writes up to SLACK before the beat are visible."""
 ACTOR = "system:hub:clock-sync"
 FIRST_BEAT = 10**14
 """Resource versions from this value are instants of beats (1973 and later). Revisions of the store are lower."""
@@ -168,7 +168,7 @@ def _departed(tx: Transaction, query: Query, after: int) -> list[WatchEvent]:
 
 
 def _latest(tx: Transaction, query: Query, after: int) -> list[WatchEvent]:
-    """Returns other leases that changed, only in their current state, so that a client never receives an older state."""
+    """Returns the changed Leases other than heartbeats in their current state, so that a client never gets an older state."""
     latest = {change.key: change for change in _since(tx, LEASES, after)}
     sights = (SeenChange(change) for change in sorted(latest.values(), key=lambda change: change.revision))
     return [event for event in (sight.through(query) for sight in sights) if event is not None]

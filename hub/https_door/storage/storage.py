@@ -181,15 +181,15 @@ def _counted(tx: Transaction, query: Query, grouping: GroupQuery) -> tuple[Seque
 
 
 PER_NAMESPACE = (10, 100)
-"""Events per second on average, and as a burst."""
+"""Average number of Events per second, and number of Events in a burst."""
 TOTAL = (100, 1000)
 
 
 class EventStorage(ServiceStorage):
     """`ServiceStorage` of Events, with limited rates of creates and updates, per namespace and in total.
 
-    Each Event needs a row, and each of its changes a row of the change log. The limits are those of Kubernetes' EventRateLimit
-    admission, which does not count dry runs either. Clients above the rate get a retry delay. Reads are not limited.
+    Each Event needs a row, and each of its changes a row of the change log. The limits work like Kubernetes' EventRateLimit
+    admission: dry runs do not count. Clients above the rate get a retry delay. Reads are not limited.
     """
 
     def __init__(

@@ -3,10 +3,10 @@
 Requests have a time limit. Responses have a size limit and are not decompressed. The client follows no redirects and ignores
 proxies and netrc of the environment. Each request opens a new connection, so that a new CA or address takes effect immediately.
 
-Keys are fetched when they are CACHE_TTL old, and when a token names an unknown key, because issuers rotate keys. Two fetches
-are at least APART apart, so that tokens with invented key ids cannot make a hub overload its issuer. Concurrent callers share
-one fetch. If a refresh fails, the cached keys stay in use until STALE after the last successful fetch. So a short outage of the
-issuer prevents no sign-in, and in a long outage a withdrawn key does not stay valid.
+Keys are fetched when they are CACHE_TTL old, and when a token names an unknown key, because issuers rotate keys. The time
+between two fetches is at least APART, so that tokens with invented key ids cannot make a hub overload its issuer. Concurrent
+callers share one fetch. If a refresh fails, the cached keys stay in use until STALE after the last successful fetch. So a short
+outage of the issuer prevents no sign-in, and in a long outage a withdrawn key does not stay valid.
 
 Source: OpenID Connect Discovery 1.0.
 """

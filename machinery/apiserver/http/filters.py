@@ -190,9 +190,9 @@ class Limiting:
 class RefusalLimit:
     """Bounds the rate of refused anonymous requests per address. The filter runs before authentication.
 
-    Every error that the caller has caused counts as a refusal. Above the rate, a refusal becomes a 429 and waits in a queue; a
-    request without a credential waits in this queue before its body is read. Requests with a valid credential, and
-    requests that need no credential, are never refused or delayed here, because a whole fleet may have one address.
+    Every error that the caller has caused counts as a refusal. Above the rate, the response is a 429, which waits in a
+    queue. A request for a resource without a credential waits in this queue before its body is read. Requests with a valid
+    credential, and requests that need no credential, are never refused or delayed here, because a fleet may have one address.
     """
 
     def __init__(self, rates: Rates, clock: Clock) -> None:

@@ -91,7 +91,7 @@ class Pushback:
 
 
 class Pool:
-    """The seats of one level. Each `take` needs one `give`. All levels with `yields` in a process share one `congestion`."""
+    """The seats of one level. Each `take` needs one `give`. Pools of levels with `yields` share one `congestion`."""
 
     def __init__(self, level: PriorityLevel, clock: Clock, congestion: Congestion | None = None) -> None:
         self.level = level
@@ -209,9 +209,9 @@ class Seat:
 
 
 class RefusalQueue:
-    """Queue of refused requests. It handles two at a time, of different addresses, and pauses after each.
+    """Queue of refused requests. It handles two of different addresses at a time. A seat is free PAUSE after its request.
 
-    So it bounds the processor time of refusals for any number of addresses and connections.
+    This bounds the processor time of refusals for any number of addresses and connections.
     """
 
     PAUSE = timedelta(milliseconds=20)

@@ -76,7 +76,7 @@ logging.getLogger("asyncio").addFilter(OutOfDescriptors())
 
 
 class Refusal(web.Response):
-    """Response to a request that aiohttp refuses, without a Server header."""
+    """Response without a Server header, to a request that aiohttp refuses."""
 
     async def _prepare_headers(self) -> None:
         await super()._prepare_headers()

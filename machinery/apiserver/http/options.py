@@ -33,8 +33,9 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """Options of a list. `query.at` comes from resourceVersionMatch=Exact or a continue token.
+    """Options of a list. `query.at` comes from a continue token, or from resourceVersion.
 
+    resourceVersion sets `query.at` with resourceVersionMatch=Exact, and with a limit without resourceVersionMatch.
     `revision`: wait until this revision is visible; None: no wait. `place`: sort position of the previous page's last object.
     """
 
@@ -193,7 +194,7 @@ def watch_options(resource: Resource, namespace: str, name: str, query: Paramete
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Start of a page: after a key, in an ordered list also after a position. `at`: revision; None: the current state."""
+    """Where a page starts: after a key; in an ordered list, also after `place`. `at`: revision; None: the current state."""
 
     after: Key
     at: int | None
@@ -201,7 +202,7 @@ class Started:
 
 
 def write_continue(after: Key, at: int, sort_by: str = "", place: SortPosition = ()) -> str:
-    """Return the continue token for the page after `after` at revision `at`; with `sort_by`, after `place`."""
+    """Return the continue token for the page after key `after` at revision `at`. With `sort_by`, it also has `place`."""
     content: dict[str, Any] = {"v": "meta.k8s.io/v1", "rv": at, "start": f"{after.namespace}/{after.name}"}
     if sort_by:
         content |= {"sortBy": sort_by, "place": place}

@@ -140,7 +140,7 @@ def record(description: str = "", needed: tuple[str, ...] = (), /, **properties:
 
 
 def listing(items: Schema, *keys: str, kind: str = "") -> Schema:
-    """Return the schema of a list, with `keys` of a list map. `kind`: another x-kubernetes-list-type."""
+    """Return the schema of a list. `keys`: if given, it is a list map with these keys. `kind`: another list type."""
     typed: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)} if keys else {}
     return {"type": "array", "items": items, **typed, **({"x-kubernetes-list-type": kind} if kind else {})}
 

@@ -32,7 +32,7 @@ Named = Callable[[str, tuple[str, ...], str, Mapping[str, tuple[str, ...]]], Act
 
 
 def access_reviews(reviewer: Reviewer, named: Named = Actor) -> tuple[Resource, ...]:
-    """Return the five resources: four of authorization.k8s.io, and SelfSubjectReview."""
+    """Return four resources of authorization.k8s.io, and SelfSubjectReview. `named`: builds the user of a spec."""
 
     async def own_review(question: Question) -> Document:
         _refuse([*_metadata_causes(question), *_asked_causes(_spec(question))])

@@ -92,7 +92,7 @@ class _Page:
 
 
 def _page(media: str, body: bytes, digest: str = "") -> _Page:
-    """Return a page. `digest`: for another encoding of a document, the hash of its first encoding."""
+    """Return a page. `digest`: hash of the page; "": the hash of `body`. All encodings of a document have one hash."""
     return _Page(media, gzip.compress(body, 6, mtime=0), digest or hashlib.sha512(body).hexdigest().upper())
 
 

@@ -108,7 +108,7 @@ def _item(
 def _operation(
     resource: Resource, version: str, verb: str, *, suffix: str = "", of: tuple[Resource, str] | None = None
 ) -> dict[str, Any]:
-    """Return one operation. `of`: the resource and version whose subresource has the kind of `resource`."""
+    """Return one operation. `of`: for a subresource of another kind (`resource`), its parent and version."""
     place, placed = of or (resource, version)
     operation: dict[str, Any] = {
         "tags": [_tag(place.group, placed)],

@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 class Watches:
-    """The open watches of one server. Without a timeout of the client, a watch lasts from `longest` to twice `longest`."""
+    """The open watches of one server. The default timeout is random: from `longest` to twice `longest`."""
 
     def __init__(self, *, longest: timedelta, bookmark: timedelta) -> None:
         self._longest = longest.total_seconds()

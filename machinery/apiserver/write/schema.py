@@ -236,7 +236,7 @@ def added(
     """Return the causes that the stored object does not have (validation ratcheting).
 
     `broken` returns the causes of an object. `old` returns the stored object; it is called only if there are causes. A cause
-    about a string or number counts as old only if the value is unchanged, because a worse value may have the same cause. A
+    about a string or number counts as old only if the value is unchanged: a changed value may be worse with the same cause. A
     wrong type always counts as new, because no other rule can check such an object.
     """
     before = old() if causes else None

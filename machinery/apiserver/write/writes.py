@@ -203,7 +203,7 @@ class Write:
 
 
 def check_size(document: Mapping[str, Any], old: Document | None = None) -> None:
-    """Raises TooLargeError above OBJECT_LIMIT. A larger stored object may grow by FEW bytes per write to OBJECT_CEILING."""
+    """Raises TooLargeError above OBJECT_LIMIT. Larger stored objects may grow by FEW bytes a write, up to OBJECT_CEILING."""
     size = len(_encode(document))
     before = len(_encode(old)) if old is not None and size > OBJECT_LIMIT else 0
     grown = before + FEW if before > OBJECT_LIMIT else OBJECT_LIMIT

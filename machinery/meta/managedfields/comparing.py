@@ -82,7 +82,7 @@ def _compared_entries(structure: Structure, old: Sequence[Any], new: Sequence[An
 
 
 def _compared_entry(element: Structure, olds: Sequence[Any], news: Sequence[Any]) -> _Parts:
-    """Compare entries with one key. If several have it, they are one field together, without parts."""
+    """Compare the old and new entries of one key. Several entries with the same key are one field without parts."""
     if len(olds) <= 1 and len(news) <= 1:
         return _compared(element, olds[0] if olds else ABSENT, news[0] if news else ABSENT)
     if len(olds) > 1 and len(news) > 1:
@@ -133,7 +133,7 @@ def by_element(structure: Structure, entries: Sequence[Any]) -> dict[str, list[A
 
 
 def fields_of(structure: Structure, document: Mapping[str, Any]) -> Fields:
-    """Return the fields that an applier of this document owns: of a non-empty declared map the entries, not the map itself."""
+    """Return the fields that an applier of this document owns. It owns entries of a non-empty declared map, but not the map."""
     return _fields(structure, document) or {}
 
 
@@ -181,7 +181,7 @@ def _rest(structure: Structure, value: Any, gone: Fields | None) -> Any:
 
 
 def without_emptied(structure: Structure, left: Any, before: Any) -> Any:
-    """Return `left`, a result of `without` for the document `before`, without declared maps and lists that became null.
+    """Return `left`, but omit declared maps and lists that became null. `without` has made `left` from `before`.
 
     Kubernetes drops these when it decodes the object or prunes nulls of a custom resource. Undeclared maps and lists stay null.
     """
@@ -199,7 +199,7 @@ def without_emptied(structure: Structure, left: Any, before: Any) -> Any:
 
 
 def with_named(structure: Structure, fields: Fields) -> dict[str, Any]:
-    """Return `fields`, and each declared map or list with one of them below it, so that `without` removes it if it is empty."""
+    """Return `fields`, plus each declared map or list that has a member below it, so that `without` removes it as a whole."""
     result: dict[str, Any] = {}
     for element, below in parts_of(fields).items():
         inner, declared = _below(structure, element)

@@ -1,9 +1,8 @@
 """Sets of fields of a document, in the notation FieldsV1 of `metadata.managedFields`, and their path elements.
 
-Path elements are `f:spec`, `k:{"type":"Ready"}`, `v:"a"` and `i:0`, here in canonical form. A set maps elements to places, and
-a place is a set too. An empty place is a member of the set. A place with the key "." is a member, and so are fields below it.
-In a place without ".", only fields below it are members. The root is never a member, so an empty set is an empty map. No
-operation changes its arguments.
+Path elements are `f:spec`, `k:{"type":"Ready"}`, `v:"a"` and `i:0`, here in canonical form. A set maps elements to places. A
+place is itself a set: it contains the fields below it. A place is a member if it is empty or has the key ".". Other places only
+lead to members below them. The root is never a member, so an empty set is an empty map. No operation changes its arguments.
 """
 
 import json
