@@ -73,10 +73,10 @@ def rotate(client: ApiClient, *, wait: bool, compromised: bool, name: str, withi
     """Rotate the hub's CA: replace the issuing CA by a new one.
 
     With --compromised the command first lists the agents that will need a new bootstrap credential: agents with a certificate
-    of the CA that are not connected, agents of earlier releases, and connected agents without a heartbeat for longer than their
-    lease duration. Then it asks for confirmation, unless you set --yes. Connected agents have one minute to trust the new CA,
-    and another minute to renew; agents that do not respond do not delay others. With --wait the command names the agents that
-    did not complete both steps.
+    of the CA that are not connected, connected agents that do not report which CAs they trust, and connected agents without a
+    heartbeat for longer than their lease duration. Then it asks for confirmation, unless you set --yes. Connected agents have
+    one minute to trust the new CA, and another minute to renew; agents that do not respond do not delay others. With --wait the
+    command names the agents that did not complete both steps.
 
     \b
     Examples:
