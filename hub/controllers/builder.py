@@ -65,7 +65,7 @@ class GenerationFilter:
 
 @dataclass(frozen=True, slots=True)
 class EventHandler:
-    """Sends the keys of objects of one kind to one controller. `wanted`: whether an object needs a step.
+    """Sends the keys of objects of one kind to one controller. `wanted`: whether the controller reconciles an object.
 
     `deleted`: also send keys of deleted objects, for controllers that recreate objects or clean up.
     """

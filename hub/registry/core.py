@@ -1,4 +1,4 @@
-"""The only write paths of ServiceAccounts, and of Leases except those of clusters."""
+"""Writes and removes ServiceAccounts and Leases. The Lease of a cluster is a view of its heartbeat, and is not stored here."""
 
 from typing import Any
 

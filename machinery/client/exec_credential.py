@@ -132,7 +132,7 @@ def exec_info(
 
 
 def read_exec_info(text: str) -> ExecCluster:
-    """Parse the value of EXEC_INFO. Raises InvalidError with what the kubeconfig lacks."""
+    """Parse the value of EXEC_INFO. Raises InvalidError if it is invalid, or lacks the server or CA of the cluster."""
     document = _document(text, f"the variable {EXEC_INFO}", API_VERSION)
     cluster = (document.get("spec") or {}).get("cluster")
     if not isinstance(cluster, Mapping) or not isinstance(cluster.get("server"), str):

@@ -264,7 +264,7 @@ class LogOnce:
         return self._logged(self._log.warning, event, error, fields)
 
     def error(self, event: str, error: object, **fields: Any) -> bool:
-        """Like `warning`, at the level `error`."""
+        """Log `event` at the level `error` with the text of `error`; otherwise like `warning`."""
         return self._logged(self._log.error, event, error, fields)
 
     def reset(self) -> bool:

@@ -1,7 +1,7 @@
-"""Encryption of documents in the database: AES-256-GCM with a key ring.
+"""Encryption of documents in the database: AES-256-GCM with a list of keys.
 
 A sealed document is `version (1 byte) | key id (4) | nonce (12) | ciphertext and tag`. The encryption also authenticates the
-place of the document (kind, namespace, name), so that it cannot be decrypted as another object. The first key of the ring
+place of the document (kind, namespace, name), so that it cannot be decrypted as another object. The first key of the list
 encrypts; all keys decrypt.
 """
 

@@ -1,4 +1,4 @@
-"""The command line of `spoke`: commands and their help. The flags are the settings."""
+"""The command line of `spoke`: commands and their help. The flags are made from the fields of `SpokeSettings`."""
 
 import argparse
 from collections.abc import Container

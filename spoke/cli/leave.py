@@ -2,13 +2,13 @@
 
 The order of the steps allows the next call to continue after any interruption:
 
-1. Set the mark that keeps the agent inactive.
+1. Write `LeftMark` into the owner's Secret, which keeps the agent inactive.
 2. When the agent's session has ended, take the agent's Lease.
 3. Call Leave at every hub with the agent's credential for this hub.
-4. Delete the credentials, those of add-ons first. Without `force`, slots of unreachable hubs stay. The mark stays.
+4. Delete the credentials, those of add-ons first. Without `force`, slots of unreachable hubs stay. `LeftMark` stays.
 
-`spoke rejoin` skips step 3 and keeps the credentials of add-ons. At the end it removes the mark, and the agent registers again
-under the same names.
+`spoke rejoin` skips step 3 and keeps the credentials of add-ons. At the end it removes `LeftMark`, and the agent registers
+again under the same names.
 """
 
 import asyncio

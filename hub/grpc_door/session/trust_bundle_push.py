@@ -1,8 +1,8 @@
 """Records which CAs each agent trusts, and pushes the hub's trust bundle to agents whose CAs differ from it.
 
 The hub pushes a changed bundle at a bounded rate, because each agent tests the bundle with a handshake, writes it into its
-cluster and answers. Sessions wait in a queue. Agents that do not report their CAs get no bundle. An agent that refused the bundle
-gets it again after `RESEND_AFTER`, and in its next session.
+cluster and answers. Sessions wait in a queue. Agents that do not report their CAs get no bundle. An agent that refused the
+bundle gets it again after `RESEND_AFTER`, and in its next session.
 """
 
 import asyncio

@@ -35,7 +35,7 @@ class ReplicaUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A session at `replica`. `at`: the start of the session; None: the session is new."""
+    """A session at `replica` to record. `at`: its start, if it was recorded before; None: it starts now."""
 
     cluster: ClusterName
     agent: AgentId

@@ -34,8 +34,8 @@ def delete(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
 
     The hub first removes the add-ons of a deleted cluster, in the order of their priorities; `hubctl describe cluster` shows
     which remain. The hub revokes the cluster's certificates and the bootstrap credentials for exactly its name, but changes
-    nothing in the cluster itself. A warning names each other credential with which the cluster can register again. A deleted
-    bootstrap credential is revoked and no longer listed; `hubctl revoke` keeps it in the list.
+    nothing in the cluster itself. A warning names the bootstrap credentials for several names with which the cluster can
+    register again. A deleted bootstrap credential is revoked and no longer listed; `hubctl revoke` keeps it in the list.
 
     \b
     Examples:

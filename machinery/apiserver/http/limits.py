@@ -42,7 +42,7 @@ MAX_IDENTITIES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PriorityLevel:
-    """A part of a server's capacity. `seats` 0: unlimited. `queue`: maximum of waiting requests; `each`: for one identity."""
+    """A part of a server's capacity. `seats` 0: unlimited. `queue`: maximum of waiting requests; `each`: of one identity."""
 
     name: str
     seats: int = 0
