@@ -199,8 +199,8 @@ def _is_its_holders(profile: Profile, holder: CertificateHolder) -> bool:
 def claims_anothers(subject: CertificateSubject, cluster: ClusterName) -> bool:
     """Whether the subject of an add-on of `cluster` contains a name that an add-on may not have.
 
-    These are names of operators, agents, credentials, and add-ons of other clusters. The hub's servers ignore them for add-ons,
-    but other servers that trust this CA read only the names.
+    These are names of operators, agents, credentials, and add-ons of other clusters. The hub identifies an add-on by the
+    record of its certificate. Other servers that trust this CA have no record, and would believe the names.
     """
     own = (f"{SUBJECT_PREFIX}cluster:{cluster}:", ADDONS_PREFIX)
     foreign = (SUBJECT_PREFIX, BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, BOOTSTRAP_GROUP)

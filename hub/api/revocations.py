@@ -171,7 +171,7 @@ def last_of_cluster(documents: Iterable[Document]) -> datetime | None:
 
 
 def describe(document: Document) -> str:
-    """Description of the result, for the Event and for hubctl."""
+    """Return a text for the Event and for hubctl: what was revoked, by whom and why, and how many objects this ended."""
     spec, status = doc.mapping(document, "spec"), doc.mapping(document, "status")
     counted = (
         ("certificate", int(status.get("certificatesRevoked") or 0)),

@@ -118,7 +118,7 @@ class PatientDirectory(CredentialDirectory):
         self._owed: Mapping[str, bytes] | None = None
 
     def replace(self, contents: Mapping[str, bytes]) -> None:
-        """Replace the contents, now or at a later retry. Raises InvalidError like the directory, but never OSError."""
+        """Replace the contents; after an OSError keep them for a retry. Raises InvalidError if the wrapped directory does."""
         self._owed = None
         try:
             self._inner.replace(contents)

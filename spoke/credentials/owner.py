@@ -39,8 +39,8 @@ async def agreed(owner: Slot, slot: Slot, hub: HubId, *, held: Contents, kept: C
     """Store the newer one of two credentials in the owner's secret and in the slot. Return the content of the owner's secret.
 
     `held`: the content of the owner's secret; `kept`: the content of the slot. If another hub is the owner, nothing changes.
-    The contents differ after a crash between the writes, and if the owner's secret was adopted, deleted or restored from a
-    backup.
+    The contents differ after a crash between the writes, and if the owner's secret was written by OCM's agent, deleted or
+    restored from a backup.
     """
     if owner_of(held) not in (None, hub):
         return held

@@ -93,7 +93,7 @@ def _register_namespaces(builder: ControllerBuilder) -> None:
     fleet = builder.fleet
 
     def lacks_namespaces(cluster: Document) -> bool:
-        """Whether the cluster's managed namespaces differ from those that its sets require."""
+        """Whether the managed namespaces of a cluster that is not being deleted differ from those that its sets require."""
         return not doc.is_deleting(cluster) and set_rules.with_managed_namespaces(cluster, fleet.sets) != cluster
 
     async def examine_all(_key: str) -> None:

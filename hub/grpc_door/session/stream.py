@@ -264,7 +264,7 @@ class Session(BeatSink, TrustBundleReceiver):
         self._moves_to = target
 
     def reconsider(self) -> None:
-        """Schedules a new read of the cluster. During admission, marks the view as stale; it is read again after Welcome."""
+        """Schedule a new read of the cluster. Before Welcome is sent, only note that the session must read it again."""
         self._stale = True
         self._reports.cluster_changed()
         if self._tasks is not None and self._view is not None and not self._is_refreshing:

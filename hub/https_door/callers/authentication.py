@@ -194,7 +194,8 @@ class AuthenticationConfig:
 class AuthenticatorChain:
     """Tries external authenticators, then client certificates, then bearer tokens.
 
-    The HTTPS door has `presence` as a filter, and also serves `resources`.
+    `presence` is a filter that ends long requests whose credential has ended. `resources` are the kinds ServiceAccount and
+    TokenReview, which the HTTPS door serves.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def check_agent_size(document: Document, old: StoredObject | None, actor: str) -> None:
-    """Raise TooLargeError if a caller from a cluster enlarges an object above the limit of agents."""
+    """Raise TooLargeError if a caller of a cluster writes too large an object. One above AGENT_LIMIT may grow a little."""
     if not actor.startswith(OF_CLUSTERS):
         return
     size, before = len(_encode(document)), len(old.encoded) if old is not None else 0

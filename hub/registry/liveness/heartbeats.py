@@ -119,5 +119,5 @@ def mark_coverage(tx: Transaction, replica: str, *, began: bool, jumped: bool) -
 
 
 def covered_since(tx: Transaction) -> datetime | None:
-    """Start of the coverage by all replicas; None: no replica can store beats."""
+    """Return since when at least one replica has stored beats without a gap; None: no replica has a fresh mark."""
     return liveness.covered_since(tx.marks.all(), tx.now)

@@ -85,7 +85,8 @@ def agents(dialect: str) -> Select[Any]:
 def resolve_patterns(connection: Connection, query: Query, since: int) -> Query:
     """Replace the regular expressions of the condition by the matching values of clusters that fulfil the other terms.
 
-    Flaps count after `since`, in microseconds. Raises BadRequestError if an expression needs too many values or too much time.
+    Only flaps after `since` (in microseconds) count. Raises BadRequestError if an expression needs too many values or too much
+    time.
     """
     where = where_in(query)
     if where is None or not where.patterns():

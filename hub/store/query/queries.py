@@ -124,7 +124,7 @@ def count(kind: Kind, query: Query, dialect: str) -> tuple[Select[Any], dict[str
 
 
 def found(connection: Connection, kind: Kind, query: Query, limit: int | None, since: int) -> Rows:
-    """Run `many`, if possible as a prepared statement. Flaps count after `since`, in microseconds."""
+    """Run `many`, if possible as a prepared statement. Only flaps after `since` (in microseconds) count."""
     prepared = None if cluster_queries.answers(kind, query) else _prepared(_shape(query), limited=limit is not None)
     if prepared is not None:
         return prepared.rows(connection, {**_values(kind, query), "limit": limit})

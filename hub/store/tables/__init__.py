@@ -1,1 +1,1 @@
-"""Tables without documents, one module each."""
+"""Reads and writes the tables that do not store API objects, one module for each subject."""

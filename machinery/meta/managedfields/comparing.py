@@ -133,7 +133,7 @@ def by_element(structure: Structure, entries: Sequence[Any]) -> dict[str, list[A
 
 
 def fields_of(structure: Structure, document: Mapping[str, Any]) -> Fields:
-    """Return the fields that an applier of this document owns. It owns entries of a non-empty declared map, but not the map."""
+    """Return the fields that an applier of this document owns: of a map in the schema, its entries and not the map itself."""
     return _fields(structure, document) or {}
 
 
