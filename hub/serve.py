@@ -93,7 +93,7 @@ def main(settings: HubSettings, extensions: Sequence[Extension] = EXTENSIONS) ->
 
 
 def show_ready(hub: Hub) -> None:
-    """Print the hub's addresses, and the commands for the first cluster, if the output is a terminal."""
+    """Print the hub's addresses, and the commands for the first cluster, if the log has the format `console`."""
     addresses, admin = hub.core.context.addresses, hub.core.certificates.admin_path.absolute()
     local = any(address.is_loopback for address in (addresses.grpc, addresses.https))
     rows = {

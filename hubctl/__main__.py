@@ -172,7 +172,7 @@ def _called(arguments: Sequence[str] | None, name: str) -> object:
 
 
 def run(arguments: Sequence[str] | None = None, name: str = "hubctl") -> int:
-    """Run a command and return its exit code (`hubctl.errors`). `arguments` None: those of the process."""
+    """Run a command and return its exit code (`hubctl.errors`). `arguments` None: the arguments in `sys.argv`."""
     output = sys.stdout
     try:
         _check_text(sys.argv[1:] if arguments is None else arguments)

@@ -10,7 +10,7 @@ unreachable; `hubctl diagnose` found a problem; interrupted.
 
 
 class CommandError(Exception):
-    """A command has failed. `sentence` is the message for the user."""
+    """A command has failed. `sentence`: the message for the user. `code`: exit code; None: NOT_FOUND or FAILED by `reason`."""
 
     def __init__(self, sentence: str, *, reason: str = "", code: int | None = None) -> None:
         super().__init__(sentence)

@@ -54,7 +54,7 @@ OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace FILE even if
 
 
 def output_file(name: str, is_own: Callable[[list[Any]], bool], *, overwrite: bool) -> AbstractContextManager[BinaryIO]:
-    """Return the file to write. Symbolic links are followed.
+    """Return a `private_file` for the path `name`. Symbolic links are followed.
 
     `is_own` returns whether the command itself has written these YAML documents. Raises CommandError if the file exists with
     other content, unless `overwrite`.

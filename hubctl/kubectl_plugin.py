@@ -13,12 +13,12 @@ DEFAULT, NO_FILES = 0, 4
 
 
 def main() -> None:
-    """The program `kubectl-hub`."""
+    """Run hubctl as the program `kubectl-hub`."""
     run_hubctl("kubectl hub")
 
 
 def complete() -> None:
-    """The program `kubectl_complete-hub`. Its arguments are the words of the command line; the last one is incomplete."""
+    """Run the program `kubectl_complete-hub`. Its arguments are the words of the command line; the last word is incomplete."""
     for line in offered(sys.argv[1:]):
         click.echo(line)
 

@@ -87,7 +87,7 @@ TIME_FORMS = (
 
 
 def moment(text: str) -> str:
-    """Return the time in the hub's format; empty: now. A time without a time zone is local time. Raises CommandError."""
+    """Return a time, duration or revision in the hub's format; "": now. A time without a zone is local. Raises CommandError."""
     text = text.strip()
     if text in ("", "now"):
         return ""

@@ -147,7 +147,7 @@ def _cell(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages; with --check, print which pages differ."""
+    """Write the pages, or with --check print which pages differ. Return the exit code."""
     check = "--check" in arguments
     folder = next((Path(each) for each in arguments if not each.startswith("-")), FOLDER)
     if not check:

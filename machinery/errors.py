@@ -183,7 +183,7 @@ _DENIAL_CAUSES = {cause.value: cause for cause in DenialCause}
 BY_REASON: dict[str, type[MusterError]] = {
     error.reason: error for error in MusterError.__subclasses__() if error is not StaleEpochError
 }
-"""Error class by reason on the wire. A reason that is missing here means an internal error of the peer."""
+"""Error class by the reason in a response. A reason that is missing here means an internal error of the server."""
 CODES: dict[str, int] = {
     "BadRequest": 400,
     "Unauthorized": 401,
@@ -203,7 +203,7 @@ CODES: dict[str, int] = {
     "ServiceUnavailable": 503,
     "Timeout": 504,
 }
-"""HTTP code by reason. If a response has no reason, the client uses the last reason with its code that is in BY_REASON."""
+"""HTTP code by reason. A response without a valid reason gets the last reason with its code that BY_REASON also contains."""
 
 
 def _shown(value: Any) -> str:

@@ -113,7 +113,7 @@ def bootstrap_subject(credential: CredentialId) -> CertificateSubject:
 
 
 def parse_agent_user(user: str) -> tuple[ClusterName, AgentId] | None:
-    """Return cluster name and agent id of an agent's CN; None if it is not exactly the CN of an agent."""
+    """Return the cluster name and the agent id in the CN `user`; None if `user` is not exactly the CN of an agent."""
     if not user.startswith(SUBJECT_PREFIX):
         return None
     cluster, _, agent = user.removeprefix(SUBJECT_PREFIX).partition(":")

@@ -8,13 +8,13 @@ DISTRIBUTION = "muster-hub"
 GROUP_SUFFIX = "open-cluster-management.io"
 """Default suffix of the API groups. A hub's suffix is fixed at its first start."""
 OWN_GROUPS = ("addon", "cluster", "hub", "login")
-"""First labels of the API groups that end in the suffix."""
+"""First DNS labels of the API groups whose other labels are the suffix: `cluster` of `cluster.open-cluster-management.io`."""
 METRIC_PREFIX = "muster_"
 PART_OF = NAME
 KUBECONFIG_EXTENSION = "muster"
-"""Extension of a kubeconfig's cluster with the hub's gRPC endpoint and id."""
+"""Name of the extension, in a kubeconfig's cluster, that contains the hub's gRPC endpoint and id."""
 KUBECONFIG_NAME_EXTENSION = "muster-cluster"
-"""Extension of a kubeconfig's cluster with only the cluster name of a bootstrap credential."""
+"""Name of the extension, in a kubeconfig's cluster, that contains only the cluster name of a bootstrap credential."""
 
 RESERVED_DOMAINS = (GROUP_SUFFIX, "kubernetes.io", "k8s.io")
 

@@ -112,7 +112,7 @@ def _elected(
 
 
 def lease_of(settings: SpokeSettings, management: KubeClient, clock: Clock, status: Callable[[], str] = str) -> LeaseLock:
-    """The agent's Lease. `status` returns the state that its holder reports in the Lease."""
+    """Return the lock on the agent's Lease. `status` returns the state that the holder reports in the Lease."""
     return LeaseLock(management, settings.component_namespace, settings.lease_name, clock=clock, status=status)
 
 
@@ -150,7 +150,7 @@ def options_of(settings: SpokeSettings) -> AgentOptions:
 
 
 def attest_of(settings: SpokeSettings, spoke: KubeClient) -> Attest:
-    """Return the attestation by the configured ServiceAccount, else (in a pod of the managed cluster) by this pod's own."""
+    """Return the attestation by the configured ServiceAccount. Without one, a pod of the managed cluster uses its own."""
     in_it = settings.kubeconfig is None and settings.spoke_kubeconfig is None
     return ServiceAccountAttest(spoke, settings.attestation_service_account, TOKEN if in_it else None)
 
@@ -162,7 +162,7 @@ def detection_of(settings: SpokeSettings) -> Detection:
 def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection: Detection | None = None) -> Dial:
     """Return a function that creates clients over gRPC or the Kubernetes API, depending on the address.
 
-    It imports a transport only when it is used.
+    The returned function imports a transport when it first uses the transport.
     """
     backoff = HubBackoff()
 

@@ -1,4 +1,4 @@
-"""Adapter: the managed cluster over its Kubernetes API. The rules are in `spoke.domain`.
+"""Adapter of the port `Cluster`: the managed cluster over its Kubernetes API. `spoke.domain` contains the rules of reports.
 
 The health check queries the same paths as OCM's agent. In hosted mode another program renews the credential in the kubeconfig
 of the managed cluster. So the agent reloads a changed kubeconfig file, provided that the file still names the same cluster.
@@ -40,7 +40,7 @@ _SHOWN = 256
 
 
 class KubeCluster(Cluster):
-    """The cluster behind `client`. Reads raise the errors of `machinery.errors`; `health` never raises."""
+    """A cluster, called through `client`. All calls raise the errors of `machinery.errors`. Exception: `health` raises none."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class KubeCluster(Cluster):
         return [_node(item) async for page in self._client.pages(NODES.path()) for item in page.items]
 
     async def claims(self) -> Sequence[ReportedClaim]:
-        """Return ClusterClaims and ClusterProperties, as enabled by feature gates. A property overrides a claim of its name."""
+        """Return ClusterClaims and ClusterProperties, if their gates are on. A property overrides a claim of the same name."""
         return merged_claims([await self._claims_of(resource) for resource in self._claim_resources])
 
     async def _claims_of(self, resource: RestResource) -> Sequence[ReportedClaim]:
@@ -231,7 +231,7 @@ class FollowedKubeconfig:
         self._log = LogOnce(log)
 
     async def run(self, every: timedelta = KUBECONFIG_POLL) -> None:
-        """Poll the file until cancelled."""
+        """Poll the kubeconfig file at the interval `every` until cancelled."""
         while True:
             await asyncio.sleep(every.total_seconds())
             signature, known = _signature(self._path), self._seen

@@ -52,7 +52,7 @@ class Hubs:
 
     policy: HubSelectionPolicy = field(default_factory=HubSelectionPolicy)
     timeout: timedelta = timedelta(milliseconds=1200)
-    """The agent retries a lost owner for a random time, from a third of this value to the whole, before it changes hub."""
+    """The agent retries a lost owner for a random time before it changes hub: from a third of this value up to this value."""
     steady: timedelta = timedelta(seconds=30)
     """A session that lasted this long resets earlier failures of its hub."""
     first: timedelta = timedelta(seconds=10)
@@ -65,7 +65,7 @@ class Hubs:
 class AddOnOptions:
     enabled: bool = True
     driver: str = ""
-    """How add-ons authenticate: `csr` or `token`, which the agent records on the hub. Empty: the hub's record, else `csr`."""
+    """How add-ons authenticate: `csr` or `token`. The agent reports it to the hub. Empty: the hub's value, else `csr`."""
     token_lifetime: timedelta = timedelta(days=365)
     lease_period: timedelta = timedelta(seconds=30)
     lease_grace: timedelta = timedelta(minutes=5)
@@ -87,7 +87,7 @@ class AgentOptions:
     hubs: Hubs = field(default_factory=Hubs)
     detection: Detection = field(default_factory=Detection)
     standby_registration: bool = True
-    """Whether the agent registers at every hub of its list, or only at the chosen one."""
+    """True: the agent registers at every hub of its list; False: only at the chosen hub."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def read(facts: Iterable[Mapping[str, Any]]) -> tuple[Restoration, ...]:
 
 
 def covering(restorations: Iterable[Restoration], not_before: datetime) -> Restoration | None:
-    """The newest restore that covers a certificate with this start; None if there is none, or if its `readopts` is NEVER."""
+    """Return the newest restore that covers a certificate with this start; None if no restore does, or if it readopts NEVER."""
     found = [each for each in restorations if each.covers(not_before)]
     newest = max(found, key=lambda each: each.at, default=None)
     return None if newest is None or newest.readopts is Readopts.NEVER else newest

@@ -61,17 +61,17 @@ _MESSAGES = {
 
 
 def listed_reason(reason: str | None) -> str:
-    """Reason code in a revocation list for a record's reason; empty if unspecified."""
+    """Return the reason code in a revocation list for the reason in a certificate's record; empty if this is unspecified."""
     return _LISTED.get(reason or "", "")
 
 
 def recorded_reason(listed: str) -> str:
-    """The operator's reason for a reason code of a revocation list. Lists do not show whether the reason was the hub's own."""
+    """Return the `Reason` for a reason code of a revocation list. A list does not show if the hub or an operator gave it."""
     return next((reason.value for reason in Reason if _LISTED.get(reason) == listed), Reason.UNSPECIFIED.value)
 
 
 def denial_of(reason: str | None) -> tuple[DenialCause, str]:
-    """Denial cause and message for the holder of a certificate that was revoked for this reason."""
+    """Return denial cause and message for the holder of a certificate that was revoked for this reason."""
     cause = _CAUSES.get(reason or "", DenialCause.CERTIFICATE_REVOKED)
     why = f" ({reason})" if reason and reason != Reason.UNSPECIFIED else ""
     revoked = f"this certificate is revoked{why}: register again with a new bootstrap kubeconfig"
@@ -80,7 +80,7 @@ def denial_of(reason: str | None) -> tuple[DenialCause, str]:
 
 @dataclass(frozen=True, slots=True)
 class RevocationTarget:
-    """A cluster with all its credentials, one of its agents, all certificates of one key, or a bootstrap credential."""
+    """A cluster with all credentials, an agent of it, all certificates with the key of `serial`, or a bootstrap credential."""
 
     cluster: ClusterName | None = None
     agent: AgentId | None = None
@@ -104,7 +104,7 @@ class RevokedObjects:
 
 
 def target_of(document: Document) -> RevocationTarget:
-    """The target of a Revocation that has passed `violations`."""
+    """Return the target of a Revocation for which `violations` has returned nothing."""
     spec = doc.mapping(document, "spec")
     serial = spec.get("serial")
     return RevocationTarget(
@@ -120,7 +120,7 @@ def reason_of(document: Document) -> Reason:
 
 
 def violations(document: Document) -> Sequence[Cause]:
-    """Mistakes in the spec that the schema does not detect."""
+    """Return the mistakes in the spec of a Revocation that the schema does not detect."""
     spec = doc.mapping(document, "spec")
     named = [name for name in ("cluster", "serial", "bootstrapCredential") if spec.get(name)]
     causes = []
@@ -132,7 +132,7 @@ def violations(document: Document) -> Sequence[Cause]:
 
 
 def status_of(ended: RevokedObjects, actor: str, now: datetime, *, uid: str = "", cluster: str = "") -> dict[str, Any]:
-    """Status of a Revocation. `cluster`, `uid`: of the ManagedCluster that it concerns, if any."""
+    """Return the status of a Revocation of the objects `ended`. `cluster`, `uid`: of the ManagedCluster concerned, if any."""
     shown = sorted(ended.certificates, key=lambda record: (record.purpose, record.serial))[:MAX_SHOWN]
     return {
         "revokedBy": actor,
@@ -159,13 +159,13 @@ def _known(**values: str | None) -> dict[str, str]:
 
 
 def revoked_at(document: Document) -> datetime | None:
-    """Time of the revocation; None in a document without status."""
+    """Return the time of a Revocation; None for a document without status."""
     text = doc.mapping(document, "status").get("revokedAt")
     return parse_time(str(text)) if text else None
 
 
 def last_of_cluster(documents: Iterable[Document]) -> datetime | None:
-    """Time of the last revocation of a whole cluster; None: never. `documents`: the Revocations of this cluster."""
+    """Return when a cluster, not only an agent of it, was last revoked; None: never. `documents`: the cluster's Revocations."""
     whole = (document for document in documents if not doc.mapping(document, "spec").get("agent"))
     return max((moment for each in whole if (moment := revoked_at(each)) is not None), default=None)
 

@@ -47,7 +47,7 @@ class Auditor:
     ) -> None:
         """`strangers`: trails for refusals of unknown callers; None: `trails`.
 
-        `numbering`: numbers the records of the database. A trail or the transaction of a change writes these records.
+        `numbering`: assigns sequence numbers to records in the database. A trail or the transaction of a change writes these.
         """
         self.numbering = numbering
         self._policy = policy
@@ -102,7 +102,7 @@ class Auditor:
     def entry(self, record: AuditRecord) -> AuditEntry | None:
         """Passes a record to the trails of files, and returns it for the caller, who must write it to the database.
 
-        None: the record is a repetition and only counted, or a trail writes the record to the database.
+        Returns None if the record is a repetition, which is only counted, or if a trail writes the record to the database.
         """
         stranger, kept = self._floods.take(record)
         if kept is None:

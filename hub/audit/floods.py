@@ -23,7 +23,7 @@ PERIOD = timedelta(minutes=1)
 MAX_KINDS = 50
 """Largest number of kinds that are counted separately in a period. All further kinds count as one kind, "others"."""
 RATE, BURST = 1, 300
-"""Rate per second and burst up to which all records of one known caller are kept."""
+"""Rate per second and burst up to which all records of one caller are kept, except refusals of strangers."""
 LONGEST_TEXT = 256
 """Characters of each text in a stranger's record."""
 REFUSED = 400
@@ -42,7 +42,7 @@ _Counts = dict[tuple[str, ...], _Count]
 
 
 class Floods:
-    """Combines repeated records. `take` decides about each record. `summaries` ends a period: a record per repeated kind."""
+    """Combines repeated records. Call `take` for each record, and `summaries` every PERIOD for a record per repeated kind."""
 
     def __init__(self, clock: Clock) -> None:
         self._rates = Rates(RATE, BURST, clock)

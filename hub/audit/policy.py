@@ -71,7 +71,7 @@ Stages = Annotated[frozenset[Stage], BeforeValidator(_stages)]
 
 
 class GroupResources(_PolicyPart):
-    """Resources of a group: `leases`, `managedclusters/status`, `*/status`, `managedclusters/*`, `*`; empty: all."""
+    """Resources of an API group: `leases`, `managedclusters/status`, `*/status`, `managedclusters/*`, `*`. Empty: all."""
 
     group: Annotated[StrictStr, AfterValidator(_group)] = ""
     resources: Texts = ()
@@ -164,7 +164,7 @@ NOTHING = RequestAuditConfig(AuditLevel.NONE)
 
 
 class AuditPolicy(_PolicyPart):
-    """A policy file. The first rule that matches a request applies. `omit_stages`: for all rules."""
+    """A policy file. The first rule that matches a request applies. `omit_stages`: stages that no rule records."""
 
     api_version: Literal["audit.k8s.io/v1"] = Field(alias="apiVersion")
     kind: Literal["Policy"]
@@ -174,7 +174,7 @@ class AuditPolicy(_PolicyPart):
     omit_managed_fields: Any = Field(default=None, alias="omitManagedFields")
 
     def evaluate(self, actor: Actor, attributes: Attributes) -> RequestAuditConfig:
-        """Returns the configuration for the authenticated (not the impersonated) actor; NOTHING if no rule matches."""
+        """Returns what to record; NOTHING if no rule matches. `actor`: the authenticated actor, not the impersonated one."""
         for rule in self.rules:
             if rule.match(actor, attributes):
                 level = rule.level

@@ -74,7 +74,7 @@ def status_of(change: Change | None, verb: str) -> ResponseStatus:
 
 
 class DecisionAudit:
-    """Audits decisions of approval rules. Call `write` in their transaction, and `committed` after the commit."""
+    """Audits decisions of approval rules. Call `write` in the decisions' transaction, and `committed` after the commit."""
 
     def __init__(self, auditor: Auditor) -> None:
         self._auditor = auditor

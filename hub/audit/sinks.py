@@ -116,7 +116,7 @@ class StoreSink(AuditSink):
 async def auditing(
     settings: HubSettings, store: Store, replica: str, clock: Clock, *, on_end: Callable[[TaskEndedError], object]
 ) -> AsyncGenerator[Auditor]:
-    """Runs the audit while the block runs. At the end, waits until all offered records are stored (`Auditor.finish`).
+    """Runs the audit during the block. Then waits until offered records are stored, at most FLUSHED_WITHIN (`Auditor.finish`).
 
     Records go to the database, and to a file if the settings name one. Raises InvalidError for an invalid policy, and
     MusterError if records cannot be stored.

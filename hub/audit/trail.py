@@ -194,7 +194,7 @@ class Trail:
             self._hurried -= 1
 
     async def finish(self) -> None:
-        """Flushes for the last time. Records that are offered later are only counted."""
+        """Flushes for the last time. Records that are offered after the queue is empty are only counted."""
         self._finishing = True
         try:
             await self.flush()

@@ -1,4 +1,4 @@
-"""Runs `hub backup`: keys, order of the steps and output. `hub.store.backup` writes the rows and the file."""
+"""Runs `hub backup`: reads the keys, lets `hub.store.backup` write the rows and the file, and prints the result."""
 
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 def run(settings: HubSettings, file: Path, *, passphrase_file: Path | None, without_keys: bool, records: bool) -> None:
-    """Make the backup and print the result. `records`: record its time for the hub's metric. Raises MusterError."""
+    """Make the backup and print the result. `records`: write its time into the database, for the metric. Raises MusterError."""
     if (passphrase_file is None) is not without_keys:
         raise InvalidError(CHOICE)
     folder = DataDirectory(settings.keys_dir or settings.data_dir, "hub")
@@ -75,7 +75,7 @@ def run(settings: HubSettings, file: Path, *, passphrase_file: Path | None, with
 
 
 def record(settings: HubSettings, file: Path) -> None:
-    """Record the time of the backup in `file` as that of the newest backup. Raises InvalidError, UnavailableError."""
+    """Write into the database when the backup `file` was made: it is the newest. Raises InvalidError, UnavailableError."""
     with Archive(file) as archive:
         archive.verify()
         note_backup(settings.store_url, archive.manifest.made)

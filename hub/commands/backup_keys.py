@@ -44,7 +44,7 @@ def read_passphrase(file: Path) -> bytes:
 
 
 def collect(folder: DataDirectory, seal_file: Path | None) -> dict[str, bytes]:
-    """Return the keys in `folder` (and `seal_file`) by file name. Raises InvalidError without secrets.key, UnavailableError."""
+    """Return `folder`'s keys by name. `seal_file` replaces secrets.key. Raises InvalidError (no such key), UnavailableError."""
     names = [CA_CERTIFICATE, CA_KEY, SEAL_FILE, *(key.name for key in read_token_keys(folder)), *_further(folder)]
     found = {name: content for name in names if (content := folder.read(name)) is not None}
     if seal_file is not None:
@@ -135,7 +135,7 @@ def check_place(keys: Mapping[str, bytes], folder: DataDirectory) -> None:
 
 
 def put(keys: Mapping[str, bytes], folder: DataDirectory) -> list[str]:
-    """Write the missing keys. Returns their names. Raises UnavailableError."""
+    """Write those keys that the folder lacks. Returns the file names of these keys. Raises UnavailableError."""
     missing = [name for name in keys if folder.read(name) is None]
     for name in missing:
         folder.write(name, keys[name])

@@ -85,7 +85,7 @@ class HubCore:
     `public_filters` run before authentication and audit; `authenticators` are tried before the hub's own. `on_lead`: called
     with a term's fenced store when this replica begins to lead. `attestation`: policy for the first registration of
     clusters. `more_doors`: called when the hub's own doors are built, with the cordon of the gRPC door, the server of the HTTPS
-    door and its drain.
+    door and the HTTPS door's `Draining`.
     """
 
     context: BuildContext

@@ -1,4 +1,4 @@
-"""The HTTPS door of operators."""
+"""Builds the HTTPS door, which serves the Kubernetes API to operators."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +21,7 @@ from machinery.apiserver.http.limits import REQUEST_LIMIT
 
 @dataclass(frozen=True, slots=True)
 class OperatorsDoor:
-    """The HTTPS door. `draining`: filters that refuse or count requests at its stop. `authenticators`: of external users."""
+    """The HTTPS door. `draining`: refuses and counts requests at a stop. `authenticators`: authenticate external users."""
 
     door: HttpsServer
     draining: Draining
@@ -29,7 +29,7 @@ class OperatorsDoor:
 
 
 async def build_operators_door(core: HubCore) -> OperatorsDoor:
-    """Build the HTTPS door, after every health check and hook is registered: the door serves them. Raises MusterError."""
+    """Build the HTTPS door, which serves the health checks. Register checks and hooks before the call. Raises MusterError."""
     context, certificates, access, resources = core.context, core.certificates, core.access, core.resources
     settings, clock, server, serving = context.settings, context.clock, context.server, certificates.doors.serving
     store, issuer, limits = resources.store, resources.issuer, access.limits

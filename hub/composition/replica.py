@@ -1,4 +1,4 @@
-"""Controllers, leader election and heartbeat of this replica."""
+"""Starts the controllers, the leader election and the heartbeat of this replica."""
 
 from hub.audit import DecisionAudit
 from hub.composition.agents import AgentsDoor
@@ -18,7 +18,7 @@ from machinery.runtime.tasks import GuardedTasks
 
 
 async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -> Leading:
-    """Starts the controllers that every replica runs. `leads`: this replica joins the election once the doors are open."""
+    """Starts this replica's controllers and prepares the leader's. `leads`: join the leader election after the doors open."""
     context, resources = core.context, core.resources
     settings, clock, stack, server = context.settings, context.clock, context.stack, context.server
     failed = context.process.shutdown.failed

@@ -40,12 +40,12 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 LOOK_EVERY = timedelta(seconds=2)
 DATABASE_EVERY = timedelta(milliseconds=900)
-"""Shorter than the interval of readiness checks (one second), so that each of them queries the database."""
+"""Shortest time between two queries for readiness checks. It is below their interval (1 s), so that each check queries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What all sections use. `me`: this process as other replicas see it. `token_keys`: for ServiceAccount tokens."""
+    """What all sections use. `me`: this process's row in the table of replicas. `token_keys`: keys of ServiceAccount tokens."""
 
     directory: DataDirectory
     replica: str

@@ -51,7 +51,7 @@ class Observer(Protocol):
 
 
 class GenerationFilter:
-    """Returns whether an object is new, or its generation has changed since the last call for this object."""
+    """Callable: returns whether an object is new, or its generation has changed since the last call for this object."""
 
     def __init__(self) -> None:
         self.known: dict[str, object] = {}
@@ -93,7 +93,7 @@ class EventHandlers:
         return sorted(self.by_kind, key=lambda kind: kind not in LISTED_FIRST)
 
     async def list_all(self, store: Store) -> int:
-        """Send all objects. Returns the revision from which changes follow."""
+        """Send all objects to the observers and event handlers. Returns the revision after which the changes follow."""
         revision = await store.read(lambda tx: tx.changes.newest())
         for begin in (*(observer.relisting for observer in self.observers), *self.on_relist):
             begin()
@@ -202,7 +202,7 @@ class ControllerBuilder:
         return self.add(name, Step(step))
 
     def add_use_case(self, name: str, use_case: Callable[..., object]) -> Controller[str]:
-        """Add a controller that calls a use case for each name, with its own name as the actor; see TransactionReconciler."""
+        """Add a controller that calls a use case for each name. The controller is the actor; see TransactionReconciler."""
         actor = f"{ACTOR}:{name}"
         return self.add(name, TransactionReconciler(self.store, lambda tx, key, _: use_case(tx, key, actor=actor)))
 

@@ -36,7 +36,7 @@ class ClockGuard:
 
     @property
     def wait(self) -> timedelta:
-        """Return the time until the database's clock is trusted if no jump occurs; zero if the clock is trusted now."""
+        """Time until the database's clock is trusted, if it does not jump before; zero if the clock is trusted now."""
         steady = timedelta(seconds=self._clock.monotonic() - self._since) if self._began else timedelta()
         return max(self._settled - steady, timedelta())
 

@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 async def lease_lock(
     settings: HubSettings, pod: str, row: RowLock, clock: Clock, environment: Mapping[str, str] = os.environ
 ) -> AsyncGenerator[Lock]:
-    """Yields the lock for the block. Raises InvalidError if the Lease's namespace or name cannot be determined.
+    """Yields the lock (a Lease together with `row`). Raises InvalidError if the Lease's namespace or name cannot be determined.
 
     The default name is that of the pod's owner, which all replicas share. With different names, several replicas would lead.
     """
@@ -48,7 +48,7 @@ async def lease_lock(
 
 
 async def lease_on(client: KubeClient, settings: HubSettings, namespace: str, pod: str, clock: Clock) -> LeaseLock:
-    """The Lease with the configured name, or with the name of the pod's owner. Raises InvalidError if there is no owner."""
+    """Return the lock of the Lease with the configured name, else with the pod owner's name. Raises InvalidError (no owner)."""
     name = settings.leader_elect_resource_name
     owner: Owner = partial(owner_if_known, client, namespace, pod, of="Lease")
     if name is None:

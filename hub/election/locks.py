@@ -15,7 +15,7 @@ from machinery.runtime.clock import Clock
 
 
 class RowLock(Lock):
-    """The lock row, accessed over its own connection."""
+    """The lock in a row of the database, over a connection that nothing else uses."""
 
     def __init__(self, lifeline: LeaderLockConnection) -> None:
         self._lifeline = lifeline

@@ -33,7 +33,7 @@ async def install(core: HubCore) -> None:
 
 
 def read_issuers(file: Path) -> Sequence[KnownIssuer]:
-    """Return the current list. Raises InvalidError with the file's name and the flaw."""
+    """Return the issuers that the file lists now. Raises InvalidError with the file's name and the flaw."""
     try:
         document = boundedyaml.load(file.read_bytes())
     except (OSError, YamlError) as error:

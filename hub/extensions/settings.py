@@ -235,5 +235,5 @@ class Settings(
 
 
 def load(flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings from all three sources; `environment` None: the process's own. Raises InvalidError with every problem."""
+    """Return the settings from flags, file and environment (None: the process's). Raises InvalidError with every problem."""
     return load_settings(Settings, ENVIRONMENT_PREFIX, flags, file, environment)

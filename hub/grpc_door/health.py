@@ -10,14 +10,14 @@ from grpc_health.v1 import health_pb2 as wire
 from grpc_health.v1.health_pb2_grpc import HealthServicer
 
 MOST_WATCHES = 1_000
-"""Concurrent watches. The limit is needed because any certificate of the hub is sufficient to watch."""
+"""Largest number of concurrent watches. The limit is needed because any certificate of the hub is sufficient to watch."""
 WATCHED_FOR = timedelta(hours=1)
 """A watch ends after this time; the client may start another."""
 SERVICES = ("", "muster.registration.v1.Registration", "muster.session.v1.Session")
 
 
 class HealthService(HealthServicer):
-    """Reports NOT_SERVING until `set_serving`, and always after `stop`."""
+    """Reports NOT_SERVING until `set_serving(serving=True)`, and always after `stop`."""
 
     def __init__(self) -> None:
         self._serving = False

@@ -80,7 +80,7 @@ class SessionClusterView:
 
 
 def read_view(tx: Transaction, cluster: ClusterName) -> SessionClusterView:
-    """Reads the view of a cluster. Raises NotFoundError if the cluster does not exist."""
+    """Reads the SessionClusterView of a cluster. Raises NotFoundError if the cluster does not exist."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     if stored is None:
         message = f'ManagedCluster "{cluster}" does not exist: it was deleted; register again'

@@ -155,7 +155,7 @@ class RpcDoor(Door):
 
 
 def credentials_of(serving: Serving) -> grpc.ServerCredentials:
-    """Credentials that follow certificate rotation. A C core thread calls `newest` at each handshake: keep `newest` fast."""
+    """Return credentials that follow certificate rotation. A C core thread calls `newest` at each handshake: keep it fast."""
     shown = serving.material
     configuration = _configuration(shown)
 

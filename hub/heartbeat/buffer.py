@@ -43,15 +43,15 @@ log = structlog.get_logger(__name__)
 
 
 class BeatSink(Protocol):
-    """The session of a beat, which gets the result. `epoch`: the epoch in the agent's Hello; 0: the agent has none."""
+    """The session that received a beat. `epoch`: the epoch in the agent's Hello; 0: the agent has no epoch."""
 
     epoch: int = 0
 
     def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
-        """Called when the beat is stored. `ended_silence`: it has ended a silence. Never raises; the session may have ended."""
+        """Acknowledges a stored beat. `ended_silence`: it has ended a silence. Never raises, even if the session has ended."""
 
     def refuse(self, error: StaleEpochError) -> None:
-        """Called when the beat will never be stored. Never raises; the session may have ended."""
+        """Informs the session that the hub will never store its beat. Never raises, even if the session has ended."""
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class BeatCounts:
     revived: int = 0
     """Stored beats that ended a silence."""
     refused: int = 0
-    """Beats of agents that report to another hub now."""
+    """Beats that were refused because their epoch is outdated: their agents report to another hub now."""
     failures: int = 0
     """Failed attempts to store beats. The beats stay in the buffer."""
     lag: Distribution = field(default_factory=Distribution)
@@ -127,7 +127,7 @@ class BeatBuffer:
         ends_silence: bool = False,
         entry: AuditEntry | None = None,
     ) -> PendingBeat:
-        """Buffers a beat received now, and returns it. `available`: the verdict.
+        """Buffers a beat received now, and returns the beat. `available`: the verdict; None: unknown.
 
         `ends_silence`: the cluster was silent until now, so the beat is stored without waiting for the flush window.
         A beat with an epoch lower than that of the waiting beat is refused.
@@ -160,7 +160,7 @@ class BeatBuffer:
         self._urgent.set()
 
     def drop(self, cluster: ClusterName, sink: BeatSink) -> None:
-        """Drops the cluster's waiting beat if it is of this session, whose agent leaves."""
+        """Drops the cluster's waiting beat if the session `sink` received it. Called when the agent of this session leaves."""
         known = self._held.get(cluster)
         if known is not None and known.sink is sink:
             del self._held[cluster]

@@ -29,7 +29,7 @@ def groups_of(
     admit: Admit | None = None,
     lease_duration: timedelta = DEFAULT_LEASE_DURATION,
 ) -> list[ApiGroup]:
-    """Returns the API groups with all resources. Resources without a storage use the server's storage, with `admit`.
+    """Returns all API groups. A resource without its own storage uses the server's storage; `admit` checks writes to it.
 
     `others`: more resources, which replace resources with the same key. `lease_duration`: default of new clusters.
     """

@@ -110,7 +110,7 @@ class DoorChanges:
     resources: dict[GroupResource, ChangeResource] = field(default_factory=dict)
 
     def changed(self, groups: Iterable[ApiGroup], objects: Storage, authorizer: Reviewer) -> list[ApiGroup]:
-        """The groups with changed resources. `objects`: the storage of resources that declare none."""
+        """Returns the groups after the changes in `resources`. `objects`: storage of resources that declare no storage."""
 
         def one(resource: Resource) -> Resource:
             change = self.resources.get(resource.key)
@@ -137,8 +137,8 @@ def build_door(
 ) -> HttpsServer:
     """Builds the HTTPS door, which serves the objects of `store`.
 
-    `others`: resources that replace resources with the same key. `api_resources`: more resources. `metrics`: the scrape
-    function. `pages`: more paths without objects.
+    `others`: resources that replace resources with the same key. `api_resources`: functions that make more resources.
+    `metrics`: the scrape function. `pages`: handlers of more paths, which serve no objects.
     """
     group_suffix = config.group_suffix
     feed = ChangeFeed(store)
@@ -216,7 +216,7 @@ def version_document() -> dict[str, str]:
 class HttpsDoor(Door):
     """The HTTPS door. While the door refuses requests, clients get a retry delay. It serves health and metrics until it closes.
 
-    A subclass is another listener of the same server. `setting`: the setting with its address.
+    A subclass is another listener of the same server. `setting`: name of the setting with the address of the listener.
     """
 
     name = "https"

@@ -112,7 +112,7 @@ class SealedKeys(KeyPlace):
         return KeyPair(one.certificate, key)
 
     async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:  # noqa: ARG002 - always None
-        """Always None: only a hub writes keys to the database, in the transaction that records the CA."""
+        """Return None: only a hub writes keys to the database, and it does so in the transaction that records the CA."""
         return None
 
     async def keep(self, authority: AuthorityId, pair: KeyPair) -> None:

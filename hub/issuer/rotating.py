@@ -42,7 +42,7 @@ class AuthoritySnapshot:
         return issuing(self.authorities)
 
     def chain_above(self, signer: AuthorityId) -> bytes:
-        """Return the chain above a serving certificate of this CA: the CA cross-signed by each of its predecessors.
+        """Return the chain (PEM) above a serving certificate of this CA: it and earlier CAs, cross-signed by predecessors.
 
         A peer that trusts any of these CAs can verify the chain. The chain ends before a compromised CA.
         """
@@ -69,7 +69,7 @@ class RotatingIssuer(Issuer, ListSigner):
         self._logins: tuple[LoginIssuer, ...] = ()
         self._lock = Lock()
         self.signed: Counter[tuple[Purpose, str]] = Counter()
-        """Certificates since the start, by purpose and issuer."""
+        """Number of certificates signed since the start of the process, by purpose and issuer."""
         self.failed: Counter[tuple[Purpose, str]] = Counter()
         self.seconds = Distribution()
         """Duration of a signature, including the lookups before and after it."""
@@ -83,7 +83,7 @@ class RotatingIssuer(Issuer, ListSigner):
         return changed
 
     def trust_also(self, others: bytes) -> None:
-        """Set the other CAs (PEM) of the trust bundle, which verify `--serving-cert-file`. Replaces those of the last call."""
+        """Set the other CAs (PEM) of the trust bundle, which verify `--serving-cert-file`. Replaces earlier ones."""
         if others != self._others:
             self._others = others
             self._notify()
@@ -140,7 +140,7 @@ class RotatingIssuer(Issuer, ListSigner):
         raise _all_failed(failures)
 
     def counts(self) -> Mapping[str, object]:
-        """Signatures and failures by purpose and issuer, for the inspection page."""
+        """Return the numbers of signatures and failures by purpose and issuer, for the inspection page."""
         with self._lock:
             counts = (("signed", dict(self.signed)), ("failed", dict(self.failed)))
         return {f"{what} {purpose} by {name}": number for what, each in counts for (purpose, name), number in each.items()}

@@ -60,7 +60,7 @@ def add_agents(registry: Registry, agents: DoorContext) -> None:
 
 
 def bounded(counted: Mapping[str, int], most: int = MOST_VERSIONS) -> Mapping[str, int]:
-    """Returns the `most` frequent values, and the sum of all others as `OTHER`."""
+    """Returns at most `most` values, those with the highest counts, and the sum of the other counts as `OTHER`."""
     frequent = Counter(counted).most_common()
     rest = sum(count for _, count in frequent[most:])
     shown = dict(frequent[:most])

@@ -116,7 +116,7 @@ class FleetSnapshots:
 
 
 def counted(tx: Transaction, *, detailed: bool = False) -> Snapshot:
-    """Counts the fleet. `detailed`: also each cluster."""
+    """Returns the values of the metrics in COUNTED. `detailed`: also the metrics with one series per cluster."""
     states = tx.objects.tally(MANAGED_CLUSTERS, AVAILABLE)
     accepted = tx.objects.tally(MANAGED_CLUSTERS, HUB_ACCEPTS)
     versions = Counter[str]()

@@ -20,9 +20,9 @@ from hub.ports.liveness import AgentSessions, Heartbeats, Leaders, Marks, Replic
 from machinery.meta.objects import Key, Page, Query, StoredObject
 
 HUB_ID = "hub-id"
-"""Fact: this hub's id. A database without it has no hub."""
+"""Name of the fact (`Facts`) with this hub's id. A database without this fact belongs to no hub yet."""
 BACKUP_MADE = "backup-made"
-"""Fact: the time of the newest backup, as in its manifest."""
+"""Name of the fact (`Facts`) with the time of the newest backup, as written in the backup's manifest."""
 EVERYTHING = 2**31 - 1
 """Value of `limit` that processes everything in one transaction."""
 
@@ -39,7 +39,7 @@ class Objects(Protocol):
     """Kubernetes objects of all kinds, with their change log. Only `hub.registry` writes here."""
 
     def get(self, kind: Kind, key: Key) -> StoredObject | None:
-        """The object, including this transaction's own writes."""
+        """Return the object, including this transaction's own writes; None: there is no such object."""
 
     def read_ahead(self, kind: Kind, keys: Collection[Key]) -> None:
         """Load these objects with one query, so that `get` does not query each object."""
@@ -59,23 +59,23 @@ class Objects(Protocol):
     def delete(self, kind: Kind, old: StoredObject, actor: str) -> Written: ...
 
     def count(self, kind: Kind, query: Query) -> int:
-        """Number of matching objects, including this transaction's own writes. The query's limit and revision are ignored."""
+        """Return the number of matching objects, with this transaction's own writes. Ignores the query's limit and revision."""
 
     def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
-        """Number of objects per value of a selectable field. The value "" stands for objects without this field."""
+        """Return the number of objects per value of a selectable field. The value "" stands for objects without this field."""
 
     def values(self, kind: Kind, field: str) -> Mapping[Key, str]:
-        """Value of a selectable field by object, without the objects that lack the field."""
+        """Return the value of a selectable field for each object that has the field."""
 
     def groups(self, query: Query, grouping: GroupQuery) -> Sequence[Group]:
-        """The groups of the query's clusters, in the order of `grouping`: one per combination of values; one without fields.
+        """Return a group of the query's clusters per combination of field values, in the order of `grouping`.
 
-        Ignores this transaction's own writes, and the query's limit and order. The query's revision counts only in a query of
-        the past, which raises BadRequestError for a field without a past.
+        Without fields, returns one group. Can miss this transaction's own writes. Ignores the query's limit and order; uses the
+        query's revision only in a query of the past. Such a query raises BadRequestError for a field without a history.
         """
 
     def written_before(self, kind: Kind, moment: datetime, limit: int) -> Mapping[Key, int]:
-        """The first `limit` objects, ordered by revision, whose last write is before `moment`, with their revisions.
+        """Return keys and revisions of the `limit` objects with the lowest revisions whose last write is before `moment`.
 
         Scans all objects of the kind: use it in a read, which blocks no writer.
         """
@@ -93,33 +93,33 @@ class ChangeLog(Protocol):
         name: str | None = None,
         limit: int = 500,
     ) -> Sequence[Change]:
-        """Changes above `revision`, in order. A filter of None selects all. Raises ExpiredError if some are compacted."""
+        """Return at most `limit` changes above `revision`, in order. A filter None selects all. Raises ExpiredError."""
 
     def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
-        """Changes of one object from this instant on, in order, preceded by the last earlier change, if that is kept."""
+        """Return the last kept change of one object before `since`, if any, then all its changes from `since` on, in order."""
 
     def newest(self) -> int: ...
 
     def past(self, kind: Kind, key: Key, *, below: int | None = None, limit: int) -> Sequence[Change]:
-        """Kept changes of one object below a revision (None: all), newest first."""
+        """Return at most `limit` kept changes of one object, newest first. `below`: only lower revisions; None: all."""
 
     def one_at(self, kind: Kind, key: Key, at: int) -> StoredObject | None:
-        """The object in its state at revision `at`. Raises ExpiredError if this revision is no longer kept."""
+        """Return the object as it was at revision `at`; None: it did not exist. Raises ExpiredError if `at` is not kept."""
 
     def position(self, moment: datetime) -> int:
-        """The newest revision at this instant. Raises ExpiredError if the log no longer reaches back to this time."""
+        """Return the newest revision at this instant. Raises ExpiredError if the log no longer reaches back to this time."""
 
     def instant(self, revision: int) -> datetime | None:
-        """Time of the newest change up to that revision; None if there is none. Raises ExpiredError like `position`."""
+        """Return the time of the newest change up to this revision; None: no change. Raises ExpiredError like `position`."""
 
     def began(self) -> datetime | None:
-        """Time of the oldest readable change; None if the log is empty."""
+        """Return the time of the oldest readable change; None: the log is empty."""
 
     def ledger(self) -> Ledger:
-        """The oldest revisions for watches and for reads of the past, and the size of the change log."""
+        """Return the oldest revision for watches, the oldest revision for reads of the past, and the size of the change log."""
 
     def oldest(self) -> int:
-        """The oldest revision from which a watch can resume."""
+        """Return the oldest revision from which a watch can resume."""
 
     def compact(self, before: datetime, *, limit: int = EVERYTHING) -> Trimmed:
         """Compact the log: no watch can then resume from a time before `before`. Deletes rows that are not kept as the past.
@@ -156,10 +156,10 @@ class AuditLog(Protocol):
         """Add all entries in one statement. Existing entries stay: an earlier attempt stored them, but its answer was lost."""
 
     def find(self, query: AuditQuery) -> Sequence[AuditEntry]:
-        """Matching records in the query's order. If there are more than its limit, returns one record more than the limit."""
+        """Return matching records in the query's order. If they exceed its limit, return one record more than the limit."""
 
     def sizes(self, *, strangers: bool) -> Mapping[str, AuditSize]:
-        """Return the size of records per caller. `strangers`: of refused strangers; else of all others. Reads the whole log."""
+        """Return record sizes per user. `strangers`: of refused callers without identity; else others. Reads all records."""
 
     def remove(
         self,
@@ -181,10 +181,10 @@ class Recording(Protocol):
     """The audit record of a request in progress, written in the transaction of the request's changes."""
 
     def entry(self, changes: Sequence[Change]) -> AuditEntry | None:
-        """The record of these changes; None: no record is required, or one is already stored. Runs on the store's thread."""
+        """Return the record of these changes; None: none is required, or it is stored already. Runs on the store's thread."""
 
     def committed(self, entry: AuditEntry) -> None:
-        """Called when the transaction of the entry is committed."""
+        """Note that the transaction that wrote `entry` is committed, so that the record is not written again."""
 
 
 RECORDING: ContextVar[Recording | None] = ContextVar("recording", default=None)
@@ -217,7 +217,7 @@ class Transaction(Protocol):
     leaders: Leaders
 
     def volume(self) -> Volume:
-        """Used and available space of the database."""
+        """Return the used and the available space of the database, in bytes."""
 
 
 class Store(Protocol):

@@ -22,19 +22,19 @@ class CertificateRecords(Protocol):
     def of_cluster(self, cluster: ClusterName) -> Sequence[CertificateRecord]: ...
 
     def ends(self, among: Collection[ClusterName]) -> Mapping[ClusterName, datetime]:
-        """For each of these clusters, the end of its newest agent certificate that is not revoked."""
+        """Return, for each of these clusters, the latest end of validity of its agent certificates that are not revoked."""
 
     def of_request(self, request_uid: str) -> Sequence[CertificateRecord]:
-        """Certificates issued for one CertificateSigningRequest: at most an agent certificate and its recovery certificate."""
+        """Return the certificates of one CertificateSigningRequest: one, and for an agent also a recovery certificate."""
 
     def of_key(self, key_hash: str) -> Sequence[CertificateRecord]:
-        """All records of one public key."""
+        """Return all records of certificates for the public key with this hash."""
 
     def of_credential(self, credential: CredentialId) -> Sequence[CertificateRecord]:
         """The client certificates of one bootstrap credential."""
 
     def of_account(self, account: str) -> Sequence[CertificateRecord]:
-        """The logins that were issued for tokens of the ServiceAccount with this uid."""
+        """Return the logins that were issued for tokens of the ServiceAccount with this uid (`account`)."""
 
     def forget_logins(self, ended_before: datetime, limit: int) -> int:
         """Delete at most `limit` records of logins that ended before this instant; return their number.
@@ -43,7 +43,7 @@ class CertificateRecords(Protocol):
         """
 
     def ended(self, before: datetime, limit: int) -> Sequence[SerialNumber]:
-        """At most `limit` certificates that ended before this instant.
+        """Return the serial numbers of at most `limit` certificates whose validity ended before this instant.
 
         The first certificate of an agent for each purpose is never included, because it determines which agent is the newest.
         """
@@ -54,10 +54,10 @@ class CertificateRecords(Protocol):
     def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None: ...
 
     def revoked_since(self, moment: datetime) -> Mapping[SerialNumber, str]:
-        """Serial numbers and reasons of revocations that were written at `moment` or later."""
+        """Return the reasons of the revocations that were written at `moment` or later, by serial number."""
 
     def revoked(self, ended_after: datetime) -> Sequence[CertificateRecord]:
-        """Revoked certificates whose validity ends after this time, ordered by serial number."""
+        """Return the revoked certificates whose validity ends after this time, ordered by serial number."""
 
 
 class Credentials(Protocol):
@@ -77,7 +77,7 @@ class Credentials(Protocol):
         """Remove this name from the admitted names of one credential (None: of all). Spent uses stay spent."""
 
     def uses(self, credential: CredentialId) -> Sequence[CredentialUse]:
-        """Held and spent uses, oldest first."""
+        """Return the held and the spent uses of a credential, oldest first."""
 
     def use_of(self, credential: CredentialId, cluster: ClusterName, agent: AgentId) -> CredentialUse | None: ...
 
@@ -87,16 +87,16 @@ class Credentials(Protocol):
     def drop_use(self, use: CredentialUse) -> None: ...
 
     def tally(self, credential: CredentialId) -> UseCount:
-        """The counts of a credential's uses. Their field `names` counts admitted names without a recorded use."""
+        """Return the counts of a credential's uses. `UseCount.names` counts admitted cluster names without a recorded use."""
 
     def use_counts(self) -> Mapping[CredentialId, UseCount]:
-        """The counts of all credentials that have any use."""
+        """Return the counts of uses of each credential that has at least one use."""
 
     def revoke(self, credential: CredentialId, at: datetime, *, by: str = "", reason: str = "") -> None:
         """Revoke a credential. If it is already revoked, its time, user and reason stay."""
 
     def hide(self, credential: CredentialId) -> None:
-        """Mark a revoked credential as deleted. The mark replaces the reason of its revocation."""
+        """Hide a revoked credential from the API, as deleted. The reason of its revocation is then DELETED."""
 
     def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
         """Credentials whose revocation was written at `moment` or later."""
@@ -104,7 +104,7 @@ class Credentials(Protocol):
     def all(self) -> Sequence[CredentialRecord]: ...
 
     def valid_for(self, cluster: ClusterName, at: datetime) -> Sequence[CredentialRecord]:
-        """Credentials that admit this name and are neither revoked nor expired, oldest first."""
+        """Return the credentials that admit this cluster name and are neither revoked nor expired at `at`, oldest first."""
 
     def forget_ended(self, before: datetime) -> int:
         """Delete credentials that expired or were revoked before this time, with their uses; return their number."""
@@ -116,7 +116,7 @@ class Bindings(Protocol):
     def of(self, cluster: ClusterName) -> Binding | None: ...
 
     def bind(self, binding: Binding) -> None:
-        """Store the binding of a name that has none yet."""
+        """Store the binding of a cluster name that has no binding yet."""
 
     def release(self, cluster: ClusterName) -> None: ...
 
@@ -140,7 +140,7 @@ class ListSigner(Protocol):
         """Names of the CAs, oldest CA first, as in `signed_by` of certificate records."""
 
     def sign_list(self, authority: str, content: RevocationList) -> bytes:
-        """The DER revocation list of one of `authorities`. Raises NotFoundError for any other name."""
+        """Return the signed revocation list (DER) of the CA with this name. Raises NotFoundError if there is none."""
 
 
 class LoginIssuer(Protocol):
@@ -158,7 +158,7 @@ class AuthorityRecords(Protocol):
     """Records of all CAs that the hub ever had. A private key is stored only if an external key has sealed it."""
 
     def all(self) -> Sequence[AuthorityRecord]:
-        """All records, in order of creation."""
+        """Return all records, in order of creation."""
 
     def put(self, authority: AuthorityRecord) -> None:
         """Add or replace a record, and wake up listeners of revocations on all replicas. A sealed key is kept."""
@@ -169,19 +169,19 @@ class AuthorityRecords(Protocol):
         """Store the sealed key of an existing CA; None deletes it."""
 
     def followers(self) -> Sequence[Follower]:
-        """The CA states that each replica applies, including replicas that have ended."""
+        """Return, per replica and CA, the phase that the replica applies, and whether it has the key; also ended replicas."""
 
     def follow(self, replica: str, known: Sequence[Follower]) -> None:
-        """Replace the CA states that a replica applies."""
+        """Replace the rows of this replica: the phase that it applies for each CA, and whether it has the CA's key."""
 
     def signed(self, now: datetime) -> Mapping[tuple[str, Purpose], int]:
-        """Number of certificates per signer and purpose that have neither expired nor been revoked."""
+        """Return the number of certificates per signer and purpose that have neither expired nor been revoked."""
 
     def held(self, purpose: Purpose, now: datetime) -> Sequence[HeldCertificate]:
-        """For each agent, the newest of its certificates of this purpose that have neither expired nor been revoked."""
+        """Return, for each agent, its newest certificate of this purpose that has neither expired nor been revoked."""
 
     def clusters_without_certificate(self, signed_by: str, reason: str, now: datetime) -> Sequence[ClusterName]:
-        """Clusters whose agent certificates of this signer were revoked for `reason`, and that now have no valid one."""
+        """Return the clusters whose agent certificates of this signer were revoked for `reason`, and that have no valid one."""
 
     def revoke_signed(self, signed_by: str, at: datetime, reason: str) -> int:
         """Revoke all unexpired certificates of this signer; return their number. Earlier revocations keep their reason."""
@@ -193,16 +193,16 @@ class Trusts(Protocol):
     def get(self, cluster: ClusterName, agent: AgentId) -> AgentTrust | None: ...
 
     def all(self) -> Sequence[AgentTrust]:
-        """All rows, ordered by the bytes of cluster and agent."""
+        """Return all rows, ordered by the bytes of cluster and agent."""
 
     def ends(self) -> Mapping[ClusterName, datetime]:
-        """End of the certificate that each cluster's agent holds; the latest of several agents."""
+        """Return, for each cluster, the end of validity of its agent's certificate; with several agents, the latest end."""
 
     def ending(self, moments: Sequence[datetime]) -> Sequence[int]:
-        """For each instant, the number of clusters whose end in `ends` is not later. The last value counts all of `ends`."""
+        """Return, for each instant, the number of clusters whose end in `ends` is not later. A last value counts all."""
 
     def first_end(self, after: datetime) -> datetime | None:
-        """The earliest of `ends` after that instant."""
+        """Return the earliest value of `ends` after this instant; None: there is no such value."""
 
     def put(self, trust: AgentTrust) -> None:
         """Add or replace the row of this agent."""
@@ -222,10 +222,10 @@ class KeyPlace(Protocol):
     """Key storage that is either shared by all replicas or local to one. All methods may raise MusterError."""
 
     async def find(self, authority: AuthorityId) -> KeyPair | None:
-        """The stored certificate and key of this CA; None: they are not stored."""
+        """Return the stored certificate and key of this CA; None: they are not stored."""
 
     async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:
-        """The newest stored CA that is not in `known`.
+        """Return the stored CA that is not in `known`; of several, the newest; None: there is none.
 
         Either an operator stored it, or a leader that was killed before it recorded the CA.
         """
@@ -246,7 +246,7 @@ class KeySecret(Protocol):
     """A Secret of the hub's own Kubernetes cluster, or of `--management-cluster`. All methods may raise MusterError."""
 
     async def read(self) -> Mapping[str, bytes]:
-        """The entries of the Secret; empty if it does not exist."""
+        """Return the entries of the Secret; without such a Secret, an empty mapping."""
 
     async def write(self, changes: Mapping[str, bytes | None]) -> None:
         """Set these entries and delete those that are None. Other entries stay. Creates the Secret if it does not exist."""

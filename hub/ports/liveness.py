@@ -26,13 +26,13 @@ class Heartbeats(Protocol):
     def of(self, cluster: ClusterName) -> LastBeat | None: ...
 
     def all(self, among: Collection[ClusterName] | None = None) -> Sequence[LastBeat]:
-        """The last beats, ordered by cluster name. `among`: only of these clusters."""
+        """Return the last beat of each cluster, ordered by cluster name. `among`: only these clusters; None: all."""
 
     def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
-        """Record the id of the open session. A value None changes nothing."""
+        """Record the id of the open session, and the agent's version. A value that is None leaves the stored value."""
 
     def end_session(self, cluster: ClusterName, session: str) -> None:
-        """Record that the session has ended, if it is the recorded one."""
+        """Record that the session has ended. Does nothing if another session is recorded for the cluster."""
 
     def set_available(self, cluster: ClusterName, *, available: bool) -> None:
         """Record the verdict of an agent whose beats have none."""
@@ -62,16 +62,16 @@ class Transitions(Protocol):
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Sequence[Transition]:
-        """The transitions of a cluster (None: of all clusters), newest first. `since`, `until`: inclusive."""
+        """Return at most `limit` transitions of a cluster (None: of all), newest first. `since` and `until` are inclusive."""
 
     def falls(self, since: datetime, among: Collection[ClusterName] | None = None) -> Mapping[ClusterName, Sequence[datetime]]:
-        """Per cluster, the instants after `since` at which it ceased to be Available, oldest first. Departures do not count.
+        """Return, per cluster, when it ceased to be Available after `since`, oldest first. Moves to other hubs do not count.
 
         Clusters without such an instant are left out. `among`: only these clusters; None: all.
         """
 
     def silent(self, since: datetime, reason: str) -> int:
-        """Number of clusters that became Unknown after `since` for this reason, and are still Unknown."""
+        """Return the number of clusters that became Unknown after `since` for this reason, and are still Unknown."""
 
     def trim(self, before: datetime, limit: int) -> int:
         """Delete at most `limit` transitions before this instant, oldest first; return their number."""
@@ -96,7 +96,7 @@ class Replicas(Protocol):
     """The processes that serve this hub. Writes add no change-log row."""
 
     def all(self) -> Sequence[Replica]:
-        """All replicas, ordered by name."""
+        """Return all replicas, ordered by name."""
 
     def of(self, name: str) -> Replica | None: ...
 
@@ -112,24 +112,24 @@ class AgentSessions(Protocol):
         """Replace the agent's older session. Returns False, and changes nothing, if a newer one is recorded."""
 
     def agents(self, cluster: ClusterName) -> Sequence[AgentId]:
-        """Agents with a session, ordered by name."""
+        """Return the ids of the cluster's agents that have a session, ordered by id."""
 
     def of(self, cluster: ClusterName) -> Sequence[AgentSession]:
-        """Sessions of the cluster's agents, ordered by agent name."""
+        """Return the sessions of the cluster's agents, ordered by agent id."""
 
     def close(self, cluster: ClusterName, agent: AgentId, session: str) -> None:
         """Delete the session, unless another session has replaced it."""
 
     def opened_since(self, moment: datetime, *, but: str) -> Sequence[AgentSession]:
-        """Sessions that were opened at `moment` or later on replicas other than `but`."""
+        """Return the sessions that were opened at `moment` or later, on all replicas except the replica `but`."""
 
     def all(self) -> Sequence[AgentSession]: ...
 
     def fingerprint(self) -> Hashable:
-        """A value that changes when sessions open or end, computed by the database."""
+        """Return a value that differs after a session has opened or ended. The database computes it."""
 
     def replicas(self) -> Sequence[str]:
-        """Names of all replicas with a session."""
+        """Return the names of all replicas that have a session."""
 
     def end_of(self, replica: str) -> int:
         """Delete all sessions of this replica, also from `Heartbeats`; return their number."""
@@ -141,7 +141,7 @@ class Leaders(Protocol):
     """The leader lock, for which the replicas of a hub compete. `renew` does not wait for the disk; `take` and `release` do."""
 
     def record(self) -> LockRecord | None:
-        """The current lock; None if it was never held."""
+        """Return the record of the leader lock; None: no replica has ever held the lock."""
 
     def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
         """Make `candidate` the holder in a new term. Raises ConflictError unless the record equals `seen`.

@@ -50,9 +50,9 @@ def admit(tx: Transaction, login: Login, public_key: bytes, issuer: Issuer, life
 def write_status(
     tx: Transaction, kind: Kind, name: str, conditions: Sequence[Condition], *, seen: Mapping[str, Any], actor: str
 ) -> None:
-    """Update an authenticator's status. No write if nothing changes, or if there is no such authenticator.
+    """Update an authenticator's status. Writes nothing if nothing changes, or if there is no such authenticator.
 
-    `seen`: status fields other than conditions.
+    `seen`: new values of status fields other than conditions.
     """
     stored = tx.objects.get(kind, Key("", name))
     if stored is None:

@@ -35,14 +35,14 @@ from machinery.pki import RevocationList, RevokedSerial
 
 
 def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateHolder) -> IssuedCertificate:
-    """Sign one profile, like `sign_all`."""
+    """Sign and record a certificate for one profile. For the errors, see `sign_all`."""
     return sign_all(tx, issuer, (profile,), holder)[0]
 
 
 def sign_all(
     tx: Transaction, issuer: Issuer, profiles: Sequence[Profile], holder: CertificateHolder
 ) -> list[IssuedCertificate]:
-    """Sign a certificate for each profile. Records all or none; they are valid only if the transaction commits.
+    """Sign and record one certificate for each profile: all or none. They are valid only if the transaction commits.
 
     Raises RuntimeError for a profile that does not fit its purpose, InvalidError for an unusable key.
     """
@@ -125,13 +125,13 @@ class PublishedList:
 
 
 def current_list(tx: Transaction, signer: ListSigner, authority: str) -> PublishedList | None:
-    """Return the list to publish; None if `sign_list` is due. Raises NotFoundError for an unknown CA."""
+    """Return the CA's stored revocation list; None: `sign_list` must sign a new one. Raises NotFoundError for an unknown CA."""
     stored = _stored_list(tx, authority)
     return stored if _is_current(stored, _list_entries(tx, signer, authority)[1], tx.now) else None
 
 
 def sign_list(tx: Transaction, signer: ListSigner, authority: str) -> PublishedList:
-    """Return the current list, or sign a new list if the current list is outdated. Raises NotFoundError."""
+    """Return the revocation list of a CA; if it is missing or outdated, sign and store a new one. Raises NotFoundError."""
     entries, digest = _list_entries(tx, signer, authority)
     before, now = _stored_list(tx, authority), tx.now.replace(microsecond=0)
     if before is not None and _is_current(before, digest, tx.now):

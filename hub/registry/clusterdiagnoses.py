@@ -69,7 +69,7 @@ class DiagnosisStorage(ComputedStorage):
         return self.stored(ComputedObject(name, f"ClusterDiagnosis/{name}", {"status": _status(found)}), revision)
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
-        """Diagnoses cannot be listed: raises MethodNotAllowedError."""
+        """Raise MethodNotAllowedError, because diagnoses cannot be listed."""
         del query
         raise MethodNotAllowedError(f"{resource} cannot be listed: get one by the name of its cluster")
 

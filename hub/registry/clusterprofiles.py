@@ -1,7 +1,7 @@
 """ClusterProfiles: ManagedClusters in the inventory API of SIG Multicluster, for consumers that do not know this hub.
 
 Sources: multicluster.x-k8s.io/v1alpha1 (KEP-4322), OCM's ClusterProfile controllers. An accepted cluster has a profile in every
-namespace with a Bound binding of one of its sets. Labels, properties, version and conditions of the profile follow the cluster.
+namespace with a ManagedClusterSetBinding of one of its sets. The hub copies labels, properties, version and conditions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +37,7 @@ def is_managed_here(profile: Document) -> bool:
 
 
 def profile(cluster: Document, namespace: str) -> dict[str, Any]:
-    """Return a new profile, without the fields that follow the cluster."""
+    """Return a new ClusterProfile, without the fields that `following` sets from the cluster's current state."""
     name = doc.name(cluster)
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -114,7 +114,7 @@ def _profiles(tx: Transaction, cluster: str, wanted: Iterable[str]) -> Mapping[s
 
 
 def affected_clusters(tx: Transaction, namespace: str) -> frozenset[str]:
-    """Clusters that have a profile in a namespace, or may need one."""
+    """Return the names of the clusters that have a ClusterProfile in this namespace, or may need one."""
     bindings = tx.objects.find(CLUSTER_SET_BINDINGS, Query(namespace=namespace)).items
     names = {sets.bound_set(binding.document) for binding in bindings}
     queries = [query for each in all_sets(tx) if each.name in names and (query := each.query()) is not None]

@@ -20,7 +20,7 @@ DEFAULTS = bounded_yaml.load_all(Path(__file__).with_suffix(".yaml").read_bytes(
 def put_cluster_role(
     tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = ""
 ) -> Written:
-    """Create (`old` None) or update, and update all aggregating roles in the same transaction.
+    """Create a ClusterRole (`old` None) or update it. Also update all aggregating ClusterRoles in the same transaction.
 
     `writer`: see `hub.registry.generic.objects.write`. Raises AlreadyExistsError, ConflictError.
     """
@@ -32,7 +32,7 @@ def put_cluster_role(
 
 
 def remove_cluster_role(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Delete, or mark as deleting while finalizers remain; update all aggregating roles."""
+    """Delete a ClusterRole; while finalizers remain, only set deletionTimestamp. Also update all aggregating ClusterRoles."""
     written = objects.remove(tx, CLUSTER_ROLES, old, actor)
     _aggregate(tx, actor)
     return written

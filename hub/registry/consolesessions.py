@@ -28,7 +28,7 @@ def begin(tx: Transaction, session: ConsoleSession) -> None:
 
 
 def find_open(tx: Transaction, name: str) -> ConsoleSession | None:
-    """The session with this name; None if there is none, or if it has ended."""
+    """Return the session with this name; None: there is no such session, or it has ended."""
     stored = tx.objects.get(CONSOLE_SESSIONS, Key("", name))
     session = None if stored is None else ConsoleSession.of(stored.document)
     return session if session is not None and _is_open(tx, session) else None
@@ -41,7 +41,7 @@ def end(tx: Transaction, name: str, actor: str) -> None:
 
 
 def ended(tx: Transaction) -> tuple[str, ...]:
-    """Names of stored sessions that have ended."""
+    """Return the names of stored sessions that have ended."""
     return tuple(each.key.name for each in _all(tx) if not _is_open(tx, ConsoleSession.of(each.document)))
 
 

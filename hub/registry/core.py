@@ -1,4 +1,4 @@
-"""Writes and removes ServiceAccounts and Leases. The Lease of a cluster is a view of its heartbeat, and is not stored here."""
+"""Writes and removes ServiceAccounts and Leases, except the Lease of a cluster, which the hub computes from the heartbeat."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from machinery.meta.objects import Key, StoredObject
 
 
 def put_lease(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
-    """Create (`old` None) or update. Raises AlreadyExistsError, ConflictError."""
+    """Create the Lease `new` (`old` None), or replace `old` by it. Raises AlreadyExistsError, ConflictError."""
     return objects.write(tx, LEASES, doc.typed(new, "coordination.k8s.io/v1", "Lease"), old, actor)
 
 
@@ -22,18 +22,18 @@ def remove_lease(tx: Transaction, old: StoredObject, actor: str) -> Written:
 
 ACCOUNT_DELETED = "ServiceAccountDeleted"
 BOOTSTRAP_ACCOUNT = Key(default_roles.BOOTSTRAP_ACCOUNT["namespace"], default_roles.BOOTSTRAP_ACCOUNT["name"])
-"""OCM's ServiceAccount for joining clusters."""
+"""Namespace and name of OCM's ServiceAccount, with whose tokens clusters join."""
 
 
 def put_account(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
-    """Create (`old` None) or update. Raises AlreadyExistsError, ConflictError."""
+    """Create the ServiceAccount `new` (`old` None), or replace `old` by it. Raises AlreadyExistsError, ConflictError."""
     if old is not None and doc.is_deleting(new):
         _revoke_logins(tx, old, actor)
     return objects.put(tx, SERVICE_ACCOUNTS, new, old, actor)
 
 
 def remove_account(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Delete, or mark as deleting while finalizers remain. In both cases the account's tokens are no longer accepted."""
+    """Delete the account, or set its deletionTimestamp while finalizers remain. In both cases its tokens and logins end."""
     _revoke_logins(tx, old, actor)
     return objects.remove(tx, SERVICE_ACCOUNTS, old, actor)
 

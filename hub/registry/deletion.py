@@ -33,10 +33,10 @@ PORTION = 200
 
 @dataclass(frozen=True, slots=True)
 class ClusterDeletionProgress:
-    """Result of one step.
+    """Result of one call of `delete_cluster`. `gone`: the cluster has no content left.
 
-    `moved`: objects deleted or marked; `held`: objects that wait for finalizers; `orphaned`: objects deleted despite
-    finalizers; `overdue`: the deadline passed in this step.
+    `moved`: number of objects deleted or marked as deleting. `held`: number of objects that wait for finalizers. `orphaned`:
+    objects deleted despite finalizers. `overdue`: this is the first call after the deadline.
     """
 
     gone: bool = False
@@ -47,7 +47,7 @@ class ClusterDeletionProgress:
 
 
 def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) -> ClusterDeletionProgress:
-    """Take one step of a cluster's deletion, and return its result. Idempotent.
+    """Delete the next objects of a cluster that is being deleted, and return the progress. Idempotent.
 
     Add-ons are deleted by priority, the lowest number first, then all other objects. After `deadline`, this order is ignored.
     """
@@ -112,14 +112,14 @@ def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> ClusterDelet
 
 @dataclass(frozen=True, slots=True)
 class NamespaceDeletionProgress:
-    """Result of one step. `removed`: objects deleted or marked; `held`: objects that wait for finalizers."""
+    """Numbers of objects after one `delete_namespace`. `removed`: deleted or marked; `held`: waiting for their finalizers."""
 
     removed: int = 0
     held: int = 0
 
 
 def delete_namespace(tx: Transaction, name: str, actor: str) -> NamespaceDeletionProgress:
-    """Delete one batch of the content of a deleted namespace; idempotent. Does nothing for other namespaces."""
+    """Delete the next PORTION objects of a namespace that is being deleted. Idempotent. Does nothing before its deletion."""
     stored = namespaces.get(tx, name)
     if stored is None or not doc.is_deleting(stored.document):
         return NamespaceDeletionProgress()
@@ -155,7 +155,7 @@ UNDECIDED = (RequestPhase.PENDING, RequestPhase.APPROVED)
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """Result of a withdrawal. `known`: there was something to withdraw; `cluster_stays`: only operators can delete it."""
+    """Result of `withdraw`. `known`: a request or a cluster existed. `cluster_stays`: only operators can delete the cluster."""
 
     known: bool
     cluster_stays: bool
@@ -180,10 +180,10 @@ def leave(tx: Transaction, cluster: ClusterName, cluster_uid: str, actor: str) -
 def withdraw(
     tx: Transaction, cluster: ClusterName, agent: AgentId, cluster_uid: str, requester: CertificateRecord
 ) -> Withdrawn:
-    """Withdraw a join: delete undecided requests of `requester` (a bootstrap credential) for `agent`, and maybe the cluster.
+    """Withdraw a join: delete pending and approved requests of the credential `requester` for `agent`, and maybe the cluster.
 
-    The cluster is deleted if this credential admitted the cluster, the uid matches, the cluster was never accepted, and no
-    agent has a certificate.
+    The cluster is deleted if this bootstrap credential admitted the cluster, the uid matches, the cluster was never accepted,
+    and no agent has a certificate.
     """
     found = request_objects.of_cluster(tx, cluster)
     own = [stored for stored in found if _is_undecided(stored, agent, cluster, requester.user)]

@@ -19,7 +19,7 @@ from machinery.meta.objects import Key
 
 
 def record(tx: Transaction, records: Sequence[EventRecord], actor: str) -> None:
-    """Write Events in the namespaces of their clusters, or in the hub's own namespace if a cluster has none."""
+    """Write each Event in its cluster's namespace, or in the hub's own if that namespace is missing or being deleted."""
     for each in records:
         found = namespaces.get(tx, each.cluster) if each.cluster else None
         key = Key(HUB if found is None or doc.is_deleting(found.document) else each.cluster, each.name)
@@ -31,9 +31,9 @@ def record(tx: Transaction, records: Sequence[EventRecord], actor: str) -> None:
 
 
 def record_agent_event(tx: Transaction, cluster: ClusterName, addon: str, said: tuple[str, str, str], actor: str) -> None:
-    """Write an Event of an agent (type, reason, message) about its cluster or one of its add-ons.
+    """Write an Event of an agent about its cluster (`addon` ""), or about an add-on. `said`: type, reason and message.
 
-    Raises NotFoundError if the object does not exist.
+    Raises NotFoundError if the cluster or the add-on does not exist.
     """
     about = addons.find(tx, cluster, AddOnName(addon)) if addon else clusters.find(tx, cluster)
     kind, reason, message = said
@@ -41,12 +41,12 @@ def record_agent_event(tx: Transaction, cluster: ClusterName, addon: str, said: 
 
 
 def due(tx: Transaction, lifetime: timedelta, *, limit: int) -> Mapping[Key, int]:
-    """Return the oldest Events, at most `limit`, that were not written for `lifetime`, with their revisions."""
+    """Return keys and revisions of at most `limit` Events, the oldest first, whose last write is more than `lifetime` ago."""
     return tx.objects.written_before(EVENTS, tx.now - lifetime, limit)
 
 
 def expire(tx: Transaction, due: Mapping[Key, int], actor: str) -> int:
-    """Delete those Events that still have their revision in `due`. Returns the number of deleted Events."""
+    """Delete the Events whose revision is still the same as in `due`. Returns the number of deleted Events."""
     tx.objects.read_ahead(EVENTS, due)
     found = [stored for key, seen in due.items() if (stored := tx.objects.get(EVENTS, key)) and stored.revision == seen]
     for stored in found:

@@ -25,7 +25,7 @@ from machinery.meta.selectors import Operator, Requirement, valid_label_key, val
 
 
 def ensure_predefined(tx: Transaction, name: str, actor: str) -> str:
-    """Create `default` or `global`, or restore its selector. Returns "created", "restored" or ""."""
+    """Create the set `default` or `global`, or restore its selector. Returns "created", "restored" or "" (unchanged)."""
     found = tx.objects.get(CLUSTER_SETS, Key("", name))
     wanted = set_rules.desired_set(name, found.document if found else None)
     if wanted is None:
@@ -35,7 +35,7 @@ def ensure_predefined(tx: Transaction, name: str, actor: str) -> str:
 
 
 def all_sets(tx: Transaction) -> list[ClusterSet]:
-    """All sets that are not being deleted."""
+    """Return all ManagedClusterSets that are not being deleted."""
     found = (set_rules.cluster_set(stored.document) for stored in tx.objects.find(CLUSTER_SETS, Query()).items)
     return [each for each in found if each is not None]
 
@@ -72,7 +72,7 @@ def update_binding(tx: Transaction, key: Key, actor: str) -> None:
 
 
 def bindings_of(tx: Transaction, name: str) -> list[Key]:
-    """The bindings of a set. A binding has the name of its set."""
+    """Return the keys of the ManagedClusterSetBindings of the set `name`. A binding has the name of its set."""
     named = (Requirement("metadata.name", Operator.EQUALS, (name,)),)
     return [stored.key for stored in tx.objects.find(CLUSTER_SET_BINDINGS, Query(fields=named)).items]
 

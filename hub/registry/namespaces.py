@@ -28,7 +28,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Delete, or mark as terminating while content or finalizers remain. Raises ForbiddenError for permanent namespaces."""
+    """Delete the namespace; while content or finalizers remain, mark it Terminating. Raises ForbiddenError (PERMANENT)."""
     document = old.document
     _check_deletable(old.key.name)
     if namespace_rules.is_held(document) and not doc.is_deleting(document):
@@ -90,7 +90,7 @@ def check_open(tx: Transaction, resource: str, key: Key, *, group: str = "") -> 
 
 
 def not_found_error(name: str) -> NotFoundError:
-    """The error for a missing namespace, with Kubernetes' message."""
+    """Return the error for a missing namespace, with Kubernetes' message."""
     return NotFoundError(f'namespaces "{name}" not found', subject=ErrorSubject(name=name, kind="namespaces"))
 
 

@@ -2,7 +2,7 @@
 
 The agent numbers its changes of owner with epochs. Messages with a lower epoch than the highest stored epoch change nothing. An
 agent without epochs (0) is never outdated. Hubs do not communicate with each other. An epoch is a time in milliseconds. The hub
-refuses an epoch too far ahead of the database's clock, because it would outdate all others.
+refuses an epoch too far ahead (AHEAD) of the database's clock, because all messages with correct epochs would be outdated.
 """
 
 import re
@@ -52,7 +52,7 @@ class SecondAgentError(AlreadyExistsError):
 def check(tx: Transaction, cluster: ClusterName, epoch: int, agent: AgentId | None = None) -> LastBeat | None:
     """Return the cluster's last beat. Raises StaleEpochError if the epoch belongs to a former owner.
 
-    Raises BadRequestError if the epoch is invalid; SecondAgentError if another agent than `agent` has a session.
+    Raises BadRequestError (invalid epoch), SecondAgentError if another agent than `agent` has a session (None: no check).
     """
     _check_epoch(tx, epoch)
     last = tx.heartbeats.of(cluster)
@@ -158,7 +158,7 @@ def report_hubs(tx: Transaction, cluster: ClusterName, epoch: int, annotation: s
 
 
 def lower_epochs(tx: Transaction, cluster: ClusterName | None = None) -> int:
-    """Set stored epochs above the accepted limit to the current time; for one `cluster`, any future epoch.
+    """Set stored epochs that are more than AHEAD in the future to the current time; for one `cluster`, every future epoch.
 
     Returns the number of lowered epochs. Agents raise their epochs themselves. For one cluster, call this only in a transaction
     that ends its certificates.

@@ -1,6 +1,6 @@
 """Recovery of agents with an expired certificate, readoption by a restored hub, and records about a restore.
 
-Recovery: the recovery certificate proves possession of the previous key. The hub checks all other conditions against its
+Recovery: the recovery certificate proves possession of the previous key. The hub checks all other requirements against its
 present state: an agent that was denied, revoked, replaced or deleted in the meantime cannot recover.
 
 Readoption: a restored hub has no record of certificates that it signed between the backup and the restore. If a CA of the hub
@@ -43,7 +43,7 @@ MESSAGE = (
 
 
 def recover(tx: Transaction, asked: Submission, *, unattended: bool) -> str:
-    """Store or find the agent's request, and approve it if `unattended`. Returns metadata.name.
+    """Store or find the agent's certificate request. If `unattended`, approve it unless it `needs_approval`. Returns its name.
 
     Raises InvalidError, TooManyRequestsError, ForbiddenError (the agent may not return), NotFoundError (the cluster was
     deleted) and AlreadyExistsError (another cluster has the name).
@@ -92,7 +92,7 @@ CERTIFICATE_LOST = (
 
 @dataclass(frozen=True, slots=True)
 class Returning:
-    """An agent with a recovery certificate (PEM or DER) that has no record."""
+    """An agent that presents a recovery `certificate` (PEM or DER) of which the hub has no record."""
 
     certificate: bytes
     cluster: ClusterName
@@ -172,7 +172,7 @@ class RestoreOrder:
 
 @dataclass(frozen=True, slots=True)
 class AppliedList:
-    """Result of one list. `revoked`: number of newly revoked certificates; `unknown`: entries that the backup does not have."""
+    """Result of one revocation list: numbers of newly `revoked` certificates, and of entries without a record (`unknown`)."""
 
     authority: str
     at: datetime
@@ -219,7 +219,7 @@ def restored(tx: Transaction, order: RestoreOrder) -> RestoreOutcome:
 
 
 def restorations(tx: Transaction) -> tuple[Restoration, ...]:
-    """The hub's restores, oldest first."""
+    """Return the recorded restores of the hub, oldest first."""
     text = tx.facts.get(restoration_rules.FACT)
     return restoration_rules.read(msgspec.json.decode(text)) if text else ()
 

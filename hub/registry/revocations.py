@@ -60,7 +60,7 @@ def create(tx: Transaction, name: str, spec: dict[str, str], actor: str) -> Writ
 
 
 def put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
-    """Like `clusters.put`. If a write gives the cluster to one agent, all other agents are revoked. Raises InvalidError."""
+    """Write a cluster with `clusters.put`. If the write gives it to one agent, revoke its other agents. Raises InvalidError."""
     if old is not None and doc.is_deleting(new) and not doc.is_deleting(old.document):
         _end_credentials(tx, old, actor)
     chosen = duplicates.given_to(new)
@@ -79,13 +79,12 @@ def put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject | None, 
 
 
 def remove_cluster(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Like `clusters.remove`, for an operator: also revoke the bootstrap credentials for exactly this name.
+    """Delete a cluster for an operator with `clusters.remove`, and revoke the bootstrap credentials for exactly this name.
 
     The request that starts the deletion revokes them: in `put_cluster` if finalizers hold the cluster, else here. So the
-    operator's audit record shows the revocations, and the agent cannot register while the cluster's content is removed. A
-    credential that is created during the deletion, for the next cluster of this name, stays valid. The agent keeps its
-    certificate until the content is removed. If a cluster leaves, or if the hub removes a stale cluster, the credentials stay
-    valid.
+    operator's audit record shows the revocations, and the agent cannot register while the cluster's content is removed. The
+    agent keeps its certificate until then. Later credentials for this name stay valid. If a cluster leaves, or if the hub
+    removes a stale cluster, all credentials stay valid.
     """
     if not doc.is_deleting(old.document):
         _end_credentials(tx, old, actor)

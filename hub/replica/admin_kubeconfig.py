@@ -121,7 +121,7 @@ class AdminSecret:
         return True
 
     async def run(self) -> None:
-        """Check at the start, after `wake` and periodically, until cancelled."""
+        """Check the Secret at the start, after `wake` and periodically, until cancelled."""
         failure = "the Secret with the admin kubeconfig cannot be updated: check the hub's permissions"
         await _repeat(self.look, self._changed, SECRET_EVERY, failure)
 

@@ -2,7 +2,7 @@
 
 The replica applies the state in the database: the issuing CA, the trust bundle of peers, and the CAs that the doors accept. It
 records in the database which state it applies and which keys it has. A CA begins to issue, and a CA that is not compromised
-becomes retiring, only when all replicas apply the previous step.
+becomes Retiring, only when all replicas apply the CA's previous phase.
 """
 
 from collections.abc import Collection, Sequence
@@ -75,9 +75,9 @@ class KeyPlaces(KeyPlace):
     async def made(
         self, known: Collection[AuthorityId], old: LocalIssuer | None, lifetimes: Lifetimes, now: datetime
     ) -> NewAuthority:
-        """Make the next CA, from an offered or a new key, and store its key. `old` cross-signs the CA, if possible.
+        """Make the next CA, with the key that `offered` returns or else a new key. `old` cross-signs the CA, if possible.
 
-        Raises ConflictError if no key is offered and no key can be stored.
+        A new key is stored, or is sealed in the result. Raises ConflictError if no key is offered and no key can be stored.
         """
         pair, sealed = await self._chosen.offered(known), None
         if pair is None:
@@ -147,7 +147,7 @@ def authority_provider(issuer: RotatingIssuer, places: KeyPlaces, lifetimes: Lif
 
 
 async def key_places_of(settings: HubSettings, keys: KeyFolder, store: Store, seal: Seal, stack: AsyncExitStack) -> KeyPlaces:
-    """Return the key storage of the settings, with earlier places. `stack` closes opened resources."""
+    """Return the key storage of the settings, with other places where earlier keys may be. `stack` closes opened resources."""
     in_files = KeyFiles(keys.path, read_only=keys.given or not keys.alone)
     sealed = SealedKeys(store, seal)
     if settings.ca_key_place == "file":
@@ -165,7 +165,7 @@ async def open_authorities(
 ) -> tuple[RotatingIssuer, AuthorityFollower]:
     """Open the hub's CAs; the first start makes the first CA. Raises InvalidError, UnavailableError.
 
-    `in_files`: whether keys are stored in files. If not, the first start still adopts a CA that is in files.
+    `in_files`: whether keys are stored in files. If not, the first start still uses a CA that is in files.
     """
     if not await store.read(lambda tx: tx.authorities.all()):
         await _begin(keys, store, places, in_files=in_files, lifetimes=lifetimes, now=clock.now())

@@ -61,7 +61,7 @@ def _checked(name: str, origin: str) -> str:
 
 
 def installation_name(directory: DataDirectory) -> str:
-    """Return the name stored in this data directory, which only one process can lock. Raises UnavailableError."""
+    """Return the name in this data directory (locked by one process). The first call makes it. Raises UnavailableError."""
     known = directory.read(FILE)
     if known is not None and known.strip():
         return known.decode("ascii", "replace").strip()

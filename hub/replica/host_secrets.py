@@ -24,7 +24,7 @@ TRIES = 5
 
 
 class ClusterKeySecret(KeySecret):
-    """The Secret in the cluster. `pod`: this hub's pod, whose owner also owns the Secret. None: the Secret has no owner."""
+    """One Secret in a Kubernetes cluster. `pod`: this hub's pod, whose owner also owns the Secret. None: there is no owner."""
 
     def __init__(self, client: KubeClient, namespace: str, name: str, *, pod: str | None = None) -> None:
         self._client = client

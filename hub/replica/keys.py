@@ -91,7 +91,7 @@ class TokenKey:
 
 
 def read_token_keys(directory: DataDirectory) -> list[TokenKey]:
-    """Return the keys, newest first. Raises InvalidError for a file without a key, UnavailableError."""
+    """Return the token keys of the directory, newest first. Raises InvalidError for a file without a key, UnavailableError."""
     found = [
         TokenKey(made, directory.read(_token_file(made)) or b"") for made in sorted(_creation_times(directory), reverse=True)
     ]
@@ -100,14 +100,14 @@ def read_token_keys(directory: DataDirectory) -> list[TokenKey]:
 
 
 def make_token_key(directory: DataDirectory, now: datetime) -> str:
-    """Make a key. Returns its file name. Raises UnavailableError."""
+    """Make a key for ServiceAccount tokens, and return its file name. Raises UnavailableError."""
     directory.write(_token_file(now), pki.generate_key())
     log.info("key for ServiceAccount tokens created", key=_token_file(now))
     return _token_file(now)
 
 
 def exchange_token_keys(directory: DataDirectory, now: datetime) -> str | None:
-    """Make a key if no key is young enough to sign. Remove expired keys. Returns the new file's name, if any."""
+    """Make a token key if all are older than SIGNS_FOR. Remove expired keys. Returns the new file's name; None: no new key."""
     made, new = _creation_times(directory), None
     if not made or now - max(made) > SIGNS_FOR:
         new = make_token_key(directory, now)
@@ -141,7 +141,7 @@ def create_keys(folder: Path, lifetimes: Lifetimes, now: datetime) -> None:
 
 
 def create_next_authority(folder: Path, lifetimes: Lifetimes, now: datetime) -> tuple[Path, Path]:
-    """Create the next CA's certificate and key files, for a hub that only reads its keys. Raises UnavailableError."""
+    """Create the next CA for a hub that only reads its keys. Returns certificate file and key file. Raises UnavailableError."""
     with DataDirectory(folder, "hub") as directory, _unlocked(directory):
         authority, key = make_authority(lifetimes, now)
         one = authority_id(authority.certificate)
@@ -159,7 +159,7 @@ def _unlocked(directory: DataDirectory) -> Iterator[None]:
 
 
 def find_seal(keys: KeyFolder, file: Path | None) -> tuple[Seal, bool]:
-    """Return the seal for Secrets, and whether it is new. Raises InvalidError, UnavailableError."""
+    """Return the seal for Secrets, from `file` or `keys`, and whether it is new. Raises InvalidError, UnavailableError."""
     if file is not None:
         try:
             return Seal.parse(file.read_bytes()), False

@@ -28,7 +28,7 @@ from machinery.runtime.tasks import GuardedTasks, TaskEndedError
 
 NAME, REASON = "hub", "LeaderElection"
 KNOWN_WITHIN = timedelta(seconds=60)
-"""The start waits at most this long for the first read of the lock, so that it includes a new leader's first steps."""
+"""Maximum time for which `begin` waits for the first read of the lock. After this time the replica serves and retries."""
 
 log = structlog.get_logger(__name__)
 
@@ -133,7 +133,7 @@ class Leading:
         return self._elector.tally
 
     def waiting(self) -> Mapping[str, int]:
-        """Number of waiting keys by controller; empty while another replica leads."""
+        """Return the length of each controller's work queue, by controller; empty while another replica leads."""
         return {} if self._current is None else self._current.waiting()
 
     def snapshot(self) -> Mapping[str, object]:

@@ -75,7 +75,7 @@ def given_certificate(files: Files, names: ServingNames, issuer: RotatingIssuer,
 
 
 def check_serving(chain: bytes, names: ServingNames, now: datetime, source: str) -> CertificateFacts:
-    """Returns the facts. Raises InvalidError if it is unreadable, of a CA, not for servers, not valid, or lacks a name."""
+    """Return the leaf's facts. Raises InvalidError if it is unreadable, a CA's, not for servers, not valid, or lacks a name."""
     try:
         facts = pki.parse_chain(chain)[0]
     except InvalidError as error:
@@ -103,7 +103,7 @@ LOCAL = ("localhost", "127.0.0.1", "::1")
 def doors_certificate(
     settings: HubSettings, folder: Path, names: ServingNames, issuer: RotatingIssuer, *, lifetimes: Lifetimes, clock: Clock
 ) -> "DoorsCertificate":
-    """The serving certificate of the settings. Raises InvalidError, UnavailableError if it cannot be served."""
+    """Return the serving certificate that `settings` choose. Raises InvalidError, UnavailableError if it cannot be served."""
     if settings.serving_cert_file is None or settings.serving_key_file is None:
         return DoorsCertificate(own_certificate(folder, names, issuer, lifetimes, clock), issuer, clock)
     files = Files(settings.serving_cert_file, settings.serving_key_file, settings.serving_ca_file)
@@ -173,7 +173,7 @@ class DoorsCertificate:
 
 
 def ahead(facts: CertificateFacts) -> timedelta:
-    """Returns how long before its end a CA is replaced: 1/10 of its life, at least 30 days; below 90 days 1/3."""
+    """Return how long before the end of a CA the hub warns: 1/10 of its validity, at least 30 days; below 90 days 1/3."""
     life = facts.not_after - facts.not_before
     return max(life / 10, min(SOON, life / 3))
 

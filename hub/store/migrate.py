@@ -142,7 +142,7 @@ def _locked(engine: Engine) -> Iterator[Connection | None]:
 
 
 def pending(version: str | None) -> Sequence[tuple[str, str]]:
-    """The migrations above a version, in order: number and title."""
+    """Return number and title of each migration above `version` (None: of all migrations), in order."""
     return [(script.revision, str(script.doc)) for script in _scripts() if version is None or script.revision > version]
 
 

@@ -34,7 +34,7 @@ def run_batch(
     *,
     is_destructive: bool = False,
 ) -> None:
-    """Ask for confirmation if needed, then call `act` for each object like `run_each`. Raises CommandError."""
+    """Call `confirm`, then `run_each` with `act` for the selected objects. `chosen`: option values. Raises CommandError."""
     confirm(selection, chosen, order, is_destructive=is_destructive)
     run_each(selection.objects, act, show, counts=not selection.is_named or len(selection.objects) > CONFIRM_ABOVE)
 

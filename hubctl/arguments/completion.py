@@ -1,4 +1,4 @@
-"""Shell completion of kinds, of names from the hub, and of query fields. After an error it offers and prints nothing."""
+"""Completes kinds, names of objects and fields of clusters. After an error, the completion offers and prints nothing."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -19,12 +19,12 @@ QUERY_FIELDS = (
     *("clockSynced", "conditions", "connected", "cpu", "driver", "flaps", "joined", "labels", "lastBeat", "memory", "name"),
     *("nodes", "reason", "replica", "set", "taints", "version", "version.minor"),
 )
-"""Fields of clusters that conditions, --sort-by, --group-by and --sum accept."""
+"""Names of cluster fields for the conditions of --where, and for --sort-by, --group-by and --sum."""
 _QUOTED = re.compile(r""""[^"]*"|'[^']*'""")
 
 
 def query_fields(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the last word of a condition or of a list of fields, outside of quoted texts."""
+    """Complete the field name at the end of a --where condition or of a list of fields. Within quotes, complete nothing."""
     begun = re.split(r"[^\w.]", incomplete)[-1]
     before = incomplete.removesuffix(begun)
     if re.search("[\"']", _QUOTED.sub("", before)):

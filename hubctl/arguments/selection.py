@@ -17,12 +17,12 @@ SELECTION = (SELECTOR, FIELDS, WHERE, EVERYTHING, FILES)
 """Options that select objects. They are an alternative to names."""
 
 NAME_LINE = re.compile(r"""(?:[A-Za-z0-9.-]+/)?[A-Za-z0-9][^\s/"'{}\[\],]*""")
-"""A line with NAME or KIND/NAME, as `hubctl get -o name` prints it. A manifest has at least one line that does not match."""
+"""Matches a line NAME, or KIND/NAME as `hubctl get -o name` prints it. In a manifest, at least one line does not match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The objects of a command, and whether the user has named them on the command line or in a file (not standard input)."""
+    """The objects of a command. `is_named`: the user has named them on the command line or in a file, not by standard input."""
 
     objects: tuple[ObjectReference, ...]
     is_named: bool
@@ -45,8 +45,8 @@ def select_objects(
 ) -> Selection:
     """Return the objects that the words and options of a command select.
 
-    `words`: KIND NAME..., or only names if the command has one `kind`. `whole`: read the whole objects, not only their
-    metadata. Raises CommandError if there is no object, or if names and options are combined.
+    `words`: KIND NAME..., or only names if `kind` is set. `chosen`: the options' values. `whole`: selectors read whole objects,
+    not only their metadata. Raises CommandError if the options select no object, or if names and options are combined.
     """
     scope, files, catalogue = TargetScope.of(chosen), chosen.get("files") or (), Catalogue(client)
     if files and (words or scope.selects):

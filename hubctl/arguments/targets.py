@@ -44,7 +44,7 @@ class TargetScope:
         return self.everything or any(self.query.values())
 
     def check(self, target: Target) -> None:
-        """Raises CommandError for names combined with selectors, and for a name that lacks its namespace."""
+        """Raise CommandError if names and selectors are combined, or if a target with names needs a namespace and has none."""
         if target.names and self.selects:
             raise UsageError("give names, or --selector, --field-selector, --where or --all, not both")
         if target.names and target.resource.namespaced and not self.namespace:
@@ -96,7 +96,7 @@ Manifest = dict[str, Any]
 
 
 def read_sources(files: Sequence[str], *, recursive: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each file, in order. The name - is standard input. Raises CommandError."""
+    """Yield name and text of each file, or of a folder's YAML and JSON files. Name -: standard input. Raises CommandError."""
     for name in files:
         for source in _sources(name, recursive=recursive):
             yield ("standard input", sys.stdin.read()) if source == "-" else (source, read_text(Path(source)))

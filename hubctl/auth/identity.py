@@ -55,7 +55,7 @@ class UserIdentity:
         self.advice = REISSUE_ADVICE if self._inline else fresh
 
     def current(self) -> RequestCredentials:
-        """The present credential. Raises CommandError."""
+        """Return the present credentials. Raises CommandError."""
         where = f'the token of user "{self._found.user}" of kubeconfig {self._found.source}'
         return RequestCredentials(self._found.credential, checked(self._inline, where) if self._inline else "")
 
@@ -130,7 +130,7 @@ class PluginIdentity(UserIdentity):
 
 
 def identity_of(found: Kubeconfig, *, prompts: bool = True) -> UserIdentity:
-    """Return the identity for the user of a kubeconfig. Raises CommandError if hubctl does not support the credential."""
+    """Return the UserIdentity of a kubeconfig. `prompts`: see `run_plugin`. Raises CommandError if it is unsupported."""
     if found.unusable:
         raise UsageError(f'user "{found.user}" of kubeconfig {found.source} {found.unusable}')
     token = found.token or BearerToken()
@@ -156,14 +156,14 @@ def impersonation_headers(chosen: Impersonation) -> list[tuple[str, bytes]]:
 
 
 def checked(token: str, where: str) -> str:
-    """Return the token. Raises CommandError if it is not valid in a header; the message contains no part of the token."""
+    """Return `token`. Raises CommandError if a header cannot contain it; the message names `where` and no part of the token."""
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError(f"{where} is not a token: it is empty, or contains spaces or characters that are not printable ASCII")
     return token
 
 
 PLUGIN_TIMEOUT, COMPLETION_TIMEOUT = 300.0, 2.0
-"""Seconds to wait for a plug-in: in a command, where the user may log in with a browser; in shell completion (no questions)."""
+"""Seconds to wait for a plug-in: in a command, where the user may log in with a browser; in shell completion."""
 
 
 def exec_cluster(entry: ClusterEntry) -> ExecCluster:

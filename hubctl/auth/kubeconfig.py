@@ -42,7 +42,7 @@ class KubeconfigFiles:
 
     @classmethod
     def chosen(cls, given: str | None) -> "KubeconfigFiles":
-        """Return the files that a flag or variable names; else the admin kubeconfig of a local hub; else ~/.kube/config.
+        """Return the files of `given` (--kubeconfig) or a variable; else the local hub's admin kubeconfig; else ~/.kube/config.
 
         Raises CommandError if nothing is named and neither of the two files exists.
         """
@@ -78,7 +78,7 @@ class KubeconfigFiles:
 
     @property
     def source(self) -> str:
-        """The names of the files for errors."""
+        """The paths of the present files, for messages."""
         return os.pathsep.join(map(str, self.present))
 
     def read(self, context: str | None = None) -> "Kubeconfig":
@@ -104,7 +104,7 @@ class KubeconfigFiles:
         return {str(entry["name"]): entry.get("context") or {} for entry in self.merged["contexts"]}
 
     def holding(self, section: str, name: str | None = None) -> Path:
-        """Return the file to change: the first file that has this section, or this entry in it. Raises CommandError."""
+        """Return the first file with entry `name` (None: any) in `section`; else `for_new_entries`. Raises CommandError."""
         for path in (path for path in self.paths if path.exists()):
             found = self.documents[path].get(section)
             if found and (name is None or any(each.get("name") == name for each in found)):
@@ -193,7 +193,7 @@ def context_names(context: click.Context, parameter: click.Parameter, incomplete
 
 
 def option_of(context: click.Context, name: str) -> str | None:
-    """Return the value of an option that was given to the command or before it."""
+    """Return the value of the option `name`, set at the command or before it; None: the option is not set."""
     return next((str(found) for at in context_chain(context) if (found := at.params.get(name))), None)
 
 

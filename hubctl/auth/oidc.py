@@ -1,6 +1,6 @@
 """Obtains tokens from an OpenID Connect issuer: in a browser, with client credentials, or with a refresh token.
 
-In a browser it uses the authorization code flow with PKCE and a redirect to this machine. Programs use client credentials.
+The browser login is the authorization code flow with PKCE and a redirect to this machine. Programs use client credentials.
 Sources: those of `machinery.client.oidc`, and RFC 8252 (native apps: a loopback redirect on a free port).
 """
 
@@ -37,7 +37,7 @@ class OidcIssuer:
     def __init__(
         self, issuer: str, client_id: str, scopes: Iterable[str] = (), *, secret_file: str | None, ca_file: str | None
     ) -> None:
-        """`scopes`: requested in addition to openid."""
+        """`scopes`: beside openid. `secret_file` None: no client secret. `ca_file`: PEM; None: this machine's CAs."""
         self._issuer = issuer
         self._client_id = client_id
         self._scope = scope_of(scopes)
@@ -56,7 +56,7 @@ class OidcIssuer:
         return {"refresh_token": token, **self._tokens({"grant_type": "refresh_token", "refresh_token": token})}
 
     def by_browser(self, show: Callable[[str], None], *, browser: bool) -> dict[str, Any]:
-        """Return tokens for the user at the browser. `show` is called with the URL to open."""
+        """Return tokens for the user at the browser. `show` gets the URL for the login. `browser`: also open the URL."""
         verifier, state, nonce = (secrets.token_urlsafe(48) for _ in range(3))
         with _Redirect(state) as redirect:
             flow = CodeFlow(self._client_id, redirect.uri, self._scope, verifier, state, nonce)

@@ -73,7 +73,7 @@ class LoginCache:
         return path
 
     def forget(self) -> bool:
-        """Delete the files. Return whether there were any."""
+        """Delete the certificate and the tokens of this login. Return whether any were stored."""
         found = [path for path in (self._path(CERTIFICATE), self._path(TOKENS)) if path.exists()]
         for path in found:
             path.unlink(missing_ok=True)
@@ -107,7 +107,7 @@ class TokenSource:
     scopes: tuple[str, ...] = ()
 
     def flags(self) -> tuple[str, ...]:
-        """The command line options that specify this source."""
+        """Return the command line options that specify this source."""
         named = {
             "--token-file": self.file,
             "--oidc-issuer": self.issuer,
@@ -169,7 +169,7 @@ def _absolute(path: str | None) -> str | None:
 
 
 def current_token(source: TokenSource, cache: LoginCache, now: float) -> str:
-    """Return a token to exchange, without interaction. Raises CommandError with the remedy."""
+    """Return a token to exchange, without interaction. `now`: seconds since 1970. Raises CommandError with the remedy."""
     if source.file is not None:
         return read_token_file(Path(source.file))
     stored = cache.read(TOKENS)
@@ -188,7 +188,7 @@ def current_token(source: TokenSource, cache: LoginCache, now: float) -> str:
 
 
 def new_token(source: TokenSource, cache: LoginCache, show: Callable[[str], None], *, browser: bool) -> str:
-    """Return a token for `hubctl login`. It may interact with the user: `show` gets the URL to open. Raises CommandError."""
+    """Return a token for `hubctl login`. `show` gets the login's URL. `browser`: also open the URL. Raises CommandError."""
     if source.issuer is None:
         return current_token(source, cache, 0.0)
     issuer = _issuer(source)
@@ -205,7 +205,7 @@ def _issuer(source: TokenSource) -> "OidcIssuer":
 
 
 def store_tokens(answer: Mapping[str, Any], cache: LoginCache) -> str:
-    """Store the token in an issuer's answer, its expiry and the refresh token. Return the token."""
+    """Store the token of an issuer's answer, the token's expiry and the refresh token in `cache`. Return the token."""
     token = str(answer.get("id_token") or answer["access_token"])
     refresh = answer.get("refresh_token")
     renewed = {"refresh_token": refresh} if isinstance(refresh, str) else {}

@@ -95,7 +95,7 @@ class ConsoleProxy(ThreadingTCPServer):
     block_on_close = False
 
     def __init__(self, client: ApiClient, port: int, secret: str) -> None:
-        """`client`: the client for requests. If its `keep_connections` is active, it reuses connections."""
+        """`client` sends requests; within its block `keep_connections`, it reuses connections. `secret`: see `url`."""
         super().__init__((ADDRESS, port), _Handler)
         self.client = client
         self.guard = RequestGuard(self.server_address[1], secret)

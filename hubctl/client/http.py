@@ -83,7 +83,7 @@ class ApiClient:
                 idle.pop().close()
 
     def certificate_ends(self) -> str | None:
-        """Expiry of the client certificate; None if there is no client certificate."""
+        """Return the expiry of the client certificate, as in Kubernetes objects; None: there is no client certificate."""
         credential = self._identity.current().credential
         if credential is None:
             return None
@@ -96,7 +96,7 @@ class ApiClient:
         return self.request("GET", path, accept=accept, query=query)
 
     def find(self, path: str, **query: str) -> dict[str, Any] | None:
-        """Return the object; None if it does not exist. Raises CommandError."""
+        """Return the object at `path`; None: the object does not exist. Raises CommandError."""
         try:
             return self.get(path, **query)
         except CommandError as error:
@@ -128,7 +128,7 @@ class ApiClient:
         return document_of(self._read(_Request(method, self._target(path, query), headers, content)))
 
     def raw(self, path: str) -> bytes:
-        """Return the body at a path that does not name an object. Raises CommandError."""
+        """Return the body of the hub's answer to a GET of `path`, in any format. Raises CommandError."""
         return self._read(_Request("GET", path, {"Accept": "*/*"}))
 
     def stream(
@@ -150,10 +150,10 @@ class ApiClient:
     def forward(
         self, method: str, target: str, headers: Mapping[str, str], content: bytes | None = None
     ) -> Iterator[tuple[http.client.HTTPResponse, ssl.SSLSocket | None]]:
-        """Forward another client's request. The block gets the hub's unchanged answer, even if its status is an error.
+        """Context manager that forwards another client's request. Its block gets the hub's unchanged answer and the socket.
 
-        Another thread can shut down the socket to end a read. Raises CommandError if there is no answer, or if the hub rejects
-        the credential.
+        The answer may be an error. Another thread can shut down the socket to end a read. Raises CommandError if there is no
+        answer, or if the hub rejects the credential.
         """
         request, refused = _Request(method, target, headers, content), frozenset((http.client.UNAUTHORIZED,))
         connection, response, _ = self._open(request, refused)
@@ -174,7 +174,7 @@ class ApiClient:
         self._open(_Request("GET", target, {"Accept": JSON}))[0].close()
 
     def served_version(self, api_version: str) -> str:
-        """Return the group and version. In groups of Muster, the default suffix is replaced by this hub's suffix."""
+        """Return `api_version`. In groups of Muster, this hub's suffix replaces the default suffix."""
         return suffixed(api_version, self.group_suffix)
 
     def _target(self, path: str, query: Mapping[str, str] | None) -> str:

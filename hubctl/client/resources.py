@@ -1,4 +1,4 @@
-"""Kinds of objects: kinds with hubctl's own words, and kinds from the hub's discovery. Also reads lists in pages."""
+"""Kinds of objects: kinds that hubctl knows without the hub, and kinds from the hub's discovery. Also reads lists in pages."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -110,7 +110,7 @@ ALL = (
     *(CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, ADDON_DEFINITIONS, LEASES, AUDIT, AUTHORITIES, REPLICAS, FLEET, RULES),
     *(REVOCATIONS, LEADER, SESSIONS, DIAGNOSES, TRANSITIONS),
 )
-"""Kinds for which hubctl has its own words, noun or width, without discovery. All others come from the hub's discovery."""
+"""Kinds whose names, noun and `wide` hubctl has without discovery. All other kinds come from the hub's discovery."""
 
 
 def post_action(client: ApiClient, path: str, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,7 +214,7 @@ PAGING = ("continue", "remainingItemCount")
 def pages(
     client: ApiClient, path: str, query: Mapping[str, str], *, accept: str = JSON, limit: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the pages of the list at `path`, with at most `limit` objects in total. Raises CommandError."""
+    """Yield the pages of the list at `path`, with at most `limit` objects in total; None: no limit. Raises CommandError."""
     left, place = limit, ""
     while True:
         size = PAGE if left is None else min(PAGE, left)

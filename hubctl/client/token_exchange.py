@@ -81,7 +81,7 @@ def load_credential(cache: LoginCache, now: datetime, token: str | None) -> Exec
 
 
 def exchange_token(login: LoginKey, token: str, cache: LoginCache) -> ExecCredential:
-    """Obtain and cache a new certificate with a local key. Raises CommandError."""
+    """Exchange `token` for a certificate with a new local key, and cache both in `cache`. Raises CommandError."""
     from machinery import pki  # noqa: PLC0415 - slow to import, and only needed once in minutes
     from machinery.identity import CertificateSubject  # noqa: PLC0415 - likewise
 

@@ -54,14 +54,14 @@ def key_path(name: str, path: Path) -> Step:
 
 
 def wildcard(values: list[Any]) -> Iterator[Any]:
-    """The step `.*`: all values of a map or list."""
+    """Yield all values of each map or list: the step `.*`."""
     for value in values:
         if isinstance(value, Mapping | list):
             yield from value.values() if isinstance(value, Mapping) else value
 
 
 def recursive_descent(values: list[Any]) -> Iterator[Any]:
-    """The step `..`: the value and all non-empty maps and lists in it, each before its contents."""
+    """Yield all non-empty maps and lists of `values`, at any depth, each before its contents: the step `..`."""
     for value in values:
         inner = list(wildcard([value]))
         if inner:
@@ -109,7 +109,7 @@ EQUALITIES = ("==", "!=")
 
 
 def filter_of(left: Path, sign: str = "", right: Path = ()) -> Step:
-    """Return the step `[?(@.a == "b")]`: the entries of a list that match; without an operator, the entries with `left`."""
+    """Return the step `[?(@.a == "b")]`: the entries of a list that match; `sign` "": entries that have the path `left`."""
 
     def matches(entry: Any) -> bool:
         lefts = find(left, entry)

@@ -29,7 +29,7 @@ HELP = "wide, json, yaml, name, csv, jsonpath=TEMPLATE, custom-columns=TITLE:.pa
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """An output format and its argument after the equals sign."""
+    """An output format and its argument after the equals sign. `given`: the format is chosen with -o, not a default."""
 
     name: str = "table"
     argument: str = ""
@@ -69,7 +69,7 @@ class FormatType(click.ParamType[OutputFormat]):
 
 
 def output_option(*more: str, note: str = "") -> Callable[[F], F]:
-    """Add the option -o to a command. The value is the argument `output`, an OutputFormat."""
+    """Return the option -o, whose value `output` is an OutputFormat. `more`: further formats. `note`: start of the help."""
     help_text = f"{note} {HELP}" if note else f"Output format: {HELP}"
     return click.option(
         "-o", "--output", type=FormatType(*more), default=OutputFormat(), show_default=False, metavar="FORM", help=help_text

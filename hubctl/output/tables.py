@@ -88,7 +88,7 @@ def section_lines(
 ) -> list[str]:
     """Return a table with a title and a row for each entry.
 
-    `titles`: the key of each column, by its title. `missing`: the text for empty values.
+    `titles`: the key of each column, by its title. `missing`: the text for empty values; None: these stay empty.
     """
     rows = [
         [cell_text(entry.get(key) if missing is None else entry.get(key) or missing) for key in titles.values()]

@@ -1,1 +1,1 @@
-"""A Kubernetes-style API server over a storage port."""
+"""A Kubernetes-style API server. It stores objects through an interface, the class `storage.Storage`."""

@@ -1,4 +1,4 @@
-"""Authorization attributes of a request, and the ports for authentication and authorization."""
+"""Authorization attributes of a request, and the interfaces for authentication and authorization."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -163,7 +163,7 @@ class Resource:
     selectable_labels: Mapping[str, str] = field(default_factory=dict)
     """Maps names that a field selector may use to labels. Both may end in `*`."""
     where: Callable[[str, datetime, bool], Hashable] | None = None
-    """Parses the query parameter `where`: (text, now, whether for a watch). Raises BadRequestError."""
+    """Parses the query parameter `where`: (text, now, whether the request is a watch). Raises BadRequestError."""
     order: Callable[[str, SortPosition | None], Hashable] | None = None
     """Parses the query parameter `sortBy`: (text, position after which a page begins). Raises BadRequestError."""
     counts: Counts | None = None
@@ -173,14 +173,14 @@ class Resource:
     unconditional_update: bool = False
     """Whether an update without resourceVersion overwrites any revision."""
     custom: bool = True
-    """A custom resource: no strategic merge patch; unknown fields are pruned with a warning."""
+    """Whether kube-apiserver's rules for custom resources apply. For example, there is no strategic merge patch."""
     storage: Storage | None = None
     """Storage of the objects; None: the server's storage."""
     past: Past | None = None
     """Returns the storage for reads with the query parameter `at`; None: no past revisions are kept."""
     admit: Admit | None = None
     written: Written | None = None
-    """Awaited before the response to a write, with the revision of the write."""
+    """The server awaits this hook before it responds to a write: (resource, revision of the write)."""
     deletion_warnings: DeletionWarnings | None = None
     answers: Answers | None = None
     """Computes the response to a create of a kind that is never stored. `verbs` is ("create",). With a `storage`, whose list
@@ -193,7 +193,7 @@ class Resource:
 
     @cached_property
     def structures(self) -> Mapping[str, Structure]:
-        """The structure that divides an object into owned fields, by apiVersion."""
+        """Maps each served apiVersion to the Structure by which managedFields divides an object into fields."""
         versions = self.served_versions.items()
         return {self.api_version(name): structure(version.schema if version else self.schema) for name, version in versions}
 
@@ -249,7 +249,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class ApiGroup:
-    """An API group: name ("" for the legacy core group) and its resources; versions in order of preference."""
+    """An API group with its resources. `name` is "" for the legacy core group."""
 
     name: str
     resources: tuple[Resource, ...]

@@ -50,7 +50,7 @@ class Site:
         self._metrics = metrics
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Response for the request's path. Raises MethodNotAllowedError, NotAcceptableError."""
+        """Return the response for the request's path. Raises MethodNotAllowedError, NotAcceptableError."""
         parts = [part for part in request.path.split("/") if part]
         if parts and parts[0] in list(Endpoint):
             return await self._health.answer(request, parts[0], "/".join(parts[1:]))

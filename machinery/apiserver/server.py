@@ -61,8 +61,8 @@ class ApiServer:
     """The composed parts of an API server. `serve` listens with the result of `application()`.
 
     `pages`: handlers of additional paths.
-    `namespaces`: whether objects may be created in a namespace. By default, the Namespace must exist and not be terminating, if
-        the server has the resource `namespaces`.
+    `namespaces`: returns whether objects may be created in a namespace. None: if the server has the resource `namespaces`, the
+        Namespace must exist and must not be terminating.
     `metrics`: returns the content of `/metrics`; None: the path does not exist.
     """
 

@@ -1,6 +1,6 @@
-"""The storage port of the generic API server.
+"""The storage interface of the generic API server.
 
-Two adapters: `MemoryStorage` (hollow clusters, tests) and the hub's storage over its database. One contract suite runs on both.
+`MemoryStorage` (hollow clusters, tests) and the hub's storage over its database implement it. One test suite checks both.
 
 Revisions (`metadata.resourceVersion`) are integers that increase over all resources of one storage.
 """
@@ -80,7 +80,7 @@ class Storage(Protocol):
         """Return the object. Raises NotFoundError."""
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
-        """Return a page. Raises ExpiredError if the revision `query.at` was compacted."""
+        """Return a page of the objects that `query` selects. Raises ExpiredError if the revision `query.at` was compacted."""
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
@@ -121,7 +121,7 @@ COUNT = "Count"
 
 @dataclass(frozen=True, slots=True)
 class CountedGroups:
-    """Selected objects, counted in groups. Columns: the values of a group, COUNT, and totals. None: no value."""
+    """Result of `groupBy`: one row per group. `columns`: names of the group's values, COUNT, names of sums. None: no value."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str | int | None]]

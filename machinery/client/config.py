@@ -34,8 +34,8 @@ _TOKEN_REREAD_SECONDS = 60.0
 async def from_kubeconfig(document: Mapping[str, Any], *, origin: str, base: Path, folder: Path) -> Configuration:
     """Return the client configuration of the current context.
 
-    `origin`: name of the kubeconfig in errors; `base`: the folder at which relative paths start; `folder`: where inline
-    certificates are written. Raises InvalidError with all missing parts.
+    `origin`: name of the kubeconfig in errors; `base`: the folder at which relative paths start; `folder`: where the function
+    writes inline certificates and keys. Raises InvalidError with all missing parts.
     """
     chosen = choose(document, origin)
     _check(chosen, origin)

@@ -37,8 +37,8 @@ async def execute(
 ) -> bytes:
     """Return the standard output of the command after it has succeeded.
 
-    Raises the error of a server's refusal, UnavailableError if the server is unreachable or the command failed, DeadlineError,
-    and InvalidError if the output has more than `limit` bytes.
+    Raises the error of a server's refusal, UnavailableError if the server is unreachable or the command failed, DeadlineError
+    after the time `within`, and InvalidError if the standard output or error has more than `limit` bytes.
     """
     seconds = within.total_seconds()
     received: defaultdict[int, bytearray] = defaultdict(bytearray)

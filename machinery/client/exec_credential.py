@@ -117,7 +117,7 @@ def written_exec(user: ExecUser) -> dict[str, Any]:
 def exec_info(
     cluster: ExecCluster | None, *, api_version: str = API_VERSION, interactive: bool = False, config: Any = None
 ) -> str:
-    """Return the value of the variable EXEC_INFO. `config`: the cluster's configuration for plugins."""
+    """Return the value of EXEC_INFO. `cluster` None: without cluster and `config` (configuration for plug-ins)."""
     spec: dict[str, Any] = {"interactive": interactive}
     if cluster is not None:
         authority = base64.b64encode(cluster.certificate_authority).decode("ascii")

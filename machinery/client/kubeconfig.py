@@ -80,7 +80,7 @@ class ClusterEntry:
     proxy_url: str | None = field(default=None, repr=False)
     tls_server_name: str | None = None
     cluster_name: str | None = None
-    """Like `HubEndpoint.cluster_name`, for a kubeconfig without gRPC endpoint. It is in an extension of its own."""
+    """The cluster name to which the bootstrap credential is bound, if `endpoint` is None. A separate extension contains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +101,13 @@ class Kubeconfig:
     """Message about an unsupported credential of the user, with the remedy; empty: none."""
 
     def require_endpoint(self) -> HubEndpoint:
-        """The gRPC endpoint. Raises InvalidError if there is none."""
+        """Return the gRPC endpoint. Raises InvalidError if there is none."""
         if self.cluster.endpoint is None:
             raise InvalidError(f'kubeconfig {self.source}: no extension "{KUBECONFIG_EXTENSION}", so it is for the csr driver')
         return self.cluster.endpoint
 
     def require_credential(self) -> Credential:
-        """The client certificate. Raises InvalidError if there is none."""
+        """Return the client certificate. Raises InvalidError if there is none."""
         if self.credential is None:
             aside = "; the credential plugin (exec) is not run here" if self.plugin is not None else ""
             raise InvalidError(
@@ -118,12 +118,12 @@ class Kubeconfig:
 
 
 def read_kubeconfig(path: Path, *, context: str | None = None) -> Kubeconfig:
-    """Like `parsed`, for a file. The error contains the file's name and the missing part."""
+    """Read a file and parse it as `parsed` does. Raises InvalidError with the file's name and the missing part."""
     return parsed(read_document(path), source=str(path), folder=path.parent, context=context)
 
 
 def parse_kubeconfig(text: bytes, *, source: str, folder: Path | Mapping[str, bytes] | None = None) -> Kubeconfig:
-    """Like `parsed`, for a kubeconfig in memory."""
+    """Decode the content of a kubeconfig and parse its current context as `parsed` does. Raises InvalidError."""
     return parsed(parse_document(text, source), source=source, folder=folder)
 
 

@@ -18,7 +18,7 @@ Document = dict[str, Any]
 KINDS = {"clusters": "cluster", "users": "user", "contexts": "context"}
 """Maps each section to the key of the content in its entries."""
 FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
-"""Keys whose value is a file name, relative to the kubeconfig's folder. Keys with the suffix `-data` contain the content."""
+"""Maps `cluster` and `user` to keys with file names, relative to the kubeconfig's folder. `-data` keys have the content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def _named(document: Mapping[str, Any], kind: str, name: object) -> Document | N
 
 
 def entries_of(document: Mapping[str, Any], section: str) -> Iterator[Document]:
-    """Yield the mappings in a list of a document. The list may be missing."""
+    """Yield the mappings in the list `section` (such as `users`) of a kubeconfig. The list may be missing."""
     listed = document.get(section)
     yield from (entry for entry in listed if isinstance(entry, dict)) if isinstance(listed, list) else ()
 

@@ -1,9 +1,9 @@
-"""The parts of `kubernetes.aio` that the programs use. Of their modules, only this one imports `kubernetes`.
+"""The parts of `kubernetes.aio` that the programs use. No other module of hub, spoke or hubctl imports `kubernetes`.
 
 An import of `kubernetes` runs its `__init__`, which imports the synchronous client with requests and oauthlib. The `__init__`
 of `kubernetes.aio` imports dynamic clients, websockets and leader election. Together they cost 11 MB and a tenth of a second,
-and the agent needs none of them. Therefore this module registers both packages without running their `__init__`. Each one runs
-later, at the first access to a name that it defines, so that other users of the package see no difference.
+and the agent needs none of them. Therefore this module registers both packages without running their `__init__`. Each
+`__init__` runs later, at the first access to a name that it defines, so that other users of the package see no difference.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The leader's lock as a Kubernetes Lease in client-go's format. Annotations contain the term and the incarnation."""
+"""The leader's lock as a Lease in client-go's format. Annotations contain term, incarnation, lease duration and status."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -30,7 +30,7 @@ Owner = Callable[[], Awaitable[Object | None]]
 
 
 async def no_owner() -> None:
-    """An `Owner` for an object without owner reference."""
+    """Return None: an `Owner` for a Lease that gets no owner reference."""
 
 
 class LeaseLock(Lock):

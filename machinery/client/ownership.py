@@ -28,7 +28,7 @@ class Namespace:
         self._existed = True
 
     async def holding(self, create: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `create`, which creates an object in this namespace. On NotFoundError, create the namespace.
+        """Return the result of `create`, which creates an object here. On NotFoundError, create the namespace and retry once.
 
         Raises errors of `create`, and ForbiddenError with the remedy if the program may not create the namespace.
         """
@@ -62,8 +62,8 @@ LONGEST_CHAIN = 3
 async def owner_of(client: KubeClient, namespace: str, pod: str) -> Object | None:
     """Return an owner reference to the pod's top-level controller, such as its Deployment; None if the pod has no controller.
 
-    Raises MusterError if a part of the chain cannot be read. The known part may end with a ReplicaSet, which the next rollout
-    deletes, so it is not a usable owner.
+    Raises MusterError if the pod or a controller above it cannot be read. The last readable controller may be a ReplicaSet. It
+    is not a usable owner, because the next rollout deletes it.
     """
     resource, name, owner = RestResource("", "v1", "pods"), pod, None
     for _ in range(LONGEST_CHAIN):

@@ -30,7 +30,7 @@ def https_proxy_for(server: str, environment: Mapping[str, str]) -> str:
 
 
 def parse_proxy(url: str, schemes: tuple[str, ...]) -> SplitResult | None:
-    """Return the parts of a proxy's URL; None if it has no host, an invalid port, or another scheme."""
+    """Return the parts of a proxy's URL; None if the URL has no host, an invalid port, or a scheme that is not in `schemes`."""
     try:
         parts = urlsplit(url)
         is_valid = parts.scheme in schemes and parts.hostname and parts.port != 0

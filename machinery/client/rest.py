@@ -58,7 +58,7 @@ class RestResource:
     plural: str
 
     def path(self, name: str = "", *, namespace: str = "", subresource: str = "") -> str:
-        """Return the path of the collection or of the object `name`. No `namespace`: all namespaces, or cluster-scoped."""
+        """Return the path of the collection or of the object `name`. `namespace` "": all namespaces, or cluster-scoped."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = ("namespaces" if namespace else "", namespace, self.plural, name, subresource)
         return root + "".join(f"/{quote(part, safe='')}" for part in parts if part)
@@ -132,7 +132,7 @@ class KubeClient:
         return await self._json("GET", path, query=query)
 
     async def find(self, path: str) -> Object | None:
-        """GET the object; None if it does not exist."""
+        """GET the object at `path`. Return None if it does not exist."""
         with suppress(NotFoundError):
             return await self.get(path)
         return None
@@ -146,11 +146,11 @@ class KubeClient:
         return await self._json("PUT", path, query=query, body=body)
 
     async def patch(self, path: str, body: Object, query: Query | None = None) -> Object:
-        """PATCH with a merge patch."""
+        """PATCH the object at `path` with the merge patch `body`. Return the new object."""
         return await self._json("PATCH", path, query=query, body=body, content_type=MERGE_PATCH)
 
     async def delete(self, path: str, body: Object | None = None) -> Object:
-        """DELETE; `body` is a DeleteOptions document (preconditions, propagation)."""
+        """DELETE the object at `path`. `body`: DeleteOptions, such as preconditions; None: no options. Return the response."""
         return await self._json("DELETE", path, body=body)
 
     async def list(self, path: str, query: Query | None = None) -> tuple[Object, ...]:

@@ -1,8 +1,8 @@
 """Competes for the leader lock as long as the process runs.
 
-Like client-go's leaderelection, with three differences. A loss of the lock does not end the process. The leadership flag is set
-in the step that takes the lock, together with the term. So a late callback cannot set the flag after a loss. The lock is
-released only after the leader's work has ended.
+It works like client-go's leaderelection, with three differences. A loss of the lock does not end the process. The leadership
+flag is set in the step that takes the lock, together with the term. So a late callback cannot set the flag after a loss. The
+lock is released only after the leader's work has ended.
 """
 
 import asyncio
@@ -80,11 +80,11 @@ class Observation:
 
 STOP_WITHIN = timedelta(seconds=10)
 SPREAD = 0.25
-"""Candidates poll earlier by up to this share of the period, so that they do not poll at the same time."""
+"""A candidate polls earlier, by a random part of the poll period up to this fraction, so that polls do not coincide."""
 
 
 class Elector:
-    """One candidate. It runs `work` in each of its terms. Raises InvalidError for a candidate without identity.
+    """One candidate. It runs `work` in each of its terms. Raises InvalidError for an empty identity or incarnation.
 
     `alone`: no other process can use this lock. `stop_within`: time limit for the end of the work. `survives_renew_failure`:
     called if the lock was not renewed in time; returns whether the work may continue, without the leadership flag, until

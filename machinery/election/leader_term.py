@@ -53,7 +53,7 @@ class Leadership:
             self.deposed.set()
 
     def hold(self, term: int, until: float) -> None:
-        """Set the flag for `term` until `until` (monotonic)."""
+        """Set the flag for `term` until `until` (seconds of the monotonic clock)."""
         if self._term != term:
             self.deposed.clear()
         self._term, self._until = term, until
@@ -80,7 +80,7 @@ class TermEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A new term. The leader's work gets it as its argument."""
+    """A leader term that begins: the argument of the leader's work. `because`: why the candidate could take the lock."""
 
     number: int
     holder: str

@@ -1,4 +1,4 @@
-"""The timings of an election, and the port of its lock. The lock is a record, changed by conditional writes."""
+"""The timings of an election, and the interface of its lock. A lock is one LockRecord, which conditional writes change."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Timings with Kubernetes' defaults. `lease`: time for which the lock is held without a renewal. Raises InvalidError.
+    """Timings. Defaults are Kubernetes', except `poll`. `lease`: how long a lock is held without renewal. Raises InvalidError.
 
     If each read returns the current lock, there is no leader for at most `poll` after a clean release, and for at most `lease`
     + `poll` after the leader was killed, frozen or cut off; docs/reference/leadership.md lists all causes. A leader survives an
@@ -59,8 +59,8 @@ class Timings:
 
 KUBERNETES = Timings()
 OPENSHIFT = Timings(lease=timedelta(seconds=137), renew_deadline=timedelta(seconds=107), retry=timedelta(seconds=26))
-"""For API servers with outages of a minute. A leader survives outages of 78 s. After a crash, another candidate leads within
-137.25 s, or 163.25 s if the lock is a Lease."""
+"""Timings for API servers with outages of a minute. A leader survives outages of 78 s. After a crash, another candidate leads
+within 137.25 s, or 163.25 s if the lock is a Lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class LockRecord:
-    """The content of the lock. A released lock has the holder ""; all other fields stay."""
+    """The content of the lock. A released lock has the holder "" and keeps its term."""
 
     holder: str
     incarnation: str
@@ -90,7 +90,7 @@ class LockRecord:
 
 
 class Lock(Protocol):
-    """A lock. All methods raise UnavailableError if the lock is unreachable. A cancelled call may have taken effect."""
+    """A lock. Methods raise UnavailableError or DeadlineError if it is silent. A cancelled call may have taken effect."""
 
     async def read(self) -> LockRecord | None:
         """Return the current record; None if the lock was never held."""

@@ -12,7 +12,7 @@ from machinery.expression.types import Fields, ListOf, MapOf, Scalar, Type
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A name with further parts: names after dots, and quoted texts in brackets."""
+    """A reference in a condition: a name, then names after dots or quoted texts in brackets, such as `labels["tier"]`."""
 
     steps: tuple[Token, ...]
 
@@ -22,7 +22,7 @@ class Path:
 
 
 class FieldNames:
-    """Finds declared fields. All methods raise ExpressionError."""
+    """Finds the declared field to which a Path refers. All methods raise ExpressionError if there is none."""
 
     def __init__(self, fields: Fields) -> None:
         self._fields = fields

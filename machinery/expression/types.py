@@ -41,7 +41,7 @@ class KubernetesVersion:
     patch: int = 0
     final: bool = True
     early: tuple[tuple[bool, int, str], ...] = field(default=())
-    """Parts of a pre-release name. Numbers precede words, as in semantic versioning."""
+    """Parts of a pre-release name: (is it a word, number, word). Numbers precede words, as in semantic versioning."""
 
 
 def parse_version(text: str) -> KubernetesVersion:
@@ -174,7 +174,7 @@ class Fields:
     types: Mapping[str, FieldType]
 
     def described(self) -> str:
-        """All names, for messages and documentation."""
+        """Return the sorted names of all fields, for messages and documentation."""
         return ", ".join(sorted(self.types))
 
 

@@ -24,7 +24,7 @@ import structlog
 from machinery.lifecycle.startup import StartError
 
 Section = Callable[[], Mapping[str, Any]]
-"""Returns counters of a part, such as queues and sessions, and no secrets. It runs on another thread, so it must only read."""
+"""Returns counters of a component, such as queue lengths, and no secrets. Another thread calls it, so it must only read."""
 
 READ_TIMEOUT = 5.0
 """Seconds that a client of the socket may take to read."""
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 
 class Inspection:
-    """The report about a process. `add` adds sections. Any thread may call `report`."""
+    """Makes the report about a process. `add` adds a section to the report. Any thread may call `report`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -46,7 +46,7 @@ class Inspection:
         self._sections[name] = section
 
     def report(self) -> str:
-        """All sections, threads and tasks as text."""
+        """Return the sections, and the stacks of all threads and tasks, as text."""
         return "\n".join([*self._lines(), ""])
 
     def _lines(self) -> Iterator[str]:

@@ -59,7 +59,7 @@ class PostStartHooks:
 
 
 class StoppingHooks:
-    """Hooks that run one after the other, in reverse order of addition. A hook that fails or hangs does not stop others."""
+    """Hooks that run one after the other, in reverse order of addition. If a hook fails or hangs, the next hooks still run."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind

@@ -33,9 +33,9 @@ def _exit_at_once() -> NoReturn:
 
 @contextmanager
 def stop_signals(at_once: Callable[[], object] = _exit_at_once) -> Iterator[asyncio.Event]:
-    """A block in which the first stop signal sets the event, and the second calls `at_once`.
+    """A block in which the first stop signal sets the yielded event, and the second calls `at_once`.
 
-    It uses plain signal handlers instead of those of the event loop, because the second signal must work while the loop hangs.
+    It uses `signal.signal` and not `loop.add_signal_handler`, because the second signal must work while the event loop hangs.
     """
     requested, loop, received = asyncio.Event(), asyncio.get_running_loop(), count(1)
 
@@ -54,7 +54,7 @@ def stop_signals(at_once: Callable[[], object] = _exit_at_once) -> Iterator[asyn
 
 
 class LastResort:
-    """Ends the process with code 1 if a step takes too long. It uses a thread, so it works while the event loop hangs."""
+    """Ends a process with code 1 if its start or end takes too long. It uses a thread, so it works while the loop hangs."""
 
     def __init__(self, at_once: Callable[[], object] = _exit_at_once) -> None:
         self._at_once = at_once
@@ -88,13 +88,13 @@ class Verbosity:
         self._debugs = False
 
     def order(self, level: str | None) -> None:
-        """Set the level that an operator orders; None: no order."""
+        """Set the level that an operator requires; None: no operator requires a level, so `started` applies."""
         if level != self._ordered:
             self._ordered = level
             self._renew("ordered")
 
     def toggle(self) -> None:
-        """Switch to `debug`, regardless of an order, or back."""
+        """Switch to `debug`, which overrides the level of `order`. The next call ends this override."""
         self._debugs = not self._debugs
         self._renew("SIGUSR2")
 
@@ -110,7 +110,7 @@ class Verbosity:
 
 @contextmanager
 def verbosity_signal(verbosity: Verbosity) -> Iterator[None]:
-    """A block in which SIGUSR2 toggles `verbosity`. This runs on the event loop, because a signal may interrupt a log call."""
+    """A block in which SIGUSR2 calls `verbosity.toggle` on the event loop, because a signal may interrupt a log call."""
     loop = asyncio.get_running_loop()
     before = signal.signal(signal.SIGUSR2, lambda _number, _frame: loop.call_soon_threadsafe(verbosity.toggle))
     try:

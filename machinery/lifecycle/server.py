@@ -2,15 +2,16 @@
 
     start:  doors listen -> post-start hooks (systemd is notified) -> ready
     stop:   ShutdownInitiated (readiness fails, everything is still served)
-            -> the delay, concurrent with the pre-shutdown hooks -> NotAcceptingNewRequest (doors refuse)
-            then, with `send_retry_after`, the doors answer "try again" until they are drained:
+            -> `StopTimes.delay`, concurrent with the pre-shutdown hooks -> NotAcceptingNewRequest (doors refuse)
+            then, with `StopTimes.send_retry_after`, the doors answer "try again" until they are drained:
                 -> InFlightRequestsDrained -> buffers are flushed -> HTTPServerStoppedListening
             without it they close their listeners first:
                 -> HTTPServerStoppedListening -> InFlightRequestsDrained -> buffers are flushed
             -> the callers close the resources that they opened
 
-If a post-start hook fails, the server ends immediately without a graceful stop. If a guarded task fails, the server stops
-gracefully and then raises the error. A failure during the stop is logged and raised at the end; it does not shorten the stop.
+If a post-start hook fails, the server ends immediately without a graceful stop. If a task of GuardedTasks fails, the server
+stops gracefully and then raises the error. A failure during the stop is logged and does not shorten the stop. If a hook has
+failed during the stop, the server raises HookError at the end.
 """
 
 import asyncio
@@ -80,7 +81,7 @@ class Door(Protocol):
         """Set the readiness that this door's own health protocol reports. The door serves requests in both cases."""
 
     async def refuse(self) -> None:
-        """Answer new work with "try again", except health checks. Called only with `send_retry_after`."""
+        """Answer new work with "try again", except health checks. Called only if `StopTimes.send_retry_after` is true."""
 
     async def stop_listening(self) -> None:
         """Stop accepting connections, and close idle connections. Work in flight continues; no new work begins."""
@@ -94,7 +95,7 @@ class Door(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StopTimes:
-    """How a server stops, and the time limits of the steps."""
+    """How a server stops, and the time limits of the steps of its stop."""
 
     delay: timedelta = timedelta()
     """Time between the failure of readiness and the refusal of work, so that load balancers can react."""

@@ -41,7 +41,7 @@ async def in_time(what: str, work: Awaitable[T], limit: timedelta, *, then: str 
 class StartupRetry:
     """Retries steps of a start whose dependency may be unavailable for a short time.
 
-    It repeats a step that raises UnavailableError, so the step must be safe to repeat.
+    It repeats a step that raises UnavailableError, so the step must be safe to repeat. `then`: the remedy in a StartError.
     """
 
     limit: timedelta
@@ -93,7 +93,7 @@ def listening_failed(setting: str, host: str, port: int, error: OSError | None) 
 
 
 def bind_error(host: str, port: int) -> OSError | None:
-    """Bind to the address for a test. Return the error; None: success. For libraries that do not report why they failed."""
+    """Bind and listen for a test. Return the error; None: success. Use it if a library does not report its reason."""
     try:
         with _bound(host, port) as probe:
             probe.listen()
@@ -106,8 +106,7 @@ def bind_error(host: str, port: int) -> OSError | None:
 def reserved_port(host: str) -> Iterator[int]:
     """Reserve a free port during the block. A server in this process can listen on it.
 
-    The reservation is a bound socket that does not listen, so a listener with SO_REUSEADDR can share the port. Raises
-    StartError.
+    The reservation is a bound socket that does not listen, so a listener with SO_REUSEADDR can share it. Raises StartError.
     """
     try:
         held = _bound(host, 0)

@@ -55,8 +55,7 @@ async def trim_memory() -> None:
     """Every ten minutes, return to the system the memory that glibc holds without using it. Runs until cancelled.
 
     When many connections are replaced, as by a renewal of certificates, the freed memory lies between used memory, and glibc
-    keeps it: after 5,000 renewals glibc held 738 MiB, of which 110 MiB were in use. A thread returns the memory, because this
-    can take a second.
+    keeps it: after 5,000 renewals glibc held 738 MiB, of which 110 MiB were in use. A thread does this, as it can take 1 s.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _margin: 0)  # other C libraries do not have it
     while True:

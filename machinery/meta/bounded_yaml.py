@@ -18,7 +18,7 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True, slots=True)
 class YamlBounds:
-    """Bounds of a text. `nodes`: mappings, sequences and scalars, including those that aliases repeat."""
+    """Bounds of a text. `nodes`: mappings, sequences and scalars, including those that aliases repeat. `scalar`: characters."""
 
     size: int
     nodes: int
@@ -80,7 +80,7 @@ class YamlError(ValueError):
 def load(text: str | bytes, bounds: YamlBounds = FILE, twice: list[str] | None = None) -> Any:
     """Load the only document; None if there is none. Raises YamlError, also for a second document.
 
-    `twice`: a list to which duplicate keys of mappings are added, with their lines.
+    `twice`: a list to which a message is added for each duplicate key of a mapping, with the line number.
     """
     documents = load_all(text, bounds, twice, most=1)
     return documents[0] if documents else None

@@ -51,7 +51,7 @@ def find(conditions: Iterable[Mapping[str, Any]], kind: str) -> Condition | None
 
 
 def with_condition(conditions: Sequence[Mapping[str, Any]], new: Condition, now: datetime) -> list[dict[str, Any]]:
-    """Return the entries with `new`, which replaces the entry of its type or is appended.
+    """Return a copy of `conditions` in which `new` replaces the condition of its type, or is appended.
 
     The transition time changes to `now` only if the status changes. If nothing changes, the result equals `conditions`, so that
     the caller can skip the write.

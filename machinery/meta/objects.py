@@ -26,7 +26,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object with the exact bytes that the server sends. Their `metadata.resourceVersion` is `revision`."""
+    """An object with the exact bytes that the server sends. They contain `revision` as `metadata.resourceVersion`."""
 
     key: Key
     revision: int
@@ -51,8 +51,8 @@ SortPosition = tuple[str | int | None, ...]
 class Query:
     """Selects objects of a kind, ordered by key.
 
-    `namespace` None: all namespaces. `after`: the page begins after this key. `at`: read an earlier revision. `past`:
-    `at` may be a revision that is kept only for history, from which no watch can resume.
+    `namespace` None: all namespaces. `after`: the page begins after this key. `at`: the revision to read; None: the newest one.
+    `past`: `at` may be a revision that is kept only for history, from which no watch can resume.
     """
 
     namespace: str | None = None
@@ -87,7 +87,7 @@ class Page:
     """A page of the objects of a query, and its revision.
 
     `after`: the last key, if there are more objects; `remaining`: their number (None: unknown). `place`: sort position of the
-    last object. `moves`: later pages show the state at their time, not that of this page's revision.
+    last object. `moves`: a later page shows the state at the time of its request, not at this page's revision.
     """
 
     items: tuple[StoredObject, ...]

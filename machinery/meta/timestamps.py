@@ -29,7 +29,7 @@ def parse_time(text: str) -> datetime:
 
 
 def age_of(moment: str | None, now: datetime) -> str:
-    """Return the age of an RFC 3339 time in kubectl's format; `<unknown>` if there is no time."""
+    """Return the age of an RFC 3339 time in kubectl's format; `<unknown>` if there is no time, `<invalid>` for other text."""
     if not moment:
         return "<unknown>"
     try:

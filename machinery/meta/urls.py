@@ -40,7 +40,7 @@ class AllowedUrls:
         return bool(host) and any(entry == url or _is_at(entry, host, port) for entry in self.entries)
 
     def allow_keys(self, issuer: str, url: str) -> bool:
-        """Whether keys of an allowed issuer may be fetched from `url`: it has the issuer's host and port, or is allowed."""
+        """Whether an allowed issuer's JWKS may be fetched from `url`: `url` has the issuer's host and port, or is allowed."""
         return _https_host(url) == _https_host(issuer) != ("", 0) or self.allow(url)
 
 

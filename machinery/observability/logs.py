@@ -146,7 +146,7 @@ class _Written:
 
 
 def configure(level: str = "info", form: LogFormat = LogFormat.JSON, stream: TextIO | None = None) -> None:
-    """Set up structlog and the standard logging of this process. A later call replaces the set-up."""
+    """Set up structlog and the standard logging of this process. `stream` None: stderr. A later call replaces the set-up."""
     target = _Target(stream or sys.stderr, form)
     stamp = "iso" if target.form is LogFormat.JSON else "%Y-%m-%d %H:%M:%SZ"
     shared: list[Processor] = [

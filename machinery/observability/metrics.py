@@ -23,7 +23,7 @@ from machinery.product import METRIC_PREFIX
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Bounds in seconds for short durations."""
+"""Upper bounds, in seconds, of the buckets of a histogram of short durations."""
 COUNTS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0)
 
 log = structlog.get_logger(__name__)
@@ -120,7 +120,7 @@ class Registry:
         self._failing: set[str] = set()
 
     def bind(self, metric: Metric, read: Reading) -> None:
-        """Call `read` for the metric's value or values at each scrape. Raises ValueError for a duplicate name."""
+        """Call `read` at each scrape. Without `detailed`, ignore a detailed metric. Raises ValueError for a duplicate name."""
         if metric.name in self._readings:
             raise ValueError(f'a metric named "{metric.name}" is there already')
         if self.detailed or not metric.detailed:

@@ -38,7 +38,7 @@ class TraceExporter:
     endpoint: str
     """`http://HOST:PORT` or `https://HOST:PORT` of a collector for OTLP over gRPC."""
     share: float = 1.0
-    """Share of traces that are sampled. The choice depends on the trace id: processes with one share choose the same traces."""
+    """Share of traces that are sampled. The choice depends on the trace id: processes with equal shares choose equal traces."""
     instance: str = ""
 
 
@@ -53,7 +53,7 @@ def endpoint(text: str) -> str:
 
 @contextmanager
 def sending(exporter_config: TraceExporter | None) -> Iterator[None]:
-    """A block in which the spans of this process are exported. None: there are no spans, and OpenTelemetry is not imported.
+    """A block that exports the spans of this process. `exporter_config` None: no spans, and OpenTelemetry is not imported.
 
     Raises InvalidError if the extra is not installed.
     """
@@ -70,7 +70,7 @@ def sending(exporter_config: TraceExporter | None) -> Iterator[None]:
 
 
 def tracer_of(exporter_config: TraceExporter, processor: "SpanProcessor") -> tuple[Begin, Callable[[], None]]:
-    """Return the function that begins spans for `processor`, and the function that shuts it down."""
+    """Return the function that begins spans for `processor`, and the function that shuts `processor` down."""
     from opentelemetry import context, trace as api  # noqa: PLC0415 - an extra
     from opentelemetry.sdk import trace  # noqa: PLC0415 - an extra
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra

@@ -109,10 +109,10 @@ class Traced:
         return False
 
     def finish(self, error: str) -> None:
-        """End the recorded span; `end` calls this. `error`: kind of the error, from a bounded set."""
+        """End the recorded span; `end` calls this. `error`: kind of the error, from a bounded set; "": no error."""
 
     def end(self, error: str = "") -> None:
-        """End the span before the end of the block. The rest of the block has no span. Idempotent."""
+        """End the span, also before the end of the block. Then the previous span, if any, is current again. Idempotent."""
         if self._open:
             self._open = False
             _current.set(self._before)

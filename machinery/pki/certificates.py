@@ -86,7 +86,7 @@ def key_matches(certificate: bytes, key: bytes) -> bool:
 
 
 def is_issued_by(certificate: bytes, authority: bytes) -> bool:
-    """Whether `certificate` names `authority` as its issuer and has its signature. Each: DER, or the first one in PEM."""
+    """Whether the CA `authority` is the named issuer of `certificate` and has signed it. Each: DER, or the first one in PEM."""
     issued, issuer = load_certificate(certificate), load_certificate(authority)
     try:
         names.verify_issuer(issued, issuer)
@@ -166,7 +166,7 @@ REASONS = tuple(flag.value for flag in x509.ReasonFlags if flag not in _NO_WORDS
 
 @dataclass(frozen=True, slots=True, order=True)
 class RevokedSerial:
-    """One entry of a revocation list. `reason`: one of REASONS, or empty."""
+    """One entry of a revocation list. `at`: the time of the revocation. `reason`: one of REASONS, or empty."""
 
     serial: SerialNumber
     at: datetime

@@ -48,7 +48,7 @@ class Seal:
         return cls([os.urandom(KEY_LENGTH)])
 
     def written(self) -> bytes:
-        """Return the content of a file for `parse`."""
+        """Return all keys as the content of a file that `parse` reads."""
         comment = b"# Keys for Secrets in the database: the first seals, all open. Without them the Secrets are lost."
         return b"\n".join((comment, *map(b64encode, self._keys), b""))
 

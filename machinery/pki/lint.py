@@ -46,7 +46,7 @@ def lint_plan(plan: Plan, authority: CertificateFacts) -> list[str]:
 def lint_certificate(signed: x509.Certificate, plan: Plan, authority: CertificateFacts) -> list[str]:
     """Return the findings about a signed certificate. It does not verify the signature, because the caller has just made it.
 
-    Only the key comes from a request. Each extension or name that was not planned is a finding.
+    Each extension or name that was not planned is a finding: nothing from a request may get into the certificate unplanned.
     """
     facts, extensions = certificates.facts_of(signed), Extensions(signed)
     own_id = x509.SubjectKeyIdentifier.from_public_key(signed.public_key()).digest

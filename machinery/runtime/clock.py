@@ -1,6 +1,6 @@
 """Clocks. Except for the ticks of `event_loop`, only this module reads the wall clock.
 
-Rules take the time as an argument; other code takes a `Clock`.
+Pure functions take the time as an argument; other code takes a `Clock`.
 """
 
 import time

@@ -19,7 +19,7 @@ RETRY = 0.02
 
 
 class Congestion:
-    """Admits deferrable work. After `admit` has returned False, `callbacks` are called in a later turn, to retry.
+    """Admits deferrable work. If `admit` returns False, each of `callbacks` is called in a later turn, so that it can retry.
 
     `delay`: returns for how many seconds earlier work has been waiting.
     """
@@ -40,8 +40,7 @@ class Congestion:
     async def turn(self, within: timedelta) -> None:
         """Wait until work may begin. Raises TimeoutError after `within`.
 
-        The newest caller comes first. Older requests may already have timed out at the client, so work for them could be
-        useless.
+        The newest caller comes first, because the clients of older requests may already have stopped waiting.
         """
         if self.admit():
             return

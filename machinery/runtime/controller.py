@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 class Reconciler(Protocol[KeyT_contra]):
-    """Brings one condition or one object to its desired state."""
+    """Brings one object, or one condition in its status, to the desired state."""
 
     async def reconcile(self, key: KeyT_contra) -> timedelta | None:
         """Make one step for `key`. Return the delay until the next step; None: no next step.
@@ -45,7 +45,7 @@ class Reconciler(Protocol[KeyT_contra]):
 
 
 class Batch(Generic[K]):
-    """Results for many keys. A failing key does not prevent the results of other keys."""
+    """Results of a BatchReconciler for many keys. A failing key does not prevent the results of other keys."""
 
     def __init__(self) -> None:
         self.done: dict[K, timedelta | None] = {}
@@ -108,7 +108,7 @@ class BatchReconciler(Generic[K]):
 class Controller(Generic[K]):
     """Runs a reconciler on a queue until it is cancelled. A cancellation waits for the step in progress.
 
-    `grace`: for steps that wait for a server: a step that takes longer than this after the cancellation is cancelled too.
+    `grace`: time after the cancellation in which the step in progress must end, or it is cancelled too; None: no limit.
     `observe`: called after each step with the controller's name and `success` or `error`. `clock`: as in WorkQueue.
     """
 

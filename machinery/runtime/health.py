@@ -83,7 +83,7 @@ class HealthChecks:
             self._checks.append(HealthCheck(name, lenient_check, lenient))
 
     def checks(self) -> tuple[HealthCheck, ...]:
-        """All checks in order. A check of the boot sequence occurs twice: for livez, and for the other endpoints."""
+        """Return all checks in order. With `livez_grace`, one with `boots` occurs twice: for livez, and for other endpoints."""
         return tuple(self._checks)
 
     def known(self, endpoint: Endpoint) -> dict[str, bool]:
@@ -93,7 +93,7 @@ class HealthChecks:
         return {} if found is None else {name: name not in found for name in sorted(names)}
 
     async def failing(self, endpoint: Endpoint) -> dict[str, str]:
-        """Run the endpoint's checks. Return those that fail, with reasons. Log changes."""
+        """Run the endpoint's checks. Return the reason of each failing check by name. Log a warning if the result changes."""
         failing: dict[str, str] = {}
         for check in self._checks:
             if endpoint in check.endpoints:

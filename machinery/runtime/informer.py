@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 class LogEntry(Protocol):
-    """A change in the log that an informer follows."""
+    """An entry of the change log that an informer follows."""
 
     @property
     def revision(self) -> int: ...
@@ -25,11 +25,10 @@ C = TypeVar("C", bound=LogEntry)
 
 
 class Informer(Generic[C]):
-    """Calls `on_sync` at the start and after a compaction of the log, then `on_changes` with all later changes, in order.
+    """Calls `on_sync` at the start and after a compaction of the change log, then `on_changes` with all later changes in order.
 
-    `on_sync` reads the state and returns its revision. `follow` yields the changes after a revision. `name`: the informer's
-    name in the log. After an error the informer continues at its position; with `resyncs_after_errors`, it calls `on_sync`
-    again.
+    `on_sync` reads the state and returns its revision. `follow` yields the changes after a revision. `name`: for log messages.
+    After an error the informer continues at its position; with `resyncs_after_errors`, it calls `on_sync` again.
     """
 
     def __init__(

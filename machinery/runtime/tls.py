@@ -57,7 +57,7 @@ class Serving:
         self.material = material
 
     def trust_clients(self, source: str, authorities: bytes) -> None:
-        """Also accept client certificates of these CAs (PEM). They replace the earlier CAs of `source`; b"" removes those.
+        """Also accept client certificates of the CAs `authorities` (PEM). They replace the earlier CAs of `source`; b"": no CA.
 
         The rights of these certificates are decided elsewhere. Raises InvalidError, and then changes nothing.
         """
@@ -136,7 +136,7 @@ def _trust(context: ssl.SSLContext, trust: bytes) -> None:
 
 
 def load_pair(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
-    """Make the context present this certificate from the next handshake on. Raises InvalidError."""
+    """Make the context present `chain` with `key` (both PEM) from the next handshake on. Raises InvalidError."""
     try:
         with _pair_file(chain, key) as (path, password):
             context.load_cert_chain(path, password=password)

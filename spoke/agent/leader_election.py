@@ -142,7 +142,7 @@ class TermFence:
         return HeldSecrets(inner, self)
 
     def dial(self, inner: Dial) -> Dial:
-        """Wrap `inner`. The result raises NotLeaderError after the end of this term."""
+        """Return a function that calls `require_dialling`, then `inner`."""
 
         def guarded(address: HubAddress, identity: ClientIdentity) -> HubClient:
             self.require_dialling()
@@ -217,7 +217,7 @@ class ElectedAgent:
         progress.role = self._role
 
     async def run(self) -> None:
-        """Run until cancelled; then end the session and release the lock. Raises InvalidError like `SpokeAgent.run`."""
+        """Run until cancelled; then end the session and release the lock. Raises InvalidError if no credential is usable."""
         electing = asyncio.create_task(self.elector.run(), name="election")
         listening = asyncio.create_task(self._listen(), name="election/releases")
         try:

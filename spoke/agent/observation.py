@@ -21,7 +21,11 @@ from spoke.session.context import AgentContext
 
 @dataclass(slots=True)
 class Observation:
-    """The state that a round of the agent's loop has read: the list of hubs, the owner's secret, the slot of the chosen hub."""
+    """The state that a round of the agent's loop has read: the list of hubs, the owner's secret, the slot of the chosen hub.
+
+    `kept`: content of this slot. `contents`: the credential for the hub. `finding`: the defect of the credential; None: it is
+    usable. `route`: the connection for a registration. `is_new`: this round has registered. `rest`: time to wait first.
+    """
 
     listing: BootstrapListing
     owner: Owner = field(default_factory=Owner)

@@ -1,8 +1,8 @@
-"""Keeps the agent of a cluster that has left its hubs inactive: the agent's side of `spoke leave`.
+"""Keeps an agent inactive after its cluster has left its hubs: the agent's side of `spoke leave`.
 
-`spoke leave` writes a mark into the owner's secret, with fingerprints of the present bootstrap credentials. Every process of
-the agent reads the mark, ends its session and releases its Lease. It then waits until a new bootstrap kubeconfig appears, the
-secret is deleted, or an agent starts with --rejoin.
+`spoke leave` writes a LeftMark into the owner's secret, with fingerprints of the present bootstrap credentials. Every process
+of the agent reads the LeftMark, ends its session and releases its Lease. The process then waits until a new bootstrap
+kubeconfig appears, the secret is deleted, or an agent starts with --rejoin.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeftMark:
-    """The mark of a cluster that has left. `at`: the time, for display. `known`: fingerprints of its bootstrap credentials."""
+    """States that a cluster left its hubs. `at`: time, for display. `known`: fingerprints of its bootstrap credentials."""
 
     at: str
     known: frozenset[str]
@@ -48,9 +48,9 @@ class LeftMark:
 
 
 def mark_in(contents: Contents) -> LeftMark | None:
-    """Return the mark in the owner's secret; None: no mark.
+    """Return the LeftMark in `contents`, the content of the owner's secret; None: the secret contains no LeftMark.
 
-    An unreadable mark has no fingerprints, so any bootstrap credential removes it.
+    An unreadable LeftMark has no fingerprints, so the agent removes it when it finds any bootstrap credential.
     """
     if LEFT not in contents:
         return None
@@ -93,7 +93,7 @@ class ResidentAgent:
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Run until cancelled. Raises InvalidError like `SpokeAgent.run`."""
+        """Run until cancelled. Raises InvalidError at the start if neither bootstrap kubeconfig nor credential is usable."""
         try:
             if self.rejoin:
                 await forget_departure(self.secrets)
@@ -166,7 +166,7 @@ class ResidentAgent:
 
 
 async def forget_departure(secrets: Secrets) -> None:
-    """Remove the mark of `spoke leave` from the owner's secret. Delete the secret if it has no other content."""
+    """Remove the LeftMark of `spoke leave` from the owner's secret. Delete the secret if it has no other content."""
     slot = Slot(secrets, OWNER_SECRET)
     contents = await slot.read()
     mark = mark_in(contents)

@@ -51,7 +51,7 @@ class BootstrapSource(Protocol):
         """Description of the file or secret, for messages."""
 
     def signature(self) -> Hashable:
-        """A value that changes with the content, computed without network I/O; falsy while there is no content."""
+        """Return a value that changes with the content, without network I/O. It is falsy while there is no content."""
 
     def read(self) -> HubConnection:
         """Parse the loaded content. Raises MissingBootstrapError; InvalidError with the defect and the remedy."""
@@ -104,7 +104,7 @@ class BootstrapFile(BootstrapSource):
 
 
 class BootstrapSecret(BootstrapSource):
-    """A bootstrap kubeconfig in the key `kubeconfig` of a secret. As in OCM, it names other keys of the secret as files."""
+    """A bootstrap kubeconfig in the key `kubeconfig` of a secret. As in OCM, its files are other keys of the secret."""
 
     def __init__(self, secrets: Secrets, name: str, reach: Reach = ANY_REACH) -> None:
         self._secrets = secrets
@@ -189,7 +189,7 @@ class Bootstraps:
         return ", ".join(each.source for each in self.sources)
 
     def signature(self) -> Hashable:
-        """A value that changes with the content of any source."""
+        """Return a value that changes with the content of any source."""
         return tuple(source.signature() for source in self.sources)
 
     async def load(self) -> None:
@@ -198,14 +198,14 @@ class Bootstraps:
             await source.load()
 
     def first(self) -> HubConnection:
-        """The connection of the preferred hub. If there is none, raises InvalidError with the defect and the remedy."""
+        """Return the connection to the preferred hub. Raises InvalidError, with defect and remedy, if the list has no hub."""
         listing = self.read()
         if listing.hubs:
             return listing.hubs[0].connection
         raise listing.error or InvalidError("there is no bootstrap kubeconfig: set --bootstrap-kubeconfig")
 
     def read(self) -> BootstrapListing:
-        """The present list. Logs the defect of a source once."""
+        """Return the present hub list. Log the defect of a source once."""
         hubs: dict[HubId, Bootstrap] = {}
         errors: list[InvalidError] = []
         whole = True

@@ -86,13 +86,13 @@ class BootstrapWatch:
             changes = source.changes()
 
     async def rest(self, delay: timedelta) -> None:
-        """Wait for `delay`, or until the hub list changes."""
+        """Wait for `delay`, or until the flag for changes is set: by a change of the hub list, or by `wake_up`."""
         await wait_at_most(self._changed, delay.total_seconds())
 
     async def unless_changed(self, work: Coroutine[Any, Any, T], *, leave: Callable[[], bool] = lambda: True) -> T | None:
         """Return the result of `work`.
 
-        If the hub list changes before `work` ends, and `leave()` returns True, cancel `work` and return None.
+        If the flag for changes is set before `work` ends, and `leave()` returns True, cancel `work` and return None.
         """
         doing = asyncio.create_task(work, name="until the bootstrap kubeconfig changes")
         try:

@@ -1,1 +1,1 @@
-"""The command line of `spoke`: run, status, doctor, leave."""
+"""The command line of `spoke`: run, status, doctor, leave, rejoin."""

@@ -153,7 +153,7 @@ def needed_permissions(settings: SpokeSettings) -> tuple[Sequence[Permission], S
 
 
 async def missing_permissions(client: KubeClient, needed: Iterable[Permission]) -> Sequence[Permission]:
-    """The permissions of `needed` that the user of `client` lacks, with the missing verbs. Raises MusterError."""
+    """Return the permissions of `needed` that the user of `client` lacks, with the missing verbs. Raises MusterError."""
     lacking = []
     for each in needed:
         allowed = await asyncio.gather(*(_is_allowed(client, each, verb) for verb in each.verbs))

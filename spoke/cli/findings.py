@@ -45,7 +45,7 @@ def met_hub(info: HubInfo, connection: HubConnection, now: datetime) -> DoctorSt
 
 
 def forbidden(error: ForbiddenError, connection: HubConnection) -> DoctorStep:
-    """The result for a hub that answers with Forbidden.
+    """Return the result of the check for a hub that answers with Forbidden.
 
     A hub gives this answer if the cluster is denied, and to a valid recovery certificate. Otherwise the answer shows that the
     agent uses the wrong credential.

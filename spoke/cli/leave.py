@@ -43,7 +43,7 @@ from spoke.ports.hub import Dial
 
 POLL = timedelta(milliseconds=250)
 LEASE_DURATION = timedelta(seconds=15)
-"""The command never renews the Lease that it takes: the mark keeps the agent inactive. At the end it deletes the Lease."""
+"""The command never renews the Lease that it takes: `LeftMark` keeps the agent inactive. At the end it deletes the Lease."""
 
 
 @dataclass(slots=True)

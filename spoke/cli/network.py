@@ -1,4 +1,4 @@
-"""Network calls of the commands, and the file in which they find the address of the running agent's probes."""
+"""Network calls of the `spoke` commands, and the file that contains the address of the running agent's probes."""
 
 import asyncio
 import hashlib
@@ -25,12 +25,12 @@ class Network(Protocol):
     """The network calls of the commands. They raise OSError (also for a timeout)."""
 
     async def resolve(self, host: str) -> str:
-        """Return an address of the host."""
+        """Return an IP address of `host`, as text."""
 
     async def connect(self, host: str, port: int) -> None: ...
 
     async def ask(self, address: str, path: str) -> tuple[int, str]:
-        """Send a GET over plain HTTP. Return status and body. Raises ValueError if the answer is not HTTP."""
+        """Send a plain HTTP GET to `address` (host:port). Return code and body. Raises ValueError if the answer is not HTTP."""
 
 
 class SystemNetwork(Network):
@@ -75,7 +75,7 @@ def address_file(settings: SpokeSettings) -> Path:
 
 @contextmanager
 def published(settings: SpokeSettings, address: str) -> Iterator[None]:
-    """Store the probes' address in `address_file` during the block, unless the settings specify a port. Only log failures."""
+    """Store the probes' `address` in `address_file` during the block. Log failures. If the settings name a port, do nothing."""
     if not settings.health_listen.endswith(":0"):
         yield
         return

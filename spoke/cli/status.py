@@ -47,7 +47,7 @@ class StatusSource:
 
 
 async def status(source: StatusSource) -> tuple[Document, StatusExitCode]:
-    """Return the whole status as one document. Raises MusterError if the secrets cannot be read."""
+    """Return the status as one document, and the command's exit code. Raises MusterError if the secrets cannot be read."""
     document = await _stored(source)
     agent, silence = await _asked(source)
     if agent is None:

@@ -1,1 +1,1 @@
-"""Controllers of a session: one reconciler per file."""
+"""Controllers that run during a session with a hub, and the watch of the cluster's API server."""

@@ -3,7 +3,7 @@
 Rules for credentials (OCM):
 
 - The secret is `<addon>-hub-kubeconfig` or `<addon>-<signer>-client-cert` in the add-on's install namespace.
-- A changed registration gets a new credential. The secret of a removed registration is deleted.
+- A changed entry of the add-on's `status.registrations` gets a new credential. The secret of a removed entry is deleted.
 - An add-on that is being deleted keeps its secrets, because the add-on's agent may need them to clean up.
 
 In addition to OCM's rules, the old credential stays until the new credential is stored, also when the subject, driver,
@@ -111,13 +111,13 @@ class AddOnCertificates(Reconciler[AddOnName]):
         self._refused: dict[tuple[AddOnName, str], str] = {}
 
     def set_addons(self, addons: Iterable[AddOn], renewal: RequestedRenewal | None = None) -> None:
-        """Set the add-ons that the hub has for this cluster. `renewal`: the hub requests an early renewal of certificates."""
+        """Set the hub's add-ons of this cluster. `renewal`: the hub's request for early renewals; None: no request."""
         self._addons = {addon.name: addon for addon in addons}
         if renewal is None or self._asked is None or self._asked.renewal.addons_before != renewal.addons_before:
             self._asked = RenewalRequest(renewal, self.hub_clock.now()) if renewal is not None else None
 
     async def trust_hub_by(self, kubeconfig: bytes) -> None:
-        """Store the hub's new kubeconfig in the secrets of all add-ons. Raises MusterError if one could not be written."""
+        """Store the hub's new kubeconfig in the secrets of all add-ons. Raises MusterError if a write fails."""
         self.registered = replace(self.registered, kubeconfig=kubeconfig)
         for running in tuple(self.credentials.values()):
             await self._know(running)
@@ -129,7 +129,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
 
     @property
     def names(self) -> tuple[AddOnName, ...]:
-        """The add-ons of the hub, and removed add-ons whose secrets are not deleted yet."""
+        """The names of the hub's add-ons of this cluster, and of removed add-ons whose secrets are not deleted yet."""
         return tuple(dict.fromkeys((*self._addons, *(addon for addon, _ in self.credentials))))
 
     async def reconcile(self, key: AddOnName) -> timedelta | None:

@@ -25,7 +25,7 @@ from spoke.registration.csr_flow import CSRFlow, rotated_condition, rotation_fai
 
 KEY = "certificate"
 DECISION_TIMEOUT = timedelta(minutes=2)
-"""Time for which one step waits for the decision on its request. The request stays stored; the next step resumes it."""
+"""Time for which one call of `reconcile` waits for the decision on its request. The next call resumes the stored request."""
 MAX_REQUEUE = timedelta(hours=1)
 
 log = structlog.get_logger(__name__)
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(eq=False)
 class CertificateRotation(Reconciler[str]):
-    """Renews one certificate over one connection. `hub_clock` returns the hub's time."""
+    """Renews one certificate over `client`, by hub time. Calls `renewed` with the credential, and `report` with a condition."""
 
     client: HubClient
     certificate: CertificateView

@@ -36,7 +36,7 @@ class HeartbeatSender:
     random: Random = field(default_factory=Random)
     latency: Distribution = field(default_factory=Distribution)
     hub_clock: Clock | None = None
-    """Returns the hub's time, for beats in step (`spoke.domain.schedule`); None: beats are not in step."""
+    """The hub's clock, so that all agents beat at the same instants (`spoke.domain.schedule`); None: at random instants."""
     _accepted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _soon: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 

@@ -44,7 +44,7 @@ class ManagedNamespaceController(Reconciler[str]):
 
     @property
     def reports(self) -> tuple[NamespaceReport, ...]:
-        """The results for those wanted namespaces that were already tried."""
+        """The reports of the last `reconcile`, for those namespaces that the hub still wants."""
         return tuple(report for report in self._reports if report.namespace in (self._wanted or ()))
 
     async def reconcile(self, key: str) -> timedelta | None:

@@ -1,4 +1,4 @@
-"""The agent's part of its ManagedCluster: the watch of its API server, the status report, and its annotations.
+"""The agent's part of its ManagedCluster: the probes of the cluster's API server, the status report, and the annotations.
 
 The report contains the conditions for joined and available, resources, version, claims and managed namespaces, as in OCM, and
 the URLs of the API server. If resources, version or claims cannot be read, the report omits all three, and the hub keeps
@@ -80,7 +80,7 @@ class AvailabilityWatch:
             await asyncio.sleep(max(0.0, period.total_seconds() - (self._clock.monotonic() - began)))
 
     async def probe(self) -> tuple[Availability, bool]:
-        """Run one probe. Return the state after it, and whether this probe succeeded."""
+        """Probe the API server once. Return the availability after the probe, and whether this probe succeeded."""
         began = self._clock.monotonic()
         health = await self._cluster.health()
         if began < self._newest:

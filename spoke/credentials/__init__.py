@@ -1,1 +1,1 @@
-"""Stored credentials of an agent: kubeconfigs, owner record, trust bundle."""
+"""Stored credentials of an agent: its secrets, their kubeconfigs and CAs, the owner's secret, and the mirrored directory."""

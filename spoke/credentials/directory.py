@@ -39,7 +39,7 @@ class AtomicDirectory(CredentialDirectory):
         self._path = path
 
     def replace(self, contents: Mapping[str, bytes]) -> None:
-        """Replace the contents.
+        """Replace the files in the directory. `contents`: the content of each file by its name.
 
         Raises InvalidError for a name that no key of a Secret can have, and for a directory with other files that was never
         used as a credential directory; OSError if the directory cannot be written. After an error the earlier contents stay.
@@ -58,7 +58,7 @@ class AtomicDirectory(CredentialDirectory):
         self._sweep(contents)
 
     def read(self) -> Mapping[str, bytes]:
-        """Return the contents of one set of files; empty if nothing was written yet."""
+        """Return the current set of files as content by name; empty if nothing was written yet."""
         for _ in range(_READ_ATTEMPTS):
             folder = (self._path / DATA).resolve()
             with suppress(FileNotFoundError):

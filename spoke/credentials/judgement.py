@@ -1,4 +1,4 @@
-"""Checks a stored credential of any hub of the list: by rules, and by the hub's answers to this credential."""
+"""Checks the agent's stored credential for a hub: by the rules of `spoke.domain.credential`, and by the answers of this hub."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -23,7 +23,7 @@ def rejection(
 ) -> CredentialFinding | None:
     """Return the flaw that a hub's refusal shows; None: no flaw. `end` None: the hub did not answer.
 
-    `now` is the hub's time. A missing answer may mean that our certificate has expired, because TLS does not report this.
+    `now` is the hub's time. A missing answer may mean that `chain` has expired, because TLS does not report this.
     """
     if end in _REJECTIONS:
         flaw, said = _REJECTIONS[end]
@@ -34,7 +34,7 @@ def rejection(
 
 
 class CredentialJudge:
-    """Checks the credential of one hub. A refusal of the hub applies to the next check only, a revocation to all checks."""
+    """Checks the credential for one hub. A refusal of the hub applies to the next check only, a revocation to all checks."""
 
     def __init__(self) -> None:
         self._rejected: CredentialFinding | None = None

@@ -39,7 +39,7 @@ from spoke.domain.route import Driver, Reach, over_grpc
 from spoke.ports.hub import ClientIdentity, HubAddress
 
 ANY_REACH = Reach()
-"""Driver and proxy come from the kubeconfig."""
+"""Selects the driver and the proxy by the kubeconfig alone: no options, no environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ class HubConnection:
 
     @property
     def hub_id(self) -> HubId:
-        """The hub's id. If the kubeconfig has none, a UUID derived from the server and the name of its entry."""
+        """The hub's id. If the kubeconfig has none, a UUID derived from the server's URL and the name of the cluster entry."""
         return _hub_id(self.hub)
 
     @property
     def trust(self) -> Mapping[str, bytes]:
-        """Return the keys and contents that a secret needs for the CAs of the hub."""
+        """The entries of a secret (content by name) from which the agent reads the CAs of the hub."""
         origin = self.hub.grpc_ca or self.hub.ca
         return {KUBECONFIG: self.kubeconfig, **({ORIGIN: origin} if origin != self.address.ca else {})}
 
@@ -222,7 +222,7 @@ def _hub_entry(cluster: ClusterEntry) -> HubEntry:
 
 
 def by_token_file(kubeconfig: bytes) -> bytes:
-    """Return a kubeconfig whose user reads its token from the file `token` in the same folder, as for OCM's token driver."""
+    """Return `kubeconfig` with a user that reads the file `token` in the same folder, as for OCM's token driver."""
     document = parse_document(kubeconfig, "that is to have a token")
     document["users"] = [{"name": HUB_USER, "user": {"tokenFile": "token"}}]
     return boundedyaml.write(document).encode()
@@ -231,7 +231,7 @@ def by_token_file(kubeconfig: bytes) -> bytes:
 def with_authority(kubeconfig: bytes, authority: bytes) -> bytes:
     """Return the kubeconfig with these CAs (PEM) for the gRPC door. Raises InvalidError.
 
-    The HTTPS door gets them too, unless the kubeconfig has separate CAs for the gRPC door.
+    If the kubeconfig has no separate CAs for the gRPC door, these CAs also apply to the HTTPS door.
     """
     source = "that is to know its hub by another CA"
     document = parse_document(kubeconfig, source)

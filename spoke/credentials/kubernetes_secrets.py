@@ -19,7 +19,7 @@ from spoke.ports.cluster import RefusedSecretError, Remains, SecretPlace, Secret
 SECRETS = RestResource("", "v1", "secrets")
 PART_OF = "app.kubernetes.io/part-of"
 MANAGED_BY, AGENT = "app.kubernetes.io/managed-by", f"{product.PART_OF}-agent"
-"""Label of each secret that an agent has created. Secrets of a chart have another value of `managed-by`."""
+"""Key and value of the label of each secret that an agent has created. Secrets of a Helm chart have another value."""
 _OCM = frozenset({"cluster-name", "tls.crt", "tls.key"})
 MISSING = SecretSnapshot(contents={}, version=None)
 
@@ -99,7 +99,7 @@ class KubeSecrets(Secrets):
 class OwnedSecrets(KubeSecrets):
     """Secrets with the agent's label, which the agent has created for add-ons. Other secrets are neither read nor changed.
 
-    With `adopts`, an unlabelled secret with the keys of OCM's agent gets the label.
+    With `adopts`, a secret with OCM's data keys `cluster-name`, `tls.crt`, `tls.key` may be read, and a write adds the label.
     """
 
     def __init__(self, client: KubeClient, namespace: str, *, adopts: bool = False) -> None:
@@ -107,7 +107,7 @@ class OwnedSecrets(KubeSecrets):
         self._adopts = adopts
 
     async def delete(self, name: str) -> None:
-        """Delete a secret. Raises RefusedSecretError for a secret without the agent's label."""
+        """Delete a secret. Raises RefusedSecretError for a secret that this class must not read."""
         await self.read(name)
         await super().delete(name)
 
@@ -143,7 +143,7 @@ _CREATED = {"labelSelector": f"{MANAGED_BY}={AGENT}"}
 
 
 class KubeRemains(Remains):
-    """Finds and deletes the secrets and the Lease that an agent has left. `addon_namespaces`: namespaces of add-ons' secrets.
+    """Finds and deletes the secrets and the Lease that an agent leaves behind. `addon_namespaces`: where add-ons' secrets are.
 
     `management`: the cluster with the agent's secrets (in `namespace`). `spoke`: the managed cluster.
     """

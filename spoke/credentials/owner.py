@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 def owner_of(contents: Contents) -> HubId | None:
-    """Return the hub whose credential is in the owner's secret; None if there is no readable credential."""
+    """Return the stored id of the owner, else the id of the hub in the kubeconfig. None: no id, and no readable credential."""
     if named := contents.get(HUB_ID, b"").decode(errors="replace").strip():
         return HubId(named)
     with suppress(InvalidError):
@@ -123,11 +123,11 @@ class OwnerRecord:
         return await self._write(known, same, self._above(known, reported_epoch))
 
     def has_accepted_epoch(self, known: Owner) -> bool:
-        """Whether hubs accept the stored epoch. A wrong clock or an earlier version may have stored a higher epoch."""
+        """Whether hubs accept the epoch in `known`. They refuse one that was stored while the agent's clock was far ahead."""
         return is_accepted_epoch(known.epoch, self._clock.now())
 
     async def confirm(self, known: Owner) -> None:
-        """Raises OwnerConflictError if the stored owner or epoch differs from `known`."""
+        """Raise OwnerConflictError if another process has stored a newer owner than `known`. An older owner raises nothing."""
         _check_owner(known, await self.read())
 
     def _above(self, known: Owner, reported_epoch: int) -> int:

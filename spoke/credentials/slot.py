@@ -41,7 +41,7 @@ OWNER_SECRET = "hub-kubeconfig-secret"  # noqa: S105 - the name of a secret
 
 
 class Slot:
-    """The secret `name`. It keeps the last content that it read, so that the next write needs no second read."""
+    """Reads and writes the secret `name`. A Slot keeps the last content of the secret, so that the next write needs no read."""
 
     def __init__(self, secrets: Secrets, name: str) -> None:
         self.name = name
@@ -66,7 +66,7 @@ class Slot:
     async def forget(self) -> None:
         """Delete the pending request. Delete the secret if it has no credential.
 
-        It reads the secret again, because another process may have stored a credential since the last read.
+        This method reads the secret again, because another process may have stored a credential since the last read.
         """
         if CERTIFICATE in await self.read():
             await self.change(without_request)
@@ -111,7 +111,7 @@ def hub_slot(secrets: Secrets, hub: HubId) -> Slot:
 
 
 def slot_at(secrets: Secrets, secret: str, hub: HubId) -> Slot:
-    """Return the slot for one hub, named after the owner's secret and the hub."""
+    """Return the slot with the name `secret`, a hyphen, and the first eight characters of the id `hub`."""
     return Slot(secrets, f"{secret}-{hub[:8]}")
 
 
@@ -121,12 +121,12 @@ def without_request(contents: Contents) -> Contents:
 
 
 def credential_of(contents: Contents) -> Contents:
-    """Return the credential of a slot or of the owner's secret, without the keys of the owner record."""
+    """Return the credential in a slot or in the owner's secret: no pending request, no `hub-id`, no `epoch`."""
     return {key: content for key, content in without_request(contents).items() if key not in (HUB_ID, EPOCH)}
 
 
 def owned(present: Contents, credential: Contents, hub: HubId) -> Contents:
-    """Return the owner's secret with the `credential` of `hub`. The epoch and the keys of other programs stay."""
+    """Return the contents `present` of the owner's secret with the `credential` of `hub`. Epoch and other entries stay."""
     return {**without_trust(without_credential(present)), **credential, HUB_ID: hub.encode()}
 
 
@@ -161,7 +161,7 @@ class RestoringSecrets(Secrets):
         self._log = LogOnce(log)
 
     async def read(self, name: str) -> SecretSnapshot:
-        """Read a secret. If it is missing and its contents are known, recreate it first."""
+        """Read a secret. If it is missing, and this process has its contents in memory, recreate it first."""
         snapshot = await self._inner.read(name)
         if snapshot.version is None and name in self._known:
             return await self._restore(name) or snapshot

@@ -100,7 +100,7 @@ def known_by(connection: HubConnection, authorities: bytes) -> HubConnection:
 
 
 async def store_trust_bundle(place: Slot, bundle: bytes, hub: HubId) -> Contents:
-    """Store `bundle` in the slot; return the contents. Change nothing if the credential is unreadable or another hub's."""
+    """Store `bundle` in `place`. Return the contents. If the credential is unreadable or not for `hub`, change nothing."""
 
     def edit(present: Contents) -> Contents:
         return with_trust_bundle(present, bundle) if _is_of(present, hub) else present
@@ -144,7 +144,7 @@ class StoredTrust:
 
 
 def trust_in(contents: Contents, hub: HubConnection) -> Mapping[str, bytes]:
-    """Return the stored CAs of this hub, else those of the connection, as keys and contents of a secret."""
+    """Return the CAs as entries of a secret: from `contents`, if it is a credential for the same hub, else from `hub`."""
     seen = view_stored(contents)
     if seen.hub is not None and seen.hub.hub_id == hub.hub.hub_id:
         return {key: contents[key] for key in (KUBECONFIG, ORIGIN) if key in contents}

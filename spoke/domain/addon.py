@@ -18,7 +18,7 @@ INFRASTRUCTURE = "TokenInfrastructureReady"
 CUSTOMIZED = "Customized"
 DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
 RESERVED = ("bootstrap-hub-kubeconfig", "hub-kubeconfig-secret", "external-managed-kubeconfig")
-"""An add-on's secret must not have a name that begins like this, because secrets of this agent or of OCM's agent do."""
+"""Prefixes of the names of secrets of this agent or of OCM's agent. An add-on's secret must have another name."""
 CSR, TOKEN = "csr", "token"
 KUBE_SIGNER = "kubernetes.io/kube-apiserver-client"
 
@@ -38,7 +38,7 @@ class AddOnRegistration:
     groups: tuple[str, ...] = ()
     organization_units: tuple[str, ...] = ()
     driver: str = ""
-    """How the add-on authenticates at the hub's API: `csr` or `token`; empty: the hub has no record of it."""
+    """How the add-on authenticates at the hub's API: `csr` or `token`; empty: the hub has stored no driver."""
 
     @property
     def subject(self) -> CertificateSubject:
@@ -91,7 +91,7 @@ def secret_name(addon: AddOnName, registration: AddOnRegistration) -> str:
 def lease_condition(addon: AddOn, renewed_at: datetime | None, now: datetime, grace: timedelta = GRACE) -> Condition:
     """Return the condition Available. `renewed_at`: the last renewal of the Lease; None: there is no Lease.
 
-    `grace`: the time for which a renewal counts.
+    `grace`: if the last renewal is older than this, the add-on is unavailable.
     """
     if renewed_at is None:
         hint = f" Its lease is expected in the hosting cluster {addon.hosting_cluster_name}." if addon.hosted else ""
@@ -108,9 +108,9 @@ TOKEN_REMAINING = 0.2
 
 
 def token_due(claims: Mapping[str, Any] | None, account_uid: str) -> datetime | None:
-    """Return when a token must be replaced; None: now. `claims`: the claims in the token.
+    """Return when a token must be replaced; None: now. `claims`: the claims in the token; None: it is unreadable.
 
-    The result is None if the token is not for this ServiceAccount or states no lifetime.
+    The result is also None if the token is not for the ServiceAccount `account_uid`, or states no lifetime.
     """
     begin, end = (claims or {}).get("iat"), (claims or {}).get("exp")
     private = (claims or {}).get("kubernetes.io")

@@ -77,7 +77,7 @@ class CredentialFinding:
 
 @dataclass(frozen=True, slots=True)
 class HubEntry:
-    """The fields of a kubeconfig that identify its hub. If one of them changes, it is another hub."""
+    """The fields of a kubeconfig that identify its hub, and `known`. If a field except `known` differs, the hub differs."""
 
     cluster: str
     """Name of the cluster entry that the current context selects."""
@@ -88,7 +88,7 @@ class HubEntry:
     grpc_ca: bytes = b""
     proxy_url: str = field(default="", repr=False)
     known: bytes = field(default=b"", repr=False, compare=False)
-    """CAs (PEM) that verify the hub now. The other fields have the CAs of the bootstrap kubeconfig at registration."""
+    """CAs (PEM) that verify the hub now. `ca` and `grpc_ca`: the CAs of the bootstrap kubeconfig at registration."""
 
     def difference(self, other: "HubEntry") -> str:
         """Return the name of the first field that differs; empty: both entries identify the same hub."""
@@ -110,12 +110,12 @@ class HubEntry:
 
 
 def blocks(pem: bytes) -> frozenset[bytes]:
-    """Return the certificates of a PEM file, independent of its line breaks."""
+    """Return the base64 text of each certificate in `pem`, without line breaks."""
     return frozenset(b"".join(rest.partition(END)[0].split()) for rest in pem.split(BEGIN)[1:] if END in rest)
 
 
 class CertificateView(Protocol):
-    """The fields of a certificate that the rules read."""
+    """The fields of a certificate that the functions in `spoke.domain` read."""
 
     @property
     def serial(self) -> SerialNumber: ...

@@ -26,7 +26,7 @@ from machinery.identity import HubId
 
 EPOCH_UNIT = timedelta(milliseconds=1)
 CREDIBLE = timedelta(hours=1)
-"""Epochs compare to times in ms since 1970. The agent ignores a hub's epoch that is further ahead of this machine's clock."""
+"""The agent ignores a hub's epoch that, as ms since 1970, is ahead of this machine's clock by more than this."""
 ACCEPTED_AHEAD = timedelta(hours=24)
 """A hub refuses an agent's epoch that is ahead of the hub's clock by more than this (`hub.registry.owners`)."""
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -188,9 +188,9 @@ def refuse_move(candidates: Sequence[HubCandidate], target: HubId, now: datetime
 def next_epoch(kept: int, reported: int, hub_time: datetime, now: datetime) -> int:
     """Return the epoch of the next owner: above `kept`, the stored epoch, and above `reported` if that is credible.
 
-    The epoch is also at least `hub_time`: if the secret was restored from a backup, the agent must not reuse an epoch that
-    another hub has stored. `now`, this machine's clock, bounds the result, so that neither a claim nor a hub's time can produce
-    an epoch that other hubs refuse. A `kept` that hubs refuse (`is_accepted_epoch`) does not count.
+    The epoch is also at least `hub_time`: if the owner's secret was restored from a backup, the agent must not reuse an epoch
+    that another hub has stored. `now`, this machine's clock, bounds the result, so that neither `reported` nor `hub_time` can
+    produce an epoch that other hubs refuse. A `kept` that hubs refuse (`is_accepted_epoch`) does not count.
     """
     seen = (kept if is_accepted_epoch(kept, now) else 0, reported if is_credible(reported, now) else 0)
     return max(*(each + 1 for each in seen), min(_epoch_at(hub_time), _epoch_at(now + CREDIBLE)))

@@ -19,7 +19,7 @@ from machinery.identity import SerialNumber
 SILENCE = timedelta(seconds=5)
 """If a beat is not acknowledged within this time, the session ends."""
 MAX_ACK_TIMEOUT = timedelta(seconds=10)
-"""Replaces SILENCE for beat intervals below SILENCE. Hello reports this time. The hub then acknowledges many beats together.
+"""Replaces SILENCE for beat intervals below SILENCE. Hello reports this time to the hub, which acknowledges beats together.
 
 If a hub stores no beats, the agent leaves it after at most 15 s, or after SILENCE plus the beat interval if this is longer.
 Keepalive detects earlier that a hub is gone or frozen.

@@ -1,1 +1,1 @@
-"""Other hubs of the agent's list: candidates, standby registration, reconnects."""
+"""The agent's hub list: the choice of the owner, and the registration at the hubs that are not the owner."""

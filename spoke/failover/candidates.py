@@ -1,4 +1,4 @@
-"""Keeps the hubs of the list with their states, which standby registration and the agent's sessions report, and chooses one."""
+"""Stores the states of the listed hubs, reported by standby registration and by sessions. Chooses the hub for the session."""
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 SHORTEST_TRY = 0.01
-"""If less time (in seconds) is left, the agent makes no further attempt."""
+"""Seconds. If less of the reconnect timeout is left, the timeout counts as over."""
 
 
 class ReconnectTimeout:
@@ -89,7 +89,7 @@ REST_TIMER, FAIL_BACK_TIMER = "hub-rest", "hub-fail-back"
 ANSWERED_REST = timedelta(seconds=10)
 """Longest rest of a hub that has answered StandBy since its failure. The hub works, although it refused a session."""
 WORKED_SECONDS = 2.0
-"""If the hub's session lasted this long (in seconds), an answer to StandBy limits the rest to the shortest rest."""
+"""If the session with a hub lasted this long (in seconds), its answer to StandBy limits its rest to the shortest rest."""
 ROUNDING_MARGIN = timedelta(milliseconds=1)
 """Added to wake-up times, because a rounded time could be before the end of a rest."""
 

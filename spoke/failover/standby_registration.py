@@ -57,7 +57,7 @@ RECHECK_DELAY, MAX_PERIOD = timedelta(seconds=1), timedelta(hours=12)
 MIN_PERIOD = timedelta(seconds=5)
 """Shortest time between two StandBy calls, even if the hub requests a shorter interval."""
 DECISION_TIMEOUT = timedelta(minutes=2)
-"""Time for which one round waits for the decision on a renewal. The request stays stored, and the next round resumes it."""
+"""Time for which one attempt waits for the decision on a renewal. The next attempt resumes the stored request."""
 CLAIM_PERIOD = timedelta(hours=1)
 UNRENEWED_SHARE = 0.1
 """If less than this share of a credential's lifetime is left, the agent reports that the credential is not renewed."""

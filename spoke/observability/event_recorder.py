@@ -51,7 +51,7 @@ QUEUE_LENGTH = 50
 
 
 class Announcements:
-    """Queues Events and records them in order while `run` runs."""
+    """Queues Events and records them in order while `run` runs. `announcer` None: it records nothing."""
 
     def __init__(self, announcer: Announcer | None) -> None:
         self._announcer = announcer
@@ -59,7 +59,7 @@ class Announcements:
         self._some = asyncio.Event()
 
     def record(self, reason: str, message: str, *, warning: bool = False) -> None:
-        """Queue an Event without waiting. If too many wait, drop the oldest Event."""
+        """Queue an Event without waiting. If QUEUE_LENGTH Events already wait, drop the oldest of them."""
         if self._announcer is not None:
             self._waiting.append((reason, message, warning))
             self._some.set()

@@ -53,7 +53,7 @@ METRICS = (
     *(HUBS, EXPIRY, RENEWALS, CLUSTER, STEPS),
     *usage.METRICS,
 )
-"""All metrics of an agent, in the order of the reference page."""
+"""All metrics of an agent, in the order of `docs/reference/metrics.md`."""
 
 
 def registry_of(progress: AgentProgress) -> Registry:
@@ -158,7 +158,7 @@ _MOST_HEADERS = 100
 
 @asynccontextmanager
 async def serve(progress: AgentProgress, host: str, port: int, registry: Registry | None = None) -> AsyncIterator[int]:
-    """Serve probes during the block; yield the port. Raises OSError if it cannot listen.
+    """Serve the paths of this module during the block; yield the port. Raises OSError if the server cannot listen.
 
     `registry`: the metrics of `/metrics`; None: the standard metrics of an agent.
     """

@@ -16,7 +16,7 @@ from spoke.domain.hubs import HubsStatus
 from spoke.ports.hub import HubLostError
 
 STUCK = timedelta(minutes=5)
-"""Time after which work counts as stuck. The steps of controllers have much shorter time-outs."""
+"""A `working` block that runs for longer than this is stuck. Calls of `reconcile` normally end much earlier."""
 
 DECISIONS = 20
 
@@ -45,7 +45,7 @@ class ProbeResult:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The role of this process in its agent. `holder`: the holder of the agent's Lease, if it has one."""
+    """The role of this process in its agent. `holder`: the holder of the agent's Lease; empty: none is known."""
 
     state: str = "works"
     holder: str = ""
@@ -74,7 +74,7 @@ class Counts:
 
 
 class AgentProgress:
-    """The agent and its controllers write this state; the health endpoints read it. Liveness does not depend on the hub."""
+    """State of one agent. The agent and its controllers write it; the probes read it. Liveness does not depend on the hub."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -82,7 +82,7 @@ class AgentProgress:
         self.decisions: deque[Decided] = deque(maxlen=DECISIONS)
         self.counts = Counts()
         self.verdict: Callable[[], bool | None] = lambda: None
-        """Whether the managed cluster's API server answers; None: unknown."""
+        """Returns whether the managed cluster's API server answers; None: unknown."""
         self._hubs_status = HubsStatus()
         self.step = "starting"
         self.on_step: Callable[[AgentProgress], object] = lambda _progress: None
@@ -222,7 +222,7 @@ class AgentProgress:
 
 
 class StateAnnouncer:
-    """Prints the hub, the cluster, its state and the next commands on a terminal, whenever one of them changes."""
+    """Prints the hub, the cluster, the agent's state and the next commands on a terminal, whenever one of them changes."""
 
     def __init__(self) -> None:
         self._shown: tuple[str, ...] = ()

@@ -1,1 +1,1 @@
-"""Ports of the agent's rules and controllers, as protocols. Adapters implement them; `app.py` connects them."""
+"""Ports of the agent's rules and controllers, as protocols. Adapters implement the ports; `spoke/app.py` connects both."""

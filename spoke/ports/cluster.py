@@ -12,10 +12,10 @@ from spoke.domain.report import NodeResources, ReportedClaim
 
 class Cluster(Protocol):
     async def uid(self) -> str:
-        """UID of the cluster's namespace kube-system."""
+        """Return the UID of the cluster's namespace kube-system."""
 
     async def version(self) -> str:
-        """The API server's gitVersion."""
+        """Return the API server's gitVersion."""
 
     async def health(self) -> "ApiServerHealth":
         """Return the health by /livez, or by /healthz if /livez answers 404 or 403. An unhealthy server raises no error."""
@@ -23,19 +23,19 @@ class Cluster(Protocol):
     async def nodes(self) -> Sequence[NodeResources]: ...
 
     async def claims(self) -> Sequence[ReportedClaim]:
-        """ClusterClaims and ClusterProperties, if enabled and served, without those that are marked spoke-only."""
+        """Return ClusterClaims and ClusterProperties, if enabled and served, without those with the label `.../spoke-only`."""
 
     async def labelled_namespaces(self, label: str) -> frozenset[str]:
-        """Names of the namespaces whose `label` is "true"."""
+        """Return the names of the namespaces whose label `label` has the value "true"."""
 
     async def namespace_exists(self, name: str) -> bool:
-        """Whether the namespace exists. True if the agent may not read it."""
+        """Return whether the namespace exists. Return True also if the agent may not read it."""
 
     async def label_namespace(self, name: str, label: str, value: str, *, create: bool) -> None:
         """Set one label of a namespace. If the namespace does not exist: create it if `create` is true, else do nothing."""
 
     async def lease_renewed_at(self, namespace: str, name: str) -> datetime | None:
-        """The renewTime of a Lease; None: the Lease does not exist or was never renewed."""
+        """Return the renewTime of a Lease; None: the Lease does not exist or was never renewed."""
 
     def changes(self) -> AsyncIterator[str]:
         """Yield `nodes` or `claims` when nodes or claims have changed. Changes in quick succession are yielded once.
@@ -78,7 +78,7 @@ class Secrets(Protocol):
         """Delete the secret. If it does not exist, do nothing."""
 
     async def named(self, prefix: str) -> Sequence[str]:
-        """Return those names of Muster's secrets here that begin with `prefix`; empty: none, or listing is not supported."""
+        """Return the names of Muster's secrets with this name prefix; empty: none, or listing is not supported."""
         del prefix
         return ()
 
@@ -88,7 +88,7 @@ class Secrets(Protocol):
 
 @dataclass(frozen=True, slots=True, order=True)
 class SecretPlace:
-    """Location of a secret. `hosted` True: in the management cluster; False: in the managed cluster. They may be the same."""
+    """Location of a secret. `hosted` True: in the management cluster; False: in the managed cluster, which may be the same."""
 
     namespace: str
     name: str
@@ -96,13 +96,13 @@ class SecretPlace:
 
 
 class Remains(Protocol):
-    """Finds and deletes the objects that an agent has left in its clusters. The agent need not run."""
+    """Finds and deletes the objects that an agent leaves behind in its clusters. The agent need not run."""
 
     async def slots(self) -> Sequence[str]:
-        """Names of the credential slots in the component namespace."""
+        """Return the names of the slots (secrets with a hub's credential) in the agent's namespace."""
 
     async def addons(self, cluster: ClusterName) -> Sequence[SecretPlace]:
-        """Secrets that this cluster's agent has created for add-ons: credentials and pending requests."""
+        """Return the secrets that the agent of `cluster` has created for add-ons: credentials and pending requests."""
 
     async def remove(self, place: SecretPlace) -> None:
         """Delete the secret at this place. If it does not exist, do nothing."""

@@ -173,7 +173,7 @@ class StandbyAnswer:
 
 
 class HubSession(Protocol):
-    """One open session with a hub. After its end, `desired` and the methods that send (except `farewell`) raise HubLostError.
+    """One open session with a hub. After its end, `desired` and all methods that send, but not `farewell`, raise HubLostError.
 
     Names in capitals, such as DRAIN, are features of the transport (`TransportFeature`).
     """
@@ -195,7 +195,7 @@ class HubSession(Protocol):
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
         """Send an add-on's conditions. Return the revision at which the hub has stored them.
 
-        `driver`: how the add-on authenticates at the hub (`csr` or `token`), for the hub's record.
+        `driver`: how the add-on authenticates at the hub (`csr` or `token`), which the hub stores; empty: not reported.
         """
 
     async def send_event(self, news: AgentEvent) -> None:
@@ -230,7 +230,7 @@ class HubSession(Protocol):
 
 
 class HubClient(Protocol):
-    """Client of one hub with one credential. Raises errors of machinery.errors: UnavailableError if the hub is unreachable."""
+    """Client of a hub with a credential. Calls raise errors of machinery.errors: UnavailableError if the hub is unreachable."""
 
     @property
     def features(self) -> frozenset[TransportFeature]: ...

@@ -45,7 +45,7 @@ class AddOnContext:
     agent: AgentIdentity
     kubeconfig: bytes
     secrets: Callable[[AddOn], Secrets]
-    """Returns the `Secrets` with an add-on's secrets."""
+    """Returns the port to the secrets in the namespace of an add-on."""
     pending: Callable[[str], Slot]
     """Returns the slot of the pending request for a secret."""
     duration: timedelta | None = None
@@ -90,7 +90,7 @@ class AddOnCredential(Protocol):
     ) -> AddOnCheckResult:
         """Obtain the credential if necessary. Raises RefusedError. `clock` shows the hub's time.
 
-        `asked`: the hub requests an early renewal of certificates that it has signed.
+        `asked`: the hub's request for an early renewal of certificates that the hub has signed; None: no request.
         """
 
     async def trust_hub_by(self, kubeconfig: bytes) -> None:

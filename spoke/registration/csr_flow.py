@@ -55,7 +55,7 @@ class PendingRequest:
     name: str = ""
 
     def contents(self) -> dict[str, bytes]:
-        """Return the request's keys and values in a secret."""
+        """Return the entries of a secret (content by name) that store this request."""
         contents = {**names_contents(self.names), PENDING_KEY: self.key, PENDING_REQUEST: self.request}
         return {**contents, REQUEST_NAME: self.name.encode()} if self.name else contents
 
@@ -119,14 +119,14 @@ class CSRFlow:
         hub: HubEntry | None = None,
         known_by: Callable[[Contents], Mapping[str, bytes]] | None = None,
     ) -> None:
-        """`pending` stores the request. `target` and `mirror` store the certificate and the keys `extra`. `hub` is the issuer.
+        """`pending` stores the request, `target` and `mirror` the certificate and the entries `extra`. `hub` is the issuer.
 
         `known_by` returns the CAs to store for the hub, given the content of the secret; None: no CAs are stored.
         """
         self.wanted = wanted
         self.hub = hub
         self.issued: Contents = {}
-        """The certificate with its key, as keys of a secret; empty until it is issued."""
+        """The certificate with its private key, as entries of a secret; empty until it is issued."""
         self.credential: Contents = {}
         self.is_done = False
         """Whether the certificate is stored and the pending request deleted."""
@@ -144,7 +144,7 @@ class CSRFlow:
         return self._pending is not None or bool(self.issued)
 
     def resume(self, contents: Contents) -> None:
-        """Continue with the pending request in `contents`, if it has the agent's names and subject."""
+        """Continue with the pending request in `contents`, if it has the names and the subject of `self.wanted`."""
         pending, wanted = read_pending(contents), self.wanted
         if pending is None or pending.names != wanted.agent.names or parse_request(pending.request).subject != wanted.subject:
             return

@@ -49,7 +49,7 @@ class Naming:
         self._names: AgentNames | None = None
 
     def choose(self, held: Contents, asked: Iterable[Contents], listing: BootstrapListing) -> AgentNames:
-        """Choose the agent's names. `held`: the owner's secret; `asked`: the hubs' slots in order of precedence."""
+        """Choose the agent's names. `held`: content of the owner's secret; `asked`: that of slots in order of precedence."""
         fresh = (str(uuid.uuid4()), fresh_agent_id(secrets.randbits(64)))
         remembered = (str(self._names.cluster), str(self._names.agent)) if self._names else fresh
         mirrored: Mapping[str, bytes] = self._directory.read() if self._directory is not None else {}
@@ -67,7 +67,7 @@ class Naming:
 class Registration:
     """The registration at a hub. It keeps its progress between attempts, for example a certificate that is not stored yet.
 
-    If recovery certificate and bootstrap credential are usable, attempts alternate between them. The certificate is stored only
+    If recovery certificate and bootstrap credential are both usable, attempts alternate. The certificate is stored only
     in the hub's slot.
     """
 
@@ -97,7 +97,7 @@ class Registration:
     ) -> Contents | None:
         """Obtain and store a certificate. Return the slot's content. `finding`: the flaw of the certificate in `contents`.
 
-        Return None if the flaw depends on the clock and the hub's time was unknown until now. Then the caller must check again.
+        Return None if the flaw depends on the clock and the hub's time was unknown. The caller checks the credential again.
         Raises MusterError.
         """
         recovers = route.identity.recovers

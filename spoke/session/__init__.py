@@ -1,1 +1,1 @@
-"""Sessions with the owner."""
+"""Sessions of the agent with its owner, the hub that the agent has chosen."""

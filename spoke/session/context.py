@@ -122,11 +122,11 @@ class OwnerSecret:
             self._agent.hubs.update(self._agent.bootstrap.listing, self.owner)
 
     async def confirm(self) -> None:
-        """Raises OwnerConflictError if another process of this agent has written the secret."""
+        """Raise OwnerConflictError if another process of this agent has stored a newer owner than `self.owner`."""
         await self._record.confirm(self.owner)
 
     async def raise_epoch_above(self, stale: SessionEpochError, hub: HubId) -> None:
-        """Raise the epoch above the one in `stale`. Raises OwnerConflictError if another process has written the secret."""
+        """Raise the epoch above `stale.epoch`. Raises OwnerConflictError if another process has stored a newer owner."""
         await self.confirm()
         failed_before, delay = self._epoch_pauses.failures, self._epoch_pauses.next()
         if failed_before:

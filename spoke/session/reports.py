@@ -30,11 +30,11 @@ EVENT_QUEUE = 20
 """Largest number of queued Events. A further Event replaces the oldest."""
 EVENT_BURST = 5
 EVENT_PERIOD = 10.0
-"""Seconds between two Events after the first EVENT_BURST Events. The rate is below the limit of a hub."""
+"""Seconds between two Events after the first EVENT_BURST Events. The hub permits a higher rate."""
 
 
 class SessionEvents:
-    """Events of one session. They are sent only while `run` runs."""
+    """Queues the Events of one session. Sends them only while `run` runs."""
 
     def __init__(self, session: HubSession) -> None:
         self._session = session
@@ -74,7 +74,7 @@ class SessionEvents:
 K = TypeVar("K")
 
 STEP_GRACE = timedelta(seconds=1)
-"""Time for which a controller's step may continue after the session has ended."""
+"""Time for which a call of `reconcile` may continue after the session has ended."""
 REGISTRATION_RESYNC = timedelta(minutes=10)
 CHECKS_PER_REPORT = 5
 """Number of checks of the cluster after which an unchanged status is reported again."""
@@ -83,7 +83,7 @@ Resyncs = Mapping[str, tuple[timedelta, Callable[[], None]]]
 
 
 class ClusterReports:
-    """The reports over one session. No status is sent before the hub accepts the cluster."""
+    """Sends the reports about the cluster over one session. Sends no status before the hub accepts the cluster."""
 
     def __init__(self, active: ActiveSession, agent: AgentContext) -> None:
         ports, options = agent.ports, agent.options
@@ -203,7 +203,7 @@ class AddOnReports:
 
 
 def watched(name: str, reconciler: Reconciler[K], progress: AgentProgress, *, workers: int = 1) -> Controller[K]:
-    """Return a controller whose steps the probes observe. It ignores HubLostError, because the session handles this error."""
+    """Return a controller that liveness and metrics observe. It ignores HubLostError, because the session handles it."""
 
     class Watched(Reconciler[K]):
         async def reconcile(self, key: K) -> timedelta | None:

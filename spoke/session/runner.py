@@ -32,10 +32,10 @@ from spoke.session.reports import AddOnReports, ClusterReports, watched
 from spoke.session.trust_bundle_sync import TrustBundleSync
 
 SOONEST_LEAVE = timedelta(milliseconds=500)
-"""Shortest delay before an agent leaves a draining replica. Without another replica, the agent returns to it repeatedly."""
+"""Shortest delay before an agent leaves a draining replica. If it is the only replica, the agent returns there repeatedly."""
 
 HUB_LIST_PERIOD = timedelta(seconds=1)
-"""Changes of the list within this time are sent together."""
+"""Shortest time between two messages with the hub list. The next message contains all changes in between."""
 
 log = structlog.get_logger(__name__)
 
@@ -114,7 +114,7 @@ class SessionRun:
     def hand_over(self, handover: Handover) -> None:
         """Open the successor, and hand over to it after its first beat.
 
-        During another handover, drop a handover with `once`. Keep a handover without `once` until the other one fails.
+        During another handover, drop a handover with `once`. Keep a handover without `once` until the present handover fails.
         """
         if self._handover is None:
             self._handover = handover

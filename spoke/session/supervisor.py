@@ -1,8 +1,8 @@
 """Supervises the sessions with the owner: one after another, until the agent changes to another hub.
 
-After a loss the agent retries the same hub. If another hub is usable, the agent changes to it: immediately if its hub refuses
-the session, otherwise after a short random time, because restarts and drains of replicas are short. If the credential is
-unusable, the agent observes its state again.
+After a loss the agent retries the same hub. If another hub is usable, the agent changes to it: immediately if the lost hub
+refuses the session, otherwise after a short random time, because restarts and drains of replicas are short. If the credential
+is unusable, the agent reads its hub list and its secrets again (`Action.OBSERVE`).
 
 A move from a working hub to another hub is a handover. The agent opens a session at the new hub with a higher epoch, and waits
 until a beat is acknowledged there. Then the agent sends the farewell to the old hub and closes the old session.
@@ -77,7 +77,7 @@ class SessionSupervisor(HubEvents):
         return NextStep(Action.SERVE) if self._active is not None else OBSERVE
 
     async def serve(self) -> NextStep:
-        """Run the open session until it is lost, a successor takes over, or this hub is no longer on the list."""
+        """Run the session until it is lost, a successor takes over, or the hub list lacks this hub. Return the next step."""
         active, self._active = self._active, None
         if active is None:
             raise AssertionError

@@ -195,7 +195,7 @@ class SpokeSettings(BaseModel):
 
     @property
     def lease_name(self) -> str:
-        """Name of the agent's Lease, in the component namespace. Only its holder writes the secrets there."""
+        """Name of the agent's Lease in the component namespace. Only the holder of the Lease writes the agent's secrets."""
         return self.leader_elect_resource_name or LEASE
 
     @property

@@ -7,7 +7,7 @@ from spoke.ports.hub import Desired, HubLostError, HubSession
 
 
 class OpenSession(HubSession):
-    """The common part of a session. If `finish` is called several times, the first reason counts."""
+    """Base class of the sessions of both adapters. If `finish` is called several times, the first reason stays."""
 
     def __init__(self) -> None:
         self._end: asyncio.Future[HubLostError] = asyncio.get_running_loop().create_future()
@@ -19,7 +19,7 @@ class OpenSession(HubSession):
         raise NotImplementedError
 
     def finish(self, lost: HubLostError) -> None:
-        """End the session. Pending calls fail with the reason."""
+        """End the session. `lost` is the reason; pending calls raise it."""
         if not self._end.done():
             self._end.set_result(lost)
         self._news.set()

@@ -1,4 +1,4 @@
-"""Groups of objects (`groupBy`) with their counts and totals (`sum`), in order."""
+"""Groups the objects of a query (`groupBy`), counts each group, adds up its fields (`sum`), and sorts the groups."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from hub.api.query.expressions import FieldReference, QueryRecord
 from machinery.expression.types import format_quantity, number_of
 
 COUNT = "count"
-"""Name of the count in an order."""
+"""The word in the groups' `sortBy` for the number of objects in a group."""
 _BYTES = ("memory", "storage")
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group. `values`: one per field that groups (None: missing). `totals`: one per sum (None: no object has a value)."""
+    """Group of a GroupQuery. `values`: per field in `by` (None: missing). `totals`: per field in `sums` (None: no value)."""
 
     values: tuple[str | None, ...]
     count: int = 0
@@ -24,10 +24,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupQuery:
-    """The fields that group objects, and those that are summed up.
+    """A query for groups. `by`: the fields that group objects. `sums`: the fields to add up in each group.
 
-    `order`: columns of the answer (the fields, the count, the sums) and whether each descends; without it, the largest group
-    comes first.
+    `order`: pairs of a column's index in the answer (fields, count, sums) and whether it descends. If `order` is empty, the
+    largest group comes first.
     """
 
     by: tuple[FieldReference, ...]
@@ -35,11 +35,11 @@ class GroupQuery:
     order: tuple[tuple[int, bool], ...] = ()
 
     def row(self, known: QueryRecord) -> tuple[Any, ...]:
-        """One object as a row of `groups`."""
+        """Return an object as a row for `groups`: the values of `by`, the sort keys of `sums`, and 1 as the count."""
         return *(known.text(each.source) for each in self.by), *(each.place(known) for each in self.sums), 1
 
     def groups(self, rows: Iterable[Sequence[Any]]) -> list[Group]:
-        """Add up rows. Each has the values of `by`, sort keys for `sums` (None: no value), and a number of objects."""
+        """Return the sorted groups of rows. A row: values of `by`, sort keys of `sums` (None: no value), number of objects."""
         width, none = len(self.by), [0, *(None for _ in self.sums)]
         found: dict[tuple[str | None, ...], list[Any]] = {} if self.by else {(): list(none)}
         for row in rows:

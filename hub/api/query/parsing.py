@@ -70,7 +70,7 @@ _FIELDS = Fields({word: source.type for word, source in CLUSTER.items()})
 
 
 def where_of(text: str, now: datetime, watched: bool = False) -> Where:  # noqa: FBT001, FBT002 - the form of `Resource.where`
-    """Parse a condition. Raises BadRequestError with the column and a correction."""
+    """Parse `where`. `watched`: refuse fields that change without a write. Raises BadRequestError (position, correction)."""
     try:
         asked = Where(parse(text, _FIELDS), now, CLUSTER)
     except ExpressionError as error:
@@ -84,9 +84,9 @@ def where_of(text: str, now: datetime, watched: bool = False) -> Where:  # noqa:
 
 
 def field_reference(text: str, what: str) -> FieldReference:
-    """The field of a cluster that `text` names, as in `version` or `labels["env"]`. Raises BadRequestError.
+    """Return the field of a cluster that `text` names, as in `version` or `labels["env"]`. Raises BadRequestError.
 
-    `what` starts the error message.
+    `what`: the parameter that contains the field, for the error message.
     """
     try:
         found = parse_operand(text, _FIELDS)
@@ -98,7 +98,7 @@ def field_reference(text: str, what: str) -> FieldReference:
 
 
 def order_of(kind: Kind, name: str, value: str) -> str | None:
-    """Sort key of a selectable field that is a version or a quantity; None if it is compared as text."""
+    """Return the sort key of `value` if the field `name` is a version or a quantity; None: compare the field as text."""
     if kind != MANAGED_CLUSTERS:
         return None
     if name in (VERSION, AGENT_VERSION):
@@ -111,9 +111,9 @@ def order_of(kind: Kind, name: str, value: str) -> str | None:
 
 
 MAX_KEYS = 4
-"""Largest number of keys in one order or grouping."""
+"""Largest number of fields in one `sortBy`, `groupBy` or `sum`."""
 MAX_LENGTH = 1024
-"""Longest order or grouping in characters."""
+"""Longest `sortBy`, `groupBy` or `sum`, in characters."""
 _PART = re.compile(r"""(?:[^,"']|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')+""")
 _PATHS: Mapping[str, str] = {
     ".metadata.name": "name",

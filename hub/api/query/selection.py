@@ -26,7 +26,7 @@ HUB_ACCEPTS, VERSION, AGENT_VERSION = "spec.hubAcceptsClient", "status.version.k
 REASON = "status.availableReason"
 """Reason of the condition Available; for `where` only."""
 CLUSTER_FIELDS = (HUB_ACCEPTS, VERSION, AGENT_VERSION, f"{CONDITIONS}*", f"{CLAIMS}*", f"{TAINTS}*")
-"""Fields of a selector; `*` stands for a condition type, a claim name or a taint key."""
+"""Fields of ManagedClusters that a field selector can use; `*` stands for a condition type, a claim name or a taint key."""
 CLUSTER_LABELS: Mapping[str, str] = {"spec.clusterSet": SET_LABEL, "status.addons.*": f"{ADDON_PREFIX}*"}
 """Fields that are stored as labels: the cluster set, and the state of each add-on."""
 CLUSTER_ALIASES: Mapping[str, str] = {
@@ -35,7 +35,7 @@ CLUSTER_ALIASES: Mapping[str, str] = {
     "status.clockSynced": f"{CONDITIONS}{conditions.CLOCK_SYNCED}",
     "status.joined": f"{CONDITIONS}{conditions.JOINED}",
 }
-"""Short names of conditions."""
+"""Short field names for the statuses of conditions, and the full field names for which they stand."""
 ADD_ON_FIELDS = (f"{CONDITIONS}*",)
 ADD_ON_ALIASES: Mapping[str, str] = {"status.available": f"{CONDITIONS}{conditions.ADDON_AVAILABLE}"}
 
@@ -73,7 +73,7 @@ SELECTABLE[SECRETS] = lambda document: {"type": str(document.get("type") or "")}
 
 
 def fields_of(kind: Kind, document: Document) -> dict[str, str]:
-    """Non-empty selectable fields of a document, without name and namespace."""
+    """Return the non-empty selectable fields of an object with their values, without metadata.name and metadata.namespace."""
     extract = SELECTABLE.get(kind)
     return {field: value for field, value in extract(document).items() if value} if extract else {}
 
@@ -83,23 +83,23 @@ def where_in(query: Query) -> Where | None:
 
 
 def order_in(query: Query) -> SortOrder | None:
-    """The sort order of a query; None: by key.
+    """Return the sort order of a query; None: by key.
 
-    If a query has an order, its page begins after one object: `order.after` is this object's sort position, `query.after` its
-    key.
+    A later page of an ordered query begins after the last object of the page before. `order.after` is the sort position of this
+    object, and `query.after` is its key.
     """
     return query.order if isinstance(query.order, SortOrder) else None
 
 
 def uses_present(query: Query) -> bool:
-    """Whether a query uses sources that have no history."""
+    """Whether a query uses sources without history (PRESENT), such as heartbeats or sessions."""
     where, order = where_in(query), order_in(query)
     named = (where.named() if where else frozenset()) | (order.named if order else frozenset())
     return not named.isdisjoint(PRESENT)
 
 
 def check_past(query: Query, facets: Sequence[FieldReference] = ()) -> None:
-    """Raises BadRequestError if a query of the past, or its groups, use sources that have no history."""
+    """Raises BadRequestError if a query of the past uses sources without history (PRESENT). `facets`: fields of `groupBy`."""
     if query.past and (uses_present(query) or any(facet.source.of in PRESENT for facet in facets)):
         raise BadRequestError(
             "heartbeats, sessions, flaps and certificates have no history: leave out connected, lastBeat, replica, driver, "
@@ -108,7 +108,7 @@ def check_past(query: Query, facets: Sequence[FieldReference] = ()) -> None:
 
 
 def known_of(kind: Kind, document: Document, agent: AgentFacts = NO_AGENT) -> QueryRecord:
-    """The parts of an object that conditions can use."""
+    """Return the parts of an object that `where` can use. `agent`: values from outside of the object, such as heartbeats."""
     key = doc.key(document)
     return QueryRecord(key.name, doc.labels(document), fields_of(kind, document), doc.created_at(document), agent)
 
@@ -120,12 +120,12 @@ def selects(kind: Kind, query: Query, document: Document, agent: AgentFacts = NO
 
 
 def is_current(query: Query) -> bool:
-    """Whether each page shows the current state instead of the first page's revision."""
+    """Whether each page shows the state at the time of its read. Otherwise all pages show the revision of the first page."""
     return not query.past and (query.order is not None or uses_present(query))
 
 
 def page_of(kind: Kind, query: Query, objects: Iterable[StoredObject], revision: int, agents: Mapping[str, AgentFacts]) -> Page:
-    """Evaluate a query in memory. `agents`: by cluster, if the query uses them."""
+    """Evaluate a query in memory and return a page. `agents`: facts about agents by cluster, if the query uses such facts."""
 
     def known(each: StoredObject) -> QueryRecord:
         return known_of(kind, each.document, agents.get(each.key.name, NO_AGENT))

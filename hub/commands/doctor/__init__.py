@@ -45,7 +45,7 @@ Check = Callable[[], AsyncIterator[DoctorFinding]]
 
 
 async def findings_of(name: str, check: Check, advice: str) -> list[DoctorFinding]:
-    """Run a check. A MusterError or OSError becomes its only finding, with `advice`."""
+    """Run a check and return its findings. After a MusterError or OSError, return one broken finding, with `advice`."""
     try:
         return [finding async for finding in check()]
     except MusterError as error:

@@ -35,7 +35,7 @@ class DatabaseState:
 
 
 def schema(url: str) -> DoctorFinding:
-    """Check the schema. Raises UnavailableError, InvalidError (too new)."""
+    """Compare the database's schema with that of this release. Raises UnavailableError, InvalidError (schema too new)."""
     found = schema_at(parse_url(url))
     found.check()
     if found.is_current or found.is_newer:
@@ -55,7 +55,7 @@ def read_state(tx: Transaction) -> DatabaseState:
 
 
 def judged(state: DatabaseState, settings: HubSettings, clock: Clock, took: timedelta) -> list[DoctorFinding]:
-    """Return the findings about this state of the database. `took`: the duration of its read."""
+    """Return the findings about this state of the database. `took`: how long the query for this state took."""
     identity = _identity(state, settings)
     message = f"answers within {took / MILLISECOND:.0f} ms; hub {state.facts[HUB_ID] or 'unknown'}"
     return [well("database", message), *identity, _clock(state, clock), *_replicas(state), _leader(state)]

@@ -31,7 +31,7 @@ from machinery.runtime.tls import client_context, shown_certificate
 
 PROBE_TIMEOUT = timedelta(seconds=5)
 LISTENS = timedelta(seconds=2)
-"""Time for a server to answer or refuse the preface."""
+"""Longest wait for a server's answer to the HTTP/2 preface."""
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """HTTP/2 preface with empty settings."""
 WRONG_NAME = frozenset((62, 64))
@@ -65,14 +65,14 @@ class HandshakeProblem(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Dialled:
-    """Result of a connection. `message`: the network error, or a description of the certificate."""
+    """Result of `dial`. `problem`: None if the hub answers. `message`: network error, or description of the certificate."""
 
     problem: HandshakeProblem | None
     message: str = ""
 
 
 async def dial(address: Address, trust: bytes, *, grpc: bool) -> Dialled:
-    """Connect once. `grpc`: connect to the gRPC door, which requires a client certificate and HTTP/2."""
+    """Connect once without a client certificate. `grpc`: to the gRPC door, which requires a client certificate and HTTP/2."""
     context = client_context(trust)
     context.set_alpn_protocols(["h2"] if grpc else ["http/1.1"])
     try:
@@ -125,7 +125,7 @@ async def _shown(address: Address) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DoorAt:
-    """A door to check. `address`: advertised; `listening`: on this machine. `setting`: name of the setting for `address`."""
+    """A door to check. `address`: advertised address, set by `setting`. `listening`: address at which this machine listens."""
 
     name: str
     address: Address
@@ -143,7 +143,7 @@ def doors_of(settings: HubSettings) -> tuple[DoorAt, DoorAt]:
 
 
 def trust_of(settings: HubSettings) -> bytes | None:
-    """Return the trust bundle in the data directory; None if there is none."""
+    """Return the trust bundle in the data directory, or else the CA certificate beside the keys; None if there is neither."""
     folder = settings.data_dir
     for path in (folder / BUNDLE, (settings.keys_dir or folder) / CA_CERTIFICATE):
         if path.exists():

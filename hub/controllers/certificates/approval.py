@@ -37,9 +37,9 @@ from machinery.runtime.controller import Batch, BatchReconciler, Controller
 NOT_ACCEPTED = Requirement("spec.hubAcceptsClient", Operator.EQUALS, ("false",))
 ACCEPTANCE, APPROVAL, RULES, ISSUANCE = "acceptance", "approval", "approval-rules", "issuance"
 COUNTS = ""
-"""The queue key whose step writes the counts of the rules."""
+"""Key in the queue of the controller `approval-rules`. Its step writes the numbers of decisions into the ApprovalRules."""
 ACCEPTED = "accepted/"
-"""Prefix of keys of accepted clusters. No rule name can begin with this prefix."""
+"""Prefix of keys in the queue of `approval-rules` that name an accepted cluster. No rule name begins with this prefix."""
 GATHER = timedelta(seconds=1)
 """Decisions are counted in memory. The counts are written together after this time, so that a decision does not wait for its
 count. A hub that is killed loses the counts of this time, but not the decisions, which are in the audit log and on the
@@ -50,9 +50,9 @@ Enqueue = Callable[[str], None]
 
 @dataclass(eq=False)
 class RuleReconciler(TransactionReconciler):
-    """Calls its use case for each name, with all rules.
+    """Calls the use case `step` for each name, with all approval rules.
 
-    `globs`: patterns of cluster names that need no operator. `are_there_rules`: whether ApprovalRules may exist.
+    `globs`: name patterns of clusters that need no operator. `are_there_rules`: whether ApprovalRules may exist.
     """
 
     globs: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ def acceptance_reconciler(store: Store, globs: tuple[str, ...], **options: Any) 
 def approval_reconciler(
     store: Store, globs: tuple[str, ...], sign: Callable[..., dict[str, Any]] | None = None, **options: Any
 ) -> RuleReconciler:
-    """Return the reconciler that approves requests. `sign`: see `hub.registry.approvalrules.approval.review`."""
+    """Return the reconciler that approves certificate requests. `sign`: see `hub.registry.approvalrules.approval.review`."""
     review = partial(approving.review, actor=f"{ACTOR}:{APPROVAL}", sign=sign)
     return RuleReconciler(store, review, approving.read_ahead, globs=globs, **options)
 

@@ -7,9 +7,9 @@ The controller runs on the leader. After a crash it continues from the database 
 without a recorded CA for the next CA, and removes the keys of retired CAs that still exist.
 
 A CA is retired when all its certificates have ended or when a time limit has passed. If the clock were ahead for a moment, both
-conditions would seem true, and a retirement cannot be undone. So while the database's clock is not trusted, no CA is retired
-because of time, only by an operator's order. If agents of a compromised CA got time to renew, its
-retirement also waits while some of these agents can still renew.
+would seem true, and a retirement cannot be undone. So while the database's clock is not trusted, only an operator's order
+retires a CA. If an operator has given the agents of a compromised CA time to renew, the retirement also waits while some of
+these agents can still renew.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence

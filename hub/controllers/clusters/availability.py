@@ -44,7 +44,7 @@ class AvailabilityReconciler(BatchReconciler[str]):
         self._since = since
 
     async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
-        """First only reads, because nearly every check finds a beat. The writing transaction checks again."""
+        """Read first, because nearly every check finds a beat. The transaction that writes silent clusters checks again."""
         batch, silent = Batch[str](), list[str]()
 
         async def read(names: Sequence[str]) -> Mapping[str, timedelta | None]:

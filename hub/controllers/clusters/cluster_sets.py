@@ -27,7 +27,7 @@ from machinery.meta.objects import Document, Key
 from machinery.runtime.controller import Controller
 
 GATHER = timedelta(seconds=1)
-"""Delay before a count, so that clusters that join or leave a set together cause one count."""
+"""Delay before the clusters of a set are counted, so that clusters that join or leave the set together cause one count."""
 CHANGES = {
     "created": (NORMAL, "ClusterSetCreated", "the hub has created this set"),
     "restored": (WARNING, "ClusterSetRestored", "the hub has restored the selector of this set"),

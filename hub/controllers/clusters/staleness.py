@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(eq=False)
 class Staleness(BatchReconciler[str]):
-    """The key PERIODIC examines all silent or marked clusters. Other keys are the names of clusters whose step failed."""
+    """Marks and removes stale clusters. The key PERIODIC examines silent and marked clusters. Other keys are names to retry."""
 
     store: Store
     policy: StalenessPolicy

@@ -33,7 +33,7 @@ BRAKE_CHECKS = timedelta(seconds=5)
 """Interval between checks while the brake is active."""
 PERIOD = timedelta(minutes=5)
 GATHER = timedelta(milliseconds=250)
-"""A joining cluster changes several times together: its checks wait for this time."""
+"""Delay of a check. A joining cluster changes several times in a short time, and all these changes cause one check."""
 
 log = structlog.get_logger(__name__)
 

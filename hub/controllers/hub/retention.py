@@ -36,12 +36,12 @@ PORTION = 200
 PORTIONS = 25
 """Portions of Events per query, which scans all Events."""
 FORGOTTEN_AT_ONCE = 1_000
-"""Transitions or certificate records per transaction."""
+"""Transitions or certificate records deleted per transaction."""
 LOGINS_KEPT = timedelta(days=1)
 """Retention of login records after the expiry. An operator causes a dozen records per hour; a login is valid for minutes."""
 CERTIFICATES_KEPT = timedelta(days=90)
-"""Retention of the other certificates' records after the expiry. An agent causes about forty a year. Recovery and revocation
-lists need only valid certificates."""
+"""Retention of the records of certificates other than logins after the expiry. An agent causes about forty a year. Recovery and
+revocation lists need only valid certificates."""
 STRANGERS_KEPT = 50_000
 """Largest number of audit records of refused callers without an identity (about 75 MB)."""
 PAUSE = timedelta(milliseconds=100)

@@ -39,11 +39,11 @@ class FleetIndex:
 
     def __init__(self) -> None:
         self.on_members: list[Callback] = []
-        """Called with a set whose members may have changed."""
+        """Called with the name of a set whose members may have changed."""
         self.on_reach: list[Callback] = []
-        """Called with a set whose selector or managed namespaces have changed, or that was created or deleted."""
+        """Called with the name of a set that was created or deleted, or whose selector or managed namespaces have changed."""
         self.on_addons: list[Callback] = []
-        """Called with a cluster whose feature labels may have to change."""
+        """Called with the name of a cluster whose feature labels may have to change."""
         self._sets: dict[str, ClusterSet] = {}
         self._selecting: tuple[ClusterSet, ...] = ()
         self._age = 0

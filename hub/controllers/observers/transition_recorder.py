@@ -44,7 +44,7 @@ class _Cluster:
 
 
 class TransitionRecorder:
-    """Remembers the recorded state of each object. `record_event` records an Event without blocking."""
+    """Observer that remembers states and records their changes. `record_event` records an Event without blocking."""
 
     def __init__(self, record_event: Callable[[EventRecord], None] = lambda _event: None) -> None:
         self._record_event = record_event
@@ -64,11 +64,11 @@ class TransitionRecorder:
         """How often clusters became True, False or Unknown since the start."""
 
     def by_phase(self) -> Mapping[str, int]:
-        """Number of existing certificate requests in each phase."""
+        """Return the number of existing certificate requests in each phase."""
         return Counter(phase.value for phase in tuple(self._requests.values()))
 
     def relisting(self) -> None:
-        """Prepare for a new list of all objects. Known states stay; objects that are not listed are then forgotten."""
+        """Prepare for a new list of all objects. States stay until the next change, which drops states of unlisted objects."""
         self._unlisted = {(kind, key) for kind, keys in self._known.items() for key in keys}
 
     def listed(self, kind: Kind, key: Key, document: Document) -> None:

@@ -81,7 +81,7 @@ class ClusterInfoStorage(DelegatingStorage):
 
 
 def with_cluster_info(resource: Resource, objects: Storage, certificates: CertificateSection) -> Resource:
-    """Return the resource of ConfigMaps, with those in `COMPUTED`. Reads of the past return their current state."""
+    """Return the resource of ConfigMaps, with the ConfigMaps in `COMPUTED`. Reads of the past return these as they are now."""
     changed, own = replace(resource, storage=ClusterInfoStorage(objects, certificates)), resource.past
     if own is None:
         return changed

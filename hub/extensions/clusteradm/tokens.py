@@ -42,7 +42,7 @@ ADVICE = (
 
 
 def ensure_account(tx: Transaction) -> None:
-    """Create namespace and ServiceAccount. If the namespace exists, do nothing: operators may have deleted the account."""
+    """Create OCM's bootstrap ServiceAccount and namespace if the namespace is missing. Operators may delete the account."""
     if namespaces.get(tx, BOOTSTRAP_ACCOUNT.namespace) is not None:
         return
     namespace = namespace_rules.namespace(BOOTSTRAP_ACCOUNT.namespace)

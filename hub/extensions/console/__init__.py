@@ -88,7 +88,7 @@ def _add_door(
 
 
 class Console:
-    """Filter before authentication. It answers the console's paths, and passes all other requests on."""
+    """Filter before authentication. It serves the console's files, and refuses the console's writes if `read_only`."""
 
     def __init__(self, files: dict[str, ConsoleFile], files_of_listener: dict[str, ConsoleFile], *, read_only: bool) -> None:
         self._files = files

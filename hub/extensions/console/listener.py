@@ -81,7 +81,7 @@ class ConsoleCertificate:
             self._failure.reset()
 
     async def run(self) -> None:
-        """Poll until cancelled."""
+        """Call `renew` every few seconds (LOOK_EVERY) until cancelled."""
         while True:
             await asyncio.sleep(until_tick(LOOK_EVERY))
             self.renew()

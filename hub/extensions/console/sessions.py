@@ -1,7 +1,7 @@
 """Authentication at the console's own listener: by the session whose secret is in the browser's cookie (ADR 0009).
 
-The session and its authenticator are read for each request, so that their end takes effect on every replica immediately. Open
-watches end with them through the change log.
+The hub reads the session and its authenticator for each request, so that the end of either takes effect on every replica
+immediately. Each replica sees this end in the change log, and then ends the open watches of the session.
 """
 
 import re
@@ -41,7 +41,7 @@ def is_same_origin(headers: Mapping[str, str], origin: str) -> bool:
 
 
 def cookie_of(request: web.Request, name: str) -> str | None:
-    """The secret in a cookie; None if there is none of the right form."""
+    """Return the secret in the cookie `name`; None if the cookie is missing or has another form, or the header is too long."""
     if len(request.headers.get("Cookie", "")) > MAX_COOKIES:
         return None
     value = request.cookies.get(name, "")
@@ -74,7 +74,7 @@ class SessionAuthenticator(RequestAuthenticator, ExternalAuthenticator):
         return Identity(actor_of(session), _mark_of(session), session.expires_at)
 
     async def find(self, request: web.Request) -> ConsoleSession:
-        """The session of a request to the listener. Raises UnauthorizedError, TooManyRequestsError, UnavailableError."""
+        """Return the open console session of a request. Raises UnauthorizedError, TooManyRequestsError, UnavailableError."""
         if not is_same_origin(request.headers, self._origin):
             raise UnauthorizedError(f"only pages of {self._origin} may use this listener")
         secret = cookie_of(request, SESSION_COOKIE)

@@ -69,7 +69,7 @@ class ClientTerms:
 
 
 class OidcClient:
-    """Sign-ins by the JWTAuthenticator. Each sign-in reads it from the database."""
+    """OpenID Connect client for the JWTAuthenticator of `terms`. Each sign-in reads this object from the database."""
 
     def __init__(self, store: Store, terms: ClientTerms, clock: Clock) -> None:
         self._store = store
@@ -78,12 +78,12 @@ class OidcClient:
         self._kept: tuple[AuthenticatorConfig, HttpsDocuments, IssuerKeys] | None = None
 
     async def url(self, seed: str) -> str:
-        """The issuer's page for a sign-in with this seed. Raises MusterError."""
+        """Return the URL of the issuer's page for a sign-in with this seed. Raises MusterError."""
         config, _documents, keys = await self._issuer()
         return self._flow(config, seed).url(await keys.endpoint("authorization_endpoint"))
 
     async def login(self, seed: str, code: str) -> tuple[Login, AuthenticatorConfig, datetime]:
-        """Return the user for a code, and the end of the session. Raises UnauthorizedError, UnavailableError, InvalidError."""
+        """Return user, authenticator and session end for a code. Raises UnauthorizedError, UnavailableError, InvalidError."""
         config, documents, keys = await self._issuer()
         flow, claims = self._flow(config, seed), config.claims
         form, authorization = identified(flow.form(code), flow.client_id, self._secret())
@@ -122,7 +122,7 @@ class OidcClient:
 
 
 def secret_of(seed: str, part: str) -> str:
-    """A secret of the sign-in for the use `part`. The seed cannot be computed from this secret."""
+    """Return the state, nonce or verifier (`part`) of the sign-in with this seed. The result does not reveal the seed."""
     return base64url(hmac.digest(seed.encode(), part.encode(), "sha256"))
 
 

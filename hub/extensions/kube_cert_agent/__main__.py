@@ -21,7 +21,7 @@ USAGE = "kube-cert-agent: expected one word, sleep or print"
 def main(
     words: Sequence[str], environment: Mapping[str, str], write: Callable[[str], object], rest: Callable[[], object]
 ) -> str:
-    """Return the error message, without any file content; "" on success."""
+    """Run the command in `words`. `rest` waits for a signal. Return the error message, without file content; "" on success."""
     if list(words) == ["sleep"]:
         rest()
         return ""

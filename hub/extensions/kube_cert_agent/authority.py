@@ -1,12 +1,12 @@
 """Certificates of the CA of the hub's own Kubernetes cluster: the hub signs operators' logins with this CA, and accepts them.
 
-Signed: the cluster's API server accepts such a certificate until it expires; there is no revocation. So the issuer signs only
-logins, which last for minutes, and no name with the prefix `system:`: a token for `system:masters` does not make its bearer an
-administrator of that cluster.
+The cluster's API server accepts a certificate that the hub has signed until it expires; there is no revocation. So the issuer
+signs only logins, which last for minutes, and no name with the prefix `system:`: a token for `system:masters` does not make its
+bearer an administrator of that cluster.
 
-Accepted, only at the HTTPS door: a certificate that the hub issued must have the record of a login that is neither expired nor
-revoked. Any other certificate must have a group of `--kubernetes-ca-groups`. Its user is the CN with a prefix that no user of
-the hub has. In both cases, only the groups of that setting count. The gRPC door does not trust this CA.
+Only the HTTPS door accepts this CA. A certificate that the hub issued must have the record of a login that is neither expired
+nor revoked. Any other certificate must have a group of `--kubernetes-ca-groups`. Its user is the CN with a prefix that no user
+of the hub has. In both cases, only the groups of that setting count.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -94,7 +94,7 @@ def _signer(authority: pki.CertificateAuthority) -> str:
 
 
 class KubernetesAuthority(ExternalAuthenticator, RequestAuthenticator):
-    """Accepts certificates of the CA that `take` sets. `groups`: those that count; a certificate without a record needs one."""
+    """Accepts certificates of the CA that `take` sets. Only `groups` count. Without a record, a certificate must have one."""
 
     def __init__(self, groups: Iterable[str], serving: Serving, identify: Identify, find: FindRecord, clock: Clock) -> None:
         self._groups = frozenset(group for group in groups if not group.startswith(RESERVED))

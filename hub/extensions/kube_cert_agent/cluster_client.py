@@ -31,7 +31,7 @@ PRINT_WITHIN, MAX_PRINTED = timedelta(seconds=20), 1 << 20
 
 
 def collections_of(shape: AgentDeploymentShape) -> Mapping[str, tuple[str, Mapping[str, str]]]:
-    """Return path and query of each watched collection, by name."""
+    """Return API path and query parameters of each collection that the hub watches in the cluster, by the collection's name."""
     [(label, _)] = shape.selector.items()
     kept = [f"{key}={value}" for key, value in sorted(shape.labels.items())]
     pods, deployments = PODS.path(namespace=shape.namespace), DEPLOYMENTS.path(namespace=shape.namespace)
@@ -45,7 +45,7 @@ def collections_of(shape: AgentDeploymentShape) -> Mapping[str, tuple[str, Mappi
 
 
 class ClusterClient:
-    """The calls to the cluster. All may raise MusterError. `pod`: the hub's own pod, if it is in the Deployment's namespace."""
+    """The calls to the cluster. All may raise MusterError. `pod`: name of the hub's pod if in the Deployment's namespace."""
 
     def __init__(self, client: KubeClient, shape: AgentDeploymentShape, pod: str | None = None) -> None:
         self._client = client
@@ -76,11 +76,11 @@ class ClusterClient:
         await self._client.create(DEPLOYMENTS.path(namespace=self._namespace), deployment)
 
     async def replace(self, deployment: dict[str, Any]) -> None:
-        """Update the object unless its resourceVersion has changed."""
+        """Update the Deployment. Raises ConflictError if its resourceVersion has changed."""
         await self._client.update(self._path, deployment)
 
     async def remove(self, deployment: Document) -> None:
-        """Delete exactly the object that was read."""
+        """Delete the Deployment, unless it was changed or recreated after it was read."""
         await self._client.delete(self._path, _only(deployment))
 
     async def agents(self) -> Sequence[Document]:
@@ -97,7 +97,7 @@ class ClusterClient:
         return await self._client.find(PODS.path(name, namespace=self._namespace))
 
     async def remove_pod(self, pod: Document) -> None:
-        """Delete exactly the object that was read."""
+        """Delete the pod, unless it was changed or recreated after it was read."""
         await self._client.delete(PODS.path(doc.name(pod), namespace=self._namespace), _only(pod))
 
 
@@ -176,7 +176,7 @@ def is_outdated(pod: Document, shape: AgentDeploymentShape) -> bool:
 
 
 def parse_cluster_info(config_map: Document) -> tuple[str, str]:
-    """The URL of the first cluster entry, and its CA (PEM in base64).
+    """Return the URL of the first cluster in the kubeconfig of cluster-info, and the CA of this cluster (PEM in base64).
 
     Raises InvalidError; its message does not repeat the content, which may be long.
     """
@@ -200,7 +200,7 @@ def parse_cluster_info(config_map: Document) -> tuple[str, str]:
 
 
 def parse_printed(output: bytes, pod: str) -> tuple[bytes, bytes]:
-    """Return certificate and key, as in the files. `pod` is for error messages. The InvalidError names the failed step."""
+    """Return the CA's certificate and key from the output of `print`. `pod`: for error messages. Raises InvalidError."""
     try:
         document = json.loads(output)
     except ValueError:

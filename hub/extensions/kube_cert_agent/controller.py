@@ -92,7 +92,7 @@ def step(what: str, reason: str = COULD_NOT_FETCH_KEY) -> Iterator[None]:
 
 @dataclass(eq=False)
 class KubeCertAgent(Reconciler[str]):
-    """Does the work of this module. Its work queue has a single key. `server` overrides the server in cluster-info."""
+    """Keeps the Deployment, fetches the CA, reports the result. The queue has one key. `server` replaces cluster-info's URL."""
 
     cluster: ClusterClient
     shape: AgentDeploymentShape
@@ -107,7 +107,7 @@ class KubeCertAgent(Reconciler[str]):
     _fetched: int = field(default=0, init=False)
 
     async def reconcile(self, key: str) -> timedelta | None:
-        """Fetch and report. Raises the errors of both, so that the queue retries."""
+        """Fetch the CA and, on the leader, report the result. Raises an error of either step, so that the queue retries."""
         del key
         await self.status.check()
         failure: MusterError | None = None

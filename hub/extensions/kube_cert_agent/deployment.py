@@ -65,7 +65,7 @@ class AgentDeploymentShape:
 
 
 def deployment(shape: AgentDeploymentShape, manager: Document, owner: Document | None = None) -> dict[str, Any]:
-    """Return the Deployment for a controller-manager's pod. `owner`: owner reference, so that it is deleted with the hub."""
+    """Return the Deployment, modelled on the pod `manager`. The Deployment is deleted with `owner` (an owner reference)."""
     metadata: dict[str, Any] = {"name": shape.name, "namespace": shape.namespace, "labels": dict(shape.labels)}
     if owner is not None:
         metadata["ownerReferences"] = [dict(owner)]

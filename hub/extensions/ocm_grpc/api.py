@@ -41,7 +41,7 @@ class ApiAnswer:
         return self.status >= web.HTTPBadRequest.status_code
 
     def document(self) -> Any:
-        """The JSON object of the body; {} if the body is no JSON object."""
+        """Return the JSON object in the body; {} if the body is no JSON object."""
         try:
             found = msgspec.json.decode(self.body)
         except msgspec.DecodeError:
@@ -49,7 +49,7 @@ class ApiAnswer:
         return found if isinstance(found, dict) else {}
 
     def error(self) -> MusterError:
-        """The error of the body's Status. UnavailableError if there is no Status, for example while the hub stops."""
+        """Return the error for the Status in the body; UnavailableError without a Status, for example while the hub stops."""
         status = self.document()
         message = str(status.get("message") or self.body[:200].decode("utf-8", "replace").strip())
         return BY_REASON.get(str(status.get("reason")), UnavailableError)(message)

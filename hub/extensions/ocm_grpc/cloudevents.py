@@ -74,7 +74,7 @@ SubscriptionRequest = _CLASSES["SubscriptionRequest"]
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """A type of objects. `path`: where the API serves them. `query`: selects the objects of one cluster."""
+    """A type of objects. `path`: their API path. `query`: selects the objects of one cluster, whose name replaces `{}`."""
 
     name: str
     path: str
@@ -86,12 +86,12 @@ class DataType:
         return DataType(f"{group}.{version}.{resource}", f"{root}/{resource}", query)
 
     def collection(self, cluster: ClusterName) -> str:
-        """Path of the objects of a cluster, without a query."""
+        """Return the API path of the objects of a cluster, without the query."""
         return self.path.format(cluster)
 
 
 GRPC_SIGNER = "open-cluster-management.io/grpc"
-"""Signer of agents' certificates with this driver. The hub stores their requests with SIGNER, like those of other agents."""
+"""Signer in certificate requests of OCM's agents with this driver. The hub stores these requests with SIGNER instead."""
 _OCM = "open-cluster-management.io"
 CLUSTERS = DataType.of(f"cluster.{_OCM}", "v1", "managedclusters", query="fieldSelector=metadata.name%3D{}", namespaced=False)
 REQUESTS = DataType.of(
@@ -132,7 +132,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class PublishedEvent:
-    """A decoded event of an agent. `action`: as in `spec.create_request`. `body`: the object, or the versions for a resync."""
+    """A decoded event of an agent. `action`: as in `spec.create_request`. `body`: the object, or the agent's list (resync)."""
 
     data_type: DataType
     action: str
@@ -153,7 +153,7 @@ class ApiRequest:
 
 
 def parse_subscription(request: Any) -> tuple[DataType, ClusterName]:
-    """Data type and cluster of a SubscriptionRequest. Raises InvalidError."""
+    """Return data type and cluster of a SubscriptionRequest. Raises InvalidError."""
     if request.data_type not in SUBSCRIBED:
         raise InvalidError(f'subscriptions to the data type "{request.data_type[:80]}" are not supported')
     return DATA_TYPES[request.data_type], cluster_name(request.cluster_name)
@@ -190,7 +190,7 @@ def _parse_type(text: str) -> tuple[DataType, str]:
 
 
 def api_request(event: PublishedEvent) -> ApiRequest:
-    """The API request for an event. Raises InvalidError if event and body are about different clusters."""
+    """Return the API request for an event. Raises InvalidError: invalid name, or the object belongs to another cluster."""
     method, part = _WRITES[event.data_type, event.action]
     body, data_type, cluster = dict(event.body), event.data_type, event.cluster
     key = doc.key(body)
@@ -216,7 +216,7 @@ def api_request(event: PublishedEvent) -> ApiRequest:
 
 
 def claimed_objects(event: PublishedEvent) -> frozenset[str]:
-    """Uids of the objects that the agent has. Raises InvalidError."""
+    """Return the uids of the objects that the agent has, as a resync event lists them. Raises InvalidError."""
     listed = event.body.get("resourceVersions")
     if listed is None:
         return frozenset()
@@ -226,7 +226,7 @@ def claimed_objects(event: PublishedEvent) -> frozenset[str]:
 
 
 def object_event(data_type: DataType, cluster: ClusterName, action: str, document: Document) -> bytes:
-    """The event for an object. For an object that is being deleted: an event without data, after which the agent forgets it."""
+    """Return the event for an object. If the object is being deleted, the event has no data: the agent forgets the object."""
     metadata = document["metadata"]
     if deleted := metadata.get("deletionTimestamp"):
         return deletion_event(data_type, cluster, metadata["uid"], datetime.fromisoformat(deleted), action)
@@ -248,7 +248,7 @@ def object_event(data_type: DataType, cluster: ClusterName, action: str, documen
 def deletion_event(
     data_type: DataType, cluster: ClusterName, uid: str, at: datetime, action: str = "spec.delete_request"
 ) -> bytes:
-    """The event after which the agent forgets the object with this uid."""
+    """Return the event after which the agent forgets the object with this uid. `at`: time of the deletion."""
     event = _event(data_type, cluster, action, uid)
     event.attributes["ce-deletiontimestamp"].ce_timestamp.FromDatetime(at)
     return bytes(event.SerializeToString())

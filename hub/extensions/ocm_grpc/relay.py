@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 def relay_context(serving: Serving) -> ssl.SSLContext:
-    """TLS 1.3 and HTTP/2 with the doors' serving material. A change takes effect with the next handshake."""
+    """Return a context for TLS 1.3 and HTTP/2. Each handshake uses the current certificate and CAs of the doors."""
 
     def fresh() -> ssl.SSLContext:
         context = server_context(serving.material)
@@ -53,7 +53,7 @@ def relay_context(serving: Serving) -> ssl.SSLContext:
 
 
 class Relays:
-    """The open relays by source port. `port`: of the gRPC server, set when it listens."""
+    """The open relays, by source port of the inner connection. `port`: the gRPC server's port, set when this server listens."""
 
     def __init__(self, connections: Connections) -> None:
         self.connections = connections
@@ -69,7 +69,7 @@ class Relays:
         return list(self._by_port.values())
 
     def of(self, peer: str) -> "Relay":
-        """The relay of a gRPC peer, as in `ipv4:127.0.0.1:40112`. Raises UnauthorizedError if the peer is another program."""
+        """Return the relay of a peer such as `ipv4:127.0.0.1:40112`. Raises UnauthorizedError if the peer is no relay."""
         host, _, port = peer.removeprefix("ipv4:").rpartition(":")
         relay = self._by_port.get(int(port)) if host == LOOPBACK and port.isdecimal() else None
         if relay is None:
@@ -198,7 +198,7 @@ class Relay(asyncio.Protocol):
             self._transport.write(data)
 
     def pause_agent(self, *, paused: bool) -> None:
-        """Read from the agent only as fast as the gRPC server does."""
+        """Stop reading from the agent (`paused`) or read again, so that the hub reads only as fast as the gRPC server."""
         if not self._transport.is_closing():
             (self._transport.pause_reading if paused else self._transport.resume_reading)()
 

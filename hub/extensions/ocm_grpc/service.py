@@ -43,7 +43,7 @@ from machinery.runtime.clock import Clock
 WRITE_TIMEOUT = timedelta(seconds=30)
 """The hub closes the connection of an agent that has not read for this time."""
 LONGEST_MESSAGE = 2048
-"""Characters of an error. Clients limit the size of trailing metadata."""
+"""Longest error message in characters. Clients limit the size of trailing metadata."""
 _CODES = {
     "BadRequest": grpc.StatusCode.INVALID_ARGUMENT,
     "Invalid": grpc.StatusCode.INVALID_ARGUMENT,

@@ -35,7 +35,7 @@ HOLD_AFTER_CREATE = timedelta(milliseconds=250)
 """Time between the answer to a create and the object's events. At the answer, the agent stores its own copy of the object,
 which would replace an event that came earlier."""
 REPEAT_EVERY, REPEAT_FOR = timedelta(seconds=30), timedelta(minutes=10)
-"""After a create, certificate requests are sent repeatedly, in case the agent has discarded one."""
+"""Interval and duration in which certificate requests are sent again after a create. The agent may have discarded one."""
 FIRST_RETRY, LONGEST_RETRY = timedelta(milliseconds=500), timedelta(minutes=5)
 """Intervals at which a refused agent of an accepted cluster is authorized again. The hub refuses an agent while another agent
 of the cluster replaces it."""
@@ -139,7 +139,7 @@ class Subscription:
         self._ready.set()
 
     def push(self, action: str, document: Document, *, listed: bool = False) -> None:
-        """Queue the event for an object, unless a newer version was sent."""
+        """Queue an object's event, unless a newer version was sent. `listed`: from a list, so MAX_EVENTS does not apply."""
         metadata = document["metadata"]
         uid, version = str(metadata.get("uid") or ""), int(metadata.get("resourceVersion") or 0)
         if version < self._versions.get(uid, 0):

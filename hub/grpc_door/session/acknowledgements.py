@@ -19,7 +19,7 @@ from math import ceil, inf
 from machinery.wire.session.v1 import session_pb2 as wire
 
 INTERVAL_STEP = timedelta(seconds=5)
-"""Longer intervals are multiples of this, so that not every new session changes the interval of all agents."""
+"""Intervals longer than the setting are multiples of this, so that a new session rarely changes the interval of all agents."""
 INTERVALS_PER_LEASE = 2
 """The longest interval is the lease duration divided by this: an agent is ready only if a beat was acknowledged within its
 lease."""
@@ -81,7 +81,7 @@ def spacing(lease_duration: timedelta, interval: timedelta, ack_timeout: timedel
 
 
 class Deferred:
-    """Delayed calls. Calls within one tick share a timer, because there are thousands of calls; equal calls are made once."""
+    """Delays calls. Calls within one TICK share a timer, because there are thousands of calls; equal calls are made once."""
 
     def __init__(self) -> None:
         self._due: dict[int, dict[Callable[[], None], None]] = {}
@@ -100,7 +100,7 @@ class Deferred:
 
 
 class Acknowledgements:
-    """Acknowledgements of one session. `ack_timeout`: as in `spacing`."""
+    """Computes the acknowledgements of one session and when they are due. `ack_timeout`: see `spacing`."""
 
     def __init__(self, rate: BeatRate, ack_timeout: timedelta) -> None:
         self.interval = timedelta()

@@ -18,7 +18,7 @@ CAPABILITIES = ("drain",)
 
 
 async def admit(parts: DoorContext, cluster: ClusterName, agent: AgentId, hello: wire.Hello) -> SessionClusterView:
-    """Admits a session: records its epoch, unless this epoch is recorded already, and returns the cluster's view.
+    """Admits a session: records its epoch, unless this epoch is recorded already, and returns the SessionClusterView.
 
     Raises NotFoundError, StaleEpochError, BadRequestError (invalid epoch), ForbiddenError (denied cluster) and
     AlreadyExistsError (another cluster has the name, or another agent has the session). Records a second agent for operators.

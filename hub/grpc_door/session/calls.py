@@ -1,4 +1,4 @@
-"""Wraps every call of this door: gate, authentication, limits, audit and trace.
+"""Wraps the calls of the services Registration and Session: gate, authentication, limits, audit and trace.
 
 Calls that the gate refuses, or that wait too long for the event loop, are not audited. If the audit policy requires it, a unary
 call gets one audit record, when its outcome is known. A stream gets two, when it opens and when it ends.
@@ -82,7 +82,7 @@ class RpcCall:
         )
 
     def seat(self, flow: str = "", *, has: timedelta | None = None) -> AbstractAsyncContextManager[None]:
-        """Holds a seat during the `with` block. `has`: time limit of a call without a deadline. Raises TooManyRequestsError."""
+        """Holds a seat of the priority level. `has`: time limit if the call has no deadline. Raises TooManyRequestsError."""
         left = self.context.time_remaining()
         has = timedelta(seconds=max(left, 0)) if left is not None and left < NO_DEADLINE else has
         return self.parts.limits.seat(self.actor, self.asked, flow=flow, time_left=has)

@@ -1,4 +1,4 @@
-"""Follows the change log once for all streams of this door. Wakes the streams that wait for a change of an object.
+"""Follows the change log once for all streams of the gRPC door. Wakes the streams that wait for a change of an object.
 
 Sessions read the store when they wake up, so that they miss nothing after an interruption. Streams that follow a certificate
 request take its newest change from here. Otherwise, when hundreds of clusters join at the same time, the hub would read each
@@ -16,7 +16,7 @@ from machinery.meta.objects import ChangeType
 from machinery.runtime.informer import Informer
 
 MAX_RECENT = 1_000
-"""Largest number of requests whose newest change is kept. Agents usually follow a request right after its submission."""
+"""Largest number of certificate requests whose newest change is in memory. Agents follow a request soon after they send it."""
 Wake = Callable[[], None]
 
 
@@ -31,9 +31,9 @@ class ChangeSubscriptions:
 
     @contextmanager
     def subscribe(self, kind: Kind, name: str, wake: Wake) -> Iterator[None]:
-        """During the block, calls `wake` after every change of the object; for a cluster, also after a change of its add-ons.
+        """While the block runs, calls `wake` after every change of the object `name`; for a cluster, also of its add-ons.
 
-        Also calls it when changes may have been missed. Read the object after entering the block.
+        Also calls `wake` when it may have missed changes. Read the object after entering the block.
         """
         waiting = self._waiting.setdefault((kind, name), set())
         waiting.add(wake)
@@ -45,7 +45,7 @@ class ChangeSubscriptions:
                 del self._waiting[kind, name]
 
     def newest(self, request: str) -> Change | None:
-        """The newest known change of the certificate request with this name. None: the caller must read the store."""
+        """Returns the newest change of the certificate request with this name; None: it is not in memory, so read the store."""
         return self._recent.get(request)
 
     async def run(self) -> None:

@@ -28,13 +28,13 @@ log = structlog.get_logger(__name__)
 
 RETRY = timedelta(seconds=1)
 RECONNECT_WITHIN = timedelta(seconds=2)
-"""Agents leave at a random moment within this time."""
+"""An agent opens its next session at a random moment within this time after the message Drain."""
 SPREAD = 0.5
-"""Share of the grace in which all sessions are asked to leave, however many there are."""
+"""Share of `Cordon`'s `grace` in which the hub asks all sessions to leave, regardless of their number."""
 
 
 class Cordon:
-    """The cordon of this replica. `sessions` returns open sessions. `grace`: time until the end of a session after Drain."""
+    """The cordon of this replica. `sessions` returns open sessions. `grace`: time from the last Drain to their end."""
 
     def __init__(self, grace: timedelta = timedelta(minutes=5), sessions: Callable[[], Sequence[OpenSession]] = tuple) -> None:
         self._grace = grace
@@ -47,7 +47,7 @@ class Cordon:
         return self._closed
 
     def order(self, closed: bool) -> None:  # noqa: FBT001 - what is ordered
-        """Begins (`closed`) or ends the cordon. Idempotent."""
+        """Begins the cordon if `closed` is true; else ends the cordon. Idempotent."""
         if closed != self._closed:
             self._closed = closed
             log.info("replica is drained" if closed else "replica takes sessions again", sessions=len(self._sessions()))
@@ -59,7 +59,7 @@ class Cordon:
             raise UnavailableError("this replica of the hub is drained: try again, another one answers", retry_after=RETRY)
 
     async def ready(self) -> None:
-        """Health check. Raises RuntimeError while the replica is cordoned."""
+        """Raises RuntimeError while the replica is cordoned, so that /readyz fails."""
         if self._closed:
             raise RuntimeError("an operator drains this replica (hubctl uncordon replica)")
 
@@ -92,15 +92,15 @@ class Cordon:
 
 
 JITTER = 0.2
-"""Sessions may end earlier than the maximum age by up to this share of it."""
+"""Sessions may end earlier than at the maximum age, by up to this share of the maximum age."""
 MAX_RECONNECT_WITHIN = timedelta(seconds=10)
 BACKSTOP = 1.25
-"""gRPC ends a connection after this multiple of the maximum age, plus the grace. gRPC varies this time by a tenth."""
+"""gRPC ends a connection after this multiple of `Age.limit`, plus `Age.grace`. gRPC varies this time by a tenth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """The maximum age of sessions. `limit` 0: no maximum. `grace`: time for the agent to reconnect."""
+    """The maximum age of sessions. `limit` 0: no maximum. `grace`: time from the message Drain to the end of an old session."""
 
     limit: timedelta = timedelta(hours=1)
     grace: timedelta = timedelta(minutes=5)
@@ -126,7 +126,7 @@ _RANDOM = Random()  # noqa: S311 - spreads load, guards nothing
 
 @dataclass(slots=True)
 class Aging:
-    """Context manager of a session: asks the session to leave when it is old, and ends it after the grace."""
+    """Context manager of a session: asks the agent to leave when the session is old, and ends the session after `age.grace`."""
 
     age: Age
     session: OpenSession

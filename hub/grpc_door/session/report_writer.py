@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class ReportWriter(Generic[K, V]):
-    """Keeps the newest report of each key until it is written. `write`: stores reports; `failure`: log event of its errors."""
+    """Keeps the newest report per key, such as a cluster, until `write` has stored it. `failure`: log event of the errors."""
 
     def __init__(self, write: Callable[[Mapping[K, V]], Awaitable[object]], failure: str) -> None:
         self._write = write
@@ -83,7 +83,7 @@ class Clocks(ReportWriter[ClusterName, timedelta]):
         self._before: dict[ClusterName, timedelta] = {}
 
     def compare(self, cluster: ClusterName, message: wire.Hello | wire.StatusReport, received: datetime) -> None:
-        """Notes the agent's clock skew, if the message contains the agent's time. Raises BadRequestError."""
+        """Queues the clock skew, if `message` contains the agent's time. Raises BadRequestError if it is out of range."""
         if message.HasField("agent_time"):
             again = isinstance(message, wire.StatusReport)
             self.note(cluster, instant_of(message.agent_time, "agent_time") - received, again=again)

@@ -35,17 +35,17 @@ from machinery.wire.session.v1 import session_pb2 as wire
 
 RETRIES = 5
 REPORT_TIMEOUT = timedelta(seconds=4)
-"""Each attempt waits for its seat for at most a quarter of this."""
+"""An attempt to store a report waits for a seat of its priority level for at most a quarter of this time."""
 TRANSIENT = (UnavailableError, ConflictError, DeadlineError)
 EVENT_BURST = 10
 EVENT_PERIOD = 6.0
-"""Seconds until one more event is permitted."""
+"""Seconds after which one more Event of a session is permitted, when EVENT_BURST Events are used up."""
 MAX_MESSAGE = 1024
 _REASON = re.compile(r"[A-Za-z][A-Za-z0-9]{0,127}")
 _TYPES = (NORMAL, WARNING)
 MAX_QUEUED = 16
 MAX_QUEUED_BYTES = 1024 * 1024
-"""Bounds of the queue; a single larger message is accepted when the queue is empty."""
+"""Bounds of a ReportQueue: number and bytes of its messages. An empty queue also accepts a larger message."""
 
 log = structlog.get_logger(__name__)
 
@@ -80,7 +80,7 @@ class ReportQueue:
             self._worker = self._tasks.create_task(self._work())
 
     async def done(self) -> None:
-        """Returns when the queue is empty."""
+        """Waits until the queue is empty and no work is in progress."""
         while self._worker is not None:
             await asyncio.wait({self._worker})
 
@@ -109,7 +109,7 @@ class AgentEvents:
         self._dropped = 0
 
     async def take(self, message: wire.Event) -> None:
-        """Stores a valid event within the rate, and drops all others. An event is also lost if the store cannot be written."""
+        """Stores the Event if it is valid and within the session's rate; else drops it. It is also lost if its write fails."""
         is_valid = message.type in _TYPES and _REASON.fullmatch(message.reason) is not None
         if not is_valid or not self._rate.has_room(self._cluster):
             self._dropped += 1
@@ -139,7 +139,7 @@ class SessionReports:
         self._attributes = audit.asked
         self._events: AgentEvents | None = None
         self.known_hubs = ""
-        """The agent's hub list as the store has it."""
+        """The agent's hub list, as stored in the database."""
         self._stored_status: tuple[bytes, int] | None = None
         """Digest and revision of the stored status; None if the cluster has changed since."""
         self._changes = 0
@@ -149,8 +149,8 @@ class SessionReports:
     async def store(self, kind: str, message: Any) -> wire.ReportAck | None:
         """Stores a message of the kind "status", "addon", "hubs" or "event". Reports continue the agent's trace.
 
-        Returns the acknowledgement of a status or add-on report, which contains a permanent error; None for other kinds.
-        Raises transient errors and StaleEpochError.
+        Returns the acknowledgement of a status or add-on report; after a permanent error, it contains this error. Returns None
+        for other kinds. Raises transient errors and StaleEpochError.
         """
         if kind == "event":
             self._events = self._events or AgentEvents(self._parts.store, self._parts.clock, self._cluster, self._actor)
@@ -200,7 +200,7 @@ class SessionReports:
             log.info("an agent's list of hubs is not stored", cluster=self._cluster, error=error.message)
 
     async def farewell(self, message: wire.Farewell, session: BeatSink) -> None:
-        """Records the agent's next hub and drops its waiting beat. The write continues even if the agent does not wait."""
+        """Records the agent's next hub, if it is another hub, and drops the waiting beat. The write survives cancellation."""
         if not message.hub_id or message.hub_id == self._parts.hub_id:
             return
         self._parts.beats.drop(self._cluster, session)

@@ -49,7 +49,7 @@ class OpenSession(Protocol):
         """Ends the session with this error's status."""
 
     def drain(self, reconnect_after: timedelta, reason: str = ...) -> None:
-        """Asks the agent to open a new session soon and to leave this one."""
+        """Asks the agent to open a new session within `reconnect_after` and to leave this session."""
 
 
 _Records = dict[tuple[ClusterName, AgentId], Opened | str]
@@ -136,7 +136,7 @@ class Sessions:
             await self.write()
 
     async def write(self) -> None:
-        """Writes the waiting records. Errors in PASSING are retried after a pause.
+        """Writes the waiting records. After a temporary error (`PASSING`), `run` writes the records again after a pause.
 
         If the transaction is rejected, each session is written on its own. A session that is rejected then stays open, but is
         not stored, so that it does not block others.

@@ -37,7 +37,7 @@ MAX_UNSENT = 1_000
 LAST_MESSAGES = timedelta(seconds=1)
 """How long an ended session waits for its unsent messages."""
 START_TIME = timedelta(seconds=16)
-"""Time limit for the start of a session. The wait for a seat takes at most a quarter of it: agents wait 5 s for Welcome."""
+"""Time limit of a session's start. The wait for a seat of its level is at most a quarter: agents wait 5 s for Welcome."""
 MOVE_REASON = "an operator moves this cluster to another hub"
 
 
@@ -153,7 +153,7 @@ class Session(BeatSink, TrustBundleReceiver):
         self.end(UnauthorizedError(message, causes=DenialCause.CERTIFICATE_EXPIRED.because(message)))
 
     def end(self, error: Exception) -> None:
-        """Ends the session with its first error. Errors other than MusterError are reported as internal errors."""
+        """Ends the session with `error`, unless it has ended. An error that is no MusterError becomes an internal error."""
         if self._tasks is not None:
             tasks, self._tasks = self._tasks, None
             tasks.create_task(_fail(error))

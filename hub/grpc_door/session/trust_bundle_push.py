@@ -35,7 +35,7 @@ _Agent = tuple[ClusterName | None, AgentId | None]
 
 @lru_cache(maxsize=8)
 def fingerprints(bundle: bytes) -> frozenset[str]:
-    """Hex SHA-256 of the DER of each CA certificate of a bundle (PEM)."""
+    """Returns the hex SHA-256 of the DER of each CA certificate in a trust bundle (PEM)."""
     return frozenset(each.fingerprint for each in parse_chain(bundle))
 
 
@@ -43,7 +43,7 @@ class TrustBundleReceiver(Protocol):
     """The interface of an open session for `TrustBundlePush`."""
 
     trusted: frozenset[str] | None
-    """The CAs that the agent has last reported; None: the agent reports none."""
+    """Fingerprints of the CAs that the agent last reported as trusted; None: the agent does not report its CAs."""
 
     def push(self, bundle: bytes) -> None: ...
 
@@ -61,7 +61,7 @@ class TrustBundlePush:
         *,
         authorities: Callable[[], object] = lambda: None,
     ) -> None:
-        """`bundle`: returns the trust bundle (PEM). `authorities`: returns the hub's CAs; a new result means a change."""
+        """`bundle`: returns the trust bundle (PEM). `authorities`: returns the hub's CAs; a different result means a change."""
         self._store = store
         self._bundle = bundle
         self._authorities = authorities
@@ -82,7 +82,7 @@ class TrustBundlePush:
             await self._store.run(service.note_trust, reports.values())
 
     def note(self, record: CertificateRecord, trusted: frozenset[str] | None) -> None:
-        """Queues the CAs that the agent with this certificate trusts, to be written soon. None: the agent reports none."""
+        """Queues the fingerprints of the CAs that the certificate's agent trusts. None: the agent does not report them."""
         self.reports.put((record.cluster, record.agent), TrustReport(record, trusted))
 
     def check(self, session: TrustBundleReceiver) -> None:
@@ -97,7 +97,7 @@ class TrustBundlePush:
         self._queue.pop(session, None)
 
     async def run(self) -> None:
-        """Runs the loops until cancelled."""
+        """Until cancelled, pushes bundles, checks the hub's bundle and CAs for changes, and writes the agents' reports."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._push(), name="trust/push")
             group.create_task(self._follow(), name="trust/bundle")

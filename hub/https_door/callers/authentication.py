@@ -100,7 +100,7 @@ class BootstrapTokenAuthenticator(TokenAuthenticator):
 
 
 def end_with_revocations(presence: Presence, serials: Listen | None, credentials: ListenToCredentials | None) -> None:
-    """Registers listeners that end long-running requests of revoked certificates and bootstrap credentials."""
+    """Lets `presence` end long-running requests when their certificate (`serials`) or bootstrap credential is revoked."""
 
     def end_serial(serial: SerialNumber | None) -> None:
         if serial is None:
@@ -178,14 +178,14 @@ class ExternalAuthenticator:
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationConfig:
-    """How callers are authenticated. `identify`: finds the record of a certificate. `revocations`: see `Listen`."""
+    """Settings of the authentication. `identify`: finds the record of a certificate. `revocations`: see `Listen`."""
 
     identify: Identify
     revocations: Listen | None = None
     token_keys: TokenKeys | None = None
     """Keys that sign ServiceAccount tokens; None: new keys in memory."""
     external: Sequence[ExternalAuthenticator] = ()
-    """Authenticators of users of other origin, in the order in which they are tried."""
+    """Authenticators of users by external credentials, in the order in which they are tried."""
     token_checks: TokenChecks | None = None
     loopback: Loopback | None = None
     """The identity with which the hub itself uses this door."""

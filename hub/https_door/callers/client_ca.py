@@ -25,10 +25,10 @@ log = structlog.get_logger(__name__)
 
 
 class ClientAuthorityFile(ExternalAuthenticator):
-    """Reads client CAs from a file, at the start and after each change, into `authorities` and into the listener's trust."""
+    """Reads client CAs from a file, at the start and after each change. Sets `authorities` and the client CAs of `serving`."""
 
     def __init__(self, path: Path, groups: Iterable[str], serving: Serving, clock: Clock) -> None:
-        """`groups`: groups that count in certificates of these CAs. Raises InvalidError with the file's name."""
+        """`groups`: the hub ignores all other groups in certificates of these CAs. Raises InvalidError with the file's name."""
         self._path = path
         self._serving = serving
         self._failure = LogOnce(log)

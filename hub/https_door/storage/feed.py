@@ -166,8 +166,8 @@ class ChangeFeed:
     ) -> AsyncGenerator[WatchEvent | int]:
         """Yields events with revisions above `after`, in order.
 
-        At the start and when quiet, yields the revision up to which events are complete. Raises ExpiredError if `after` is
-        compacted or not a revision of this database.
+        At the start, and when no event came for `bookmark_after`, yields the revision up to which events are complete. Raises
+        ExpiredError if `after` is compacted or not a revision of this database.
         """
         await self._following.wait()
         if after > self._position:  # a new revision of another replica, or one that a restore of the database has lost

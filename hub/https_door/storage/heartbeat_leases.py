@@ -42,7 +42,7 @@ class LeaseFacts:
         return LeaseFacts(str(metadata.get("uid")), str(metadata.get("creationTimestamp")), seconds)
 
     def document(self, name: str, beat: datetime | None) -> dict[str, Any]:
-        """Returns the Lease as in OCM: its own name is its holder. Without a beat, its renewTime is its creation time."""
+        """Returns the Lease. As in OCM, it holds itself. `name`: the cluster. `beat`: renewTime; None: the creation time."""
         renewed = beat or parse_time(self.created)
         return {
             "apiVersion": "coordination.k8s.io/v1",
@@ -95,7 +95,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatSnapshot:
-    """The selected heartbeats at a revision of the store. The next snapshot has unchanged views as the same Python objects."""
+    """Heartbeats of all clusters or of one, at a revision of the store. The next snapshot of all reuses unchanged `View`s."""
 
     views: Mapping[Key, View]
     revision: int

@@ -36,7 +36,7 @@ from machinery.runtime.clock import Clock
 
 POLL = timedelta(seconds=1)
 SLACK = timedelta(seconds=10)
-"""Longest duration of a transaction. When a beat is reported, all writes up to SLACK before the beat are visible."""
+"""Longest duration of a transaction. When a watch reports a beat, all writes older than the beat by SLACK are visible."""
 ACTOR = "system:hub:clock-sync"
 FIRST_BEAT = 10**14
 """Resource versions from this value are instants of beats (1973 and later). Revisions of the store are lower."""

@@ -81,7 +81,7 @@ def _get(tx: Transaction, kind: Kind, resource: GroupResource, key: Key, at: int
 
 MAX_LIMIT, DEFAULT_LIMIT = 500, 100
 MAX_FIELDS = 200
-"""Fields that one change lists; further fields are only counted."""
+"""Largest number of fields that the history lists for one change. Further fields are only counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class _Snapshot:
 
 
 class SessionStorage(ComputedStorage):
-    """Keeps the last snapshot and the latest events. Reads only for requests and watches."""
+    """Keeps the last snapshot of all sessions and the latest events. Reads the database only for requests and watches."""
 
     def __init__(self, store: Store, resource: Resource) -> None:
         super().__init__(store, resource, lambda _tx: ())
@@ -68,7 +68,7 @@ class SessionStorage(ComputedStorage):
         return self._now.revision
 
     async def wait_for(self, revision: int) -> None:
-        """Raises ExpiredError for a revision of another process: it never becomes visible here."""
+        """Raises ExpiredError for a revision that is older than the events in memory, or that another process has returned."""
         await self._refresh()
         self._check(revision)
 

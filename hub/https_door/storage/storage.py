@@ -38,7 +38,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ServiceStorage(StoreRevision):
-    """Storage of resources that are documents in the store. Watches need the feed's `run`."""
+    """Storage of resources that are documents in the store. Watches work only while `run` of `feed` runs."""
 
     def __init__(self, store: Store, feed: ChangeFeed, group_suffix: str, *, quiet: timedelta = QUIET) -> None:
         super().__init__(store)
@@ -151,7 +151,7 @@ def _show(tx: Transaction, path: WritePath, key: Key, old: StoredObject | None) 
 
 
 def requester(actor: Actor) -> Requester:
-    """The actor as a requester, with the serial number of its certificate. A number that the caller claims is removed.
+    """Returns the actor as a requester, with the serial number of the actor's certificate. Removes a number from the client.
 
     Operators' requests have no serial number, so that they stay valid when the operator's certificate is revoked.
     """

@@ -37,7 +37,7 @@ RULE_ACTOR = f"system:{NAME}:rule:"
 
 @dataclass(frozen=True, slots=True)
 class ApprovalOutcome:
-    """Result of `review` or `accept`. `decisions`: those of operators' rules; empty if only built-in rules have decided.
+    """Result of `review` or `accept`. `decisions`: decisions of operators' rules; empty if only built-in rules have decided.
 
     `accepted`: the accepted cluster. `asking`: the cluster of the reviewed request, if a rule for acceptance depends on
     requests. The caller then runs `accept` for this cluster.
@@ -51,7 +51,7 @@ class ApprovalOutcome:
 
 
 def rules_in(tx: Transaction, globs: tuple[str, ...]) -> tuple[ApprovalRule, ...]:
-    """Return all rules: first the rule of `--auto-approve`, then the others by name."""
+    """Return all rules: first the rule of `--auto-approve` (`globs`: its patterns), then the ApprovalRules by name."""
     known = list(by_rule.flag_rules(globs))
     for stored in tx.objects.find(APPROVAL_RULES, Query()).items:
         with suppress(InvalidError):  # written by another version of the hub; an unreadable rule decides nothing
@@ -71,7 +71,7 @@ def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
 def review(
     tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str, *, sign: Callable[..., dict[str, Any]] | None = None
 ) -> ApprovalOutcome | None:
-    """Approve a request if a rule matches. Return the outcome. Raises NotFoundError.
+    """Approve a certificate request if a built-in rule or one of `known` matches. Return the outcome. Raises NotFoundError.
 
     Returns None if nothing was written and the outcome has no `asking`. With `sign` (`issuance.sign_request`) the approved
     request is also signed; without `sign`, `issuance.issue` signs it later.
@@ -122,7 +122,7 @@ def _record_dry_run_approval(
 
 
 def accept(tx: Transaction, name: ClusterName, known: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
-    """Accept a cluster that a rule matches. Returns None if nothing was written.
+    """Accept a cluster if one of the rules `known` matches it. Returns None if nothing was written.
 
     Rules accept a cluster at most once, and never override an operator.
     """

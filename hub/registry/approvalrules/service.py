@@ -28,7 +28,7 @@ _COUNTED = {RuleAction.ACCEPT: ("accepted", "wouldAccept"), RuleAction.APPROVE: 
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
-    """Create (`old` None) or update. Raises InvalidError and the errors of `Objects.put`.
+    """Create an ApprovalRule (`old` None) or update it. Raises InvalidError and the errors of `Objects.put`.
 
     `writer`: see `hub.registry.generic.objects.write`.
     """
@@ -72,7 +72,7 @@ def _write_status(tx: Transaction, stored: StoredObject, actor: str, **fields: A
 
 
 def undecided_of(tx: Transaction, clusters: Iterable[str]) -> list[str]:
-    """Names of the undecided certificate requests of these clusters."""
+    """Return the names of the undecided certificate requests of these clusters."""
     found = (stored for cluster in clusters for stored in request_objects.of_cluster(tx, cluster))
     return [stored.key.name for stored in found if phase(stored.document) is RequestPhase.PENDING]
 

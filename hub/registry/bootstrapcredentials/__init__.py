@@ -1,1 +1,1 @@
-"""Bootstrap credentials: created, revoked, removed."""
+"""The kind BootstrapCredential, its documents, and the use cases that create and revoke bootstrap credentials."""

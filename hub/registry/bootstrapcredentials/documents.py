@@ -30,7 +30,7 @@ ATTESTATION_FIELDS = {
     **{name: name for name in ("issuer", "keys", "audience", "subject")},
     "certificateAuthority": "authority",
 }
-"""Fields of a document, and the fields of an AttestationRequirement that they set."""
+"""Fields of `spec.attestation`, each with the name of the field of AttestationRequirement that it sets."""
 _GLOB = re.compile(r"[a-z0-9*?\[\]!-]{1,253}")
 _invalid = partial(Cause, "FieldValueInvalid")
 

@@ -21,9 +21,9 @@ from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 
 SHOWN = 50
-"""Largest number of cluster names in one list."""
+"""Largest number of cluster names in `clustersWithoutTrust` and in `clustersHolding`."""
 WITHIN = 60
-"""Default of `withinSeconds`."""
+"""Default of `spec.withinSeconds` of the action `compromised`."""
 DEFAULT_PATIENCE = timedelta(hours=24)
 
 Cannot = Callable[[Collection[AuthorityId]], Awaitable[str | None]]
@@ -74,7 +74,7 @@ def _names(members: Collection[RotationAgent]) -> list[str]:
 def authorities_of(
     shown: Resource, store: Store, own: str, *, patience: timedelta = DEFAULT_PATIENCE, cannot: Cannot | None = None
 ) -> Resource:
-    """The served resource with its actions `rotate`, `proceed` and `compromised`."""
+    """Returns the served resource with its actions `rotate`, `proceed` and `compromised`. `own`: the hub's API group."""
 
     async def refusal() -> str | None:
         known = await store.read(lambda tx: tx.authorities.all())

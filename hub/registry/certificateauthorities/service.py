@@ -44,7 +44,7 @@ _AWAY = (Requirement(selectable.CLUSTER_ALIASES["status.available"], Operator.IN
 
 @dataclass(frozen=True, slots=True)
 class NewAuthority:
-    """A new CA. `sealed`: its key, if it is stored in the database."""
+    """A new CA. `sealed`: its sealed key, to be stored in the database; None: the key is stored elsewhere."""
 
     certificate: bytes
     cross_signed: bytes | None
@@ -56,7 +56,7 @@ def authority_id(certificate: bytes) -> AuthorityId:
 
 
 def adopt(tx: Transaction, made: NewAuthority) -> AuthorityRecord:
-    """Record the first CA, which issues immediately. If another replica was faster, returns its CA."""
+    """Record the first CA, which issues immediately. If another replica has recorded a CA earlier, returns that CA."""
     known = issuing(tx.authorities.all())
     if known is not None:
         return known
@@ -79,7 +79,7 @@ def find(tx: Transaction, authority: AuthorityId) -> AuthorityRecord:
 def rotate(tx: Transaction, actor: str, *, cannot: str | None, dry_run: bool = False) -> AuthorityRecord:
     """Order the replacement of the issuing CA, and return the issuing CA. Idempotent.
 
-    `cannot`: why no other CA can be created. Raises ConflictError with this reason, or while a rotation is in progress.
+    `cannot`: why no other CA can be created; None: one can. Raises ConflictError with this reason, or during a rotation.
     """
     everyone = tx.authorities.all()
     old = issuing(everyone)
@@ -149,7 +149,7 @@ def propose(tx: Transaction, made: NewAuthority) -> AuthorityRecord:
 
 
 def take(tx: Transaction, step: RotationStep, recovery: timedelta) -> Sequence[AuthorityRecord]:
-    """Take a due step of `hub.api.certificateauthorities.rotation`. Returns the changed CAs."""
+    """Execute a due step, if it still fits the CA's phase. `recovery`: maximum time in Retiring. Returns the changed CAs."""
     one, changed = find(tx, step.authority), list[AuthorityRecord]()
     match step.act, one.phase:
         case Act.ISSUE, Phase.DISTRIBUTING:
@@ -180,7 +180,7 @@ def left_behind(tx: Transaction, one: AuthorityRecord) -> tuple[ClusterName, ...
 
 
 def rotation_snapshot(tx: Transaction) -> RotationSnapshot:
-    """Read everything that a rotation depends on."""
+    """Return the state of the CAs, replicas, agents and certificates on which the steps of a rotation depend."""
     everyone = tuple(tx.authorities.all())
     signed: dict[AuthorityId, dict[Purpose, int]] = defaultdict(dict)
     for (signed_by, purpose), count in tx.authorities.signed(tx.now).items():
@@ -241,7 +241,7 @@ class TrustReport:
 
 
 def trust_news(tx: Transaction, reports: Iterable[TrustReport]) -> Sequence[AgentTrust]:
-    """Return the reports that differ from the stored rows. Read-only."""
+    """Return the new rows for the reports that differ from the stored rows. Writes nothing."""
     found = [
         AgentTrust(
             cluster=record.cluster,
@@ -272,5 +272,5 @@ def note_trust(tx: Transaction, reports: Iterable[TrustReport]) -> int:
 
 
 def current_trust(tx: Transaction) -> Sequence[AgentTrust]:
-    """Return the rows of all agents whose certificate has not expired."""
+    """Return the stored rows of trusted CAs of all agents whose certificate has not expired."""
     return [each for each in tx.trusts.all() if each.not_after > tx.now]

@@ -41,7 +41,7 @@ def check_cluster_revocation(tx: Transaction, cluster: ClusterName, since: datet
 
 
 def cluster_revoked_at(tx: Transaction, cluster: ClusterName) -> datetime | None:
-    """Time of the last revocation of the whole cluster; None: never."""
+    """Return the time of the last revocation of the whole cluster; None: the cluster was never revoked."""
     if not tx.objects.has_any(REVOCATIONS):
         return None
     named = Requirement("spec.cluster", Operator.EQUALS, (cluster,))
@@ -49,7 +49,7 @@ def cluster_revoked_at(tx: Transaction, cluster: ClusterName) -> datetime | None
 
 
 def bind_attested(tx: Transaction, record: CredentialRecord, cluster: ClusterName, attested: Attested | None) -> None:
-    """Bind the name to the attested issuer, or check the issuer against the existing binding. Raises AttestationError.
+    """Bind the cluster name to the attested issuer, or check the issuer against the existing binding. Raises AttestationError.
 
     A bound name requires an attestation, even if the credential does not.
     """
@@ -106,7 +106,7 @@ def admit(
     agent: AgentId | None = None,
     attested: Attested | None = None,
 ) -> tuple[CredentialRecord, bool]:
-    """Admit the name, which then holds a use. Returns the credential, and whether the name is new. Raises ForbiddenError."""
+    """Admit a cluster name: it holds a use. Returns the credential, and whether the name is new. Raises ForbiddenError."""
     record = check(tx, credential, cluster, agent)
     bind_attested(tx, record, cluster, attested)
     is_new = not tx.credentials.has_admitted(credential, cluster)
@@ -116,7 +116,7 @@ def admit(
 
 
 def hold(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent: AgentId, request: str) -> None:
-    """Hold a use for this agent's request, without checks. A retry keeps the same use."""
+    """Record that this agent's request holds a use, without checks. A later request of the agent takes over its unspent use."""
     known = tx.credentials.use_of(credential, cluster, agent)
     if known is None:
         tx.credentials.keep_use(CredentialUse(credential, cluster, agent, request, tx.now))
@@ -125,7 +125,7 @@ def hold(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent:
 
 
 def use_for(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent: AgentId) -> CredentialUse:
-    """Return the use for an agent's certificate. Raises ForbiddenError if no use is left."""
+    """Return the agent's use of the credential, or else a new, unstored use. Raises ForbiddenError if no use is left."""
     record = tx.credentials.by_id(credential)
     if record is None:
         raise ForbiddenError(UNKNOWN)
@@ -136,7 +136,7 @@ def use_for(tx: Transaction, credential: CredentialId, cluster: ClusterName, age
 
 
 def spend(tx: Transaction, use: CredentialUse) -> None:
-    """Spend a use, once per agent, in the transaction of `use_for`, which has locked the credential."""
+    """Store a use as spent, once per agent. Call it in the transaction of `use_for`, which has locked the credential."""
     known = tx.credentials.use_of(use.credential, use.cluster, use.agent)
     if known is None or known.issued_at is None:
         tx.credentials.keep_use(use)

@@ -43,7 +43,7 @@ class CertificateGrant:
 
 
 def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, actor: str) -> Written | None:
-    """Sign an approved request and write it; see `sign_request`. Raises NotFoundError.
+    """Sign an approved certificate request and store the result of `sign_request`. Raises NotFoundError.
 
     Returns None if there is nothing to sign (not approved, already issued, another signer).
     """

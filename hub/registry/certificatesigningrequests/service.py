@@ -78,23 +78,23 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
 
 
 def of_cluster(tx: Transaction, cluster: str) -> Sequence[StoredObject]:
-    """All requests with the label of the cluster."""
+    """Return all certificate requests with the label of the cluster."""
     labelled = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
     return tx.objects.find(REQUESTS, Query(labels=(labelled,))).items
 
 
 def find(tx: Transaction, name: str) -> StoredObject:
-    """Return the request. Raises NotFoundError."""
+    """Return the certificate request with this name. Raises NotFoundError."""
     return objects.find(tx, REQUESTS, Key("", name))
 
 
 def state(tx: Transaction, name: str) -> RequestState:
-    """State of the request. Raises NotFoundError."""
+    """Return the state of the certificate request with this name. Raises NotFoundError."""
     return csr_rules.state(find(tx, name).document)
 
 
 def decide(tx: Transaction, name: str, *, approve: bool, reason: str, message: str, actor: str) -> Written | StoredObject:
-    """Approve or deny. A repeated decision writes nothing; the opposite decision raises ConflictError."""
+    """Approve or deny a certificate request. A repeated decision writes nothing; the opposite decision raises ConflictError."""
     stored = find(tx, name)
     decision, opposite = (APPROVED, DENIED) if approve else (DENIED, APPROVED)
     present = {entry.get("type") for entry in doc.conditions(stored.document)}
@@ -114,7 +114,7 @@ def due_for_removal(tx: Transaction, ends: RequestRetention) -> Sequence[str]:
 
 
 def expire(tx: Transaction, names: Sequence[str], ends: RequestRetention, actor: str) -> int:
-    """Remove those of the given requests that are still due for removal. Returns the number of removed requests."""
+    """Remove each request of `names` that is still due for removal. Returns the number of removed requests."""
     tx.objects.read_ahead(REQUESTS, [Key("", name) for name in names])
     found = [stored for stored in (tx.objects.get(REQUESTS, Key("", name)) for name in names) if stored is not None]
     gone = [stored for stored in found if _is_due(stored, ends, tx.now)]

@@ -15,7 +15,7 @@ from machinery.meta.objects import StoredObject
 from machinery.product import GROUP_SUFFIX
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, str], Written]
-"""Create (old object None) or update for a user. Raises InvalidError, AlreadyExistsError, ConflictError and others."""
+"""Creates an object (old object None) or updates the old object. Raises InvalidError, AlreadyExistsError and other errors."""
 Remove = Callable[[Transaction, StoredObject, str], Written]
 RequestPut = Callable[[Transaction, dict[str, Any], StoredObject | None, Requester], Written]
 Bind = Callable[[Resource, Store, str], Resource]
@@ -24,7 +24,7 @@ Bind = Callable[[Resource, Store, str], Resource]
 
 @dataclass(frozen=True, slots=True)
 class WritePath:
-    """The only functions that write objects of one kind; by default those of `hub.registry.generic.objects`.
+    """Functions that write and delete the objects of one kind. Default: `put` and `remove` of `hub.registry.generic.objects`.
 
     `generations`: metadata.generation counts changes outside of metadata and status. `requested` replaces `put` for a kind that
     records the requester.

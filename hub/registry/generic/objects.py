@@ -1,8 +1,8 @@
-"""Write path of objects: metadata, field ownership, the size limit of agents, and no write without a change.
+"""Writes objects: sets metadata and field owners, limits the size that agents may write, and skips a write without a change.
 
-The limit of operators is `OBJECT_LIMIT`. If an agent filled an object up to this limit, operators could not change the object,
-for example deny the cluster. So agents have a lower limit. The lower limit applies to all callers of a cluster and to bootstrap
-credentials, at both doors.
+The size limit for operators is `OBJECT_LIMIT` of `machinery.apiserver.http.limits`. If an agent filled an object up to this
+limit, operators could not change the object, for example deny the cluster. So the limit for agents is lower. The lower limit
+applies to all callers of a cluster and to bootstrap credentials, at both doors.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from machinery.product import GROUP_SUFFIX, OWN_GROUPS
 
 @dataclass(frozen=True, slots=True)
 class Unchanged(Written):
-    """Result of a write without a change: the stored object."""
+    """Result of a write that changed nothing, so nothing was written. `old`: the stored object."""
 
     old: StoredObject
 
@@ -107,7 +107,7 @@ def put(
 
 
 def remove(tx: Transaction, kind: Kind, old: StoredObject, actor: str, *, generations: bool = False) -> Written:
-    """Delete, or mark as deleting while finalizers remain."""
+    """Delete the object. While finalizers remain, only set its deletionTimestamp."""
     document = old.document
     if doc.finalizers(document) and not doc.is_deleting(document):
         return put(tx, kind, doc.deleting(document, tx.now), old, actor, generations=generations)
@@ -139,5 +139,5 @@ def not_found_error(kind: Kind, name: str) -> NotFoundError:
 
 
 def group_of(group: str, suffix: str) -> str:
-    """The served name of an API group: the hub's own groups end in the suffix."""
+    """Return the served name of an API group: the hub's own groups get `suffix`, other groups stay unchanged."""
     return f"{group}.{suffix}" if group in OWN_GROUPS else group

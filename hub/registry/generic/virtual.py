@@ -80,7 +80,7 @@ class ComputedStorage(VirtualStorage):
         return Page(page, revision, page[-1].key if len(left) > len(page) else None)
 
     def chosen(self, resource: GroupResource, key: Key, found: Sequence[ComputedObject], revision: int) -> StoredObject:
-        """The object with this key. Raises NotFoundError."""
+        """Return the object of `found` with this key, with `revision` as resourceVersion. Raises NotFoundError."""
         one = next((each for each in found if each.key == key), None)
         return not_found(resource, key) if one is None else self.stored(one, revision)
 
@@ -118,11 +118,11 @@ class DryRun(Exception):  # noqa: N818 - carries the result of a transaction tha
 
 
 SINCE, UNTIL = "since", "until"
-"""Fields that select records by time."""
+"""Names of the field selectors that select objects by time."""
 
 
 def time_bounds(query: Query) -> tuple[Query, datetime | None, datetime | None]:
-    """The query without the fields `since` and `until`, and these instants. Raises BadRequestError."""
+    """Return the query without the fields `since` and `until`, and their instants (None: not given). Raises BadRequestError."""
     given: dict[str, list[datetime]] = {SINCE: [], UNTIL: []}
     for term in query.fields:
         if term.name in given:

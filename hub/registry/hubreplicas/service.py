@@ -63,7 +63,7 @@ def begin(tx: Transaction, me: Replica) -> datetime:
 
 
 def begin_alone(tx: Transaction, me: Replica) -> datetime:
-    """Like `begin` if no other replica can exist: ends all recorded sessions."""
+    """Take the replica's name if no other replica can exist: remove all replica rows and end all recorded sessions."""
     for other in tx.replicas.all():
         tx.replicas.remove(other.name)
     tx.agent_sessions.end_all()
@@ -87,7 +87,7 @@ def beat(tx: Transaction, me: Replica) -> ReplicaUpdate:
 
 
 def leave(tx: Transaction, me: Replica) -> None:
-    """Remove this replica at an orderly shutdown."""
+    """Remove this replica's row and end its sessions, at an orderly shutdown."""
     before = tx.replicas.of(me.name)
     if before is not None and before.instance == me.instance:
         tx.agent_sessions.end_of(me.name)
@@ -161,7 +161,7 @@ def _show_agents(tx: Transaction, cluster: ClusterName, *, ended: bool = False) 
 
 
 def opened_since(tx: Transaction, moment: datetime | None, *, but: str) -> tuple[datetime, Sequence[AgentSession]]:
-    """Return the database's time, and sessions opened at `moment` or later on replicas other than `but`."""
+    """Return the database's time, and sessions that other replicas than `but` opened from `moment` on (None: no sessions)."""
     return tx.now, () if moment is None else tx.agent_sessions.opened_since(moment, but=but)
 
 
@@ -211,13 +211,13 @@ LOG_LEVEL = "log-level"
 
 
 def current_log_level(tx: Transaction) -> LogLevelOrder | None:
-    """The current order of a log level; None if each replica uses the level of its settings."""
+    """Return the order of a log level that applies now; None: each replica uses the level of its settings."""
     order = hubreplicas.decode_log_level(tx.facts.get(LOG_LEVEL))
     return order if order is not None and order.is_due(tx.now) else None
 
 
 def order_log_level(tx: Transaction, level: str, lasts: timedelta, actor: str) -> LogLevelOrder:
-    """Order a log level for all replicas. Replaces an earlier order. Raises InvalidError."""
+    """Order a log level for all replicas, for the duration `lasts`. Replaces an earlier order. Raises InvalidError."""
     order = hubreplicas.order_log_level(level, lasts, actor, tx.now)
     tx.facts.set(LOG_LEVEL, hubreplicas.encode_log_level(order))
     return order
@@ -228,7 +228,7 @@ def clear_log_level(tx: Transaction) -> None:
 
 
 def record_leader_terms(tx: Transaction, term: int, ours: EventRecord, actor: str) -> None:
-    """Write an Event for each unreported term. `term`: the caller's term; `ours`: its Event."""
+    """Write an Event for each leader term that has no Event yet. `term`: the caller's term; `ours`: the Event for `term`."""
     terms = hubreplicas.decode_terms(tx.facts.get(hubreplicas.UNREPORTED_TERMS))
     if terms.terms:
         events.record(tx, tuple(terms.news(term, ours)), actor)

@@ -51,7 +51,7 @@ def keep(tx: Transaction, limits: BrakeLimits, actor: str) -> tuple[Brake, Event
 
 
 def release(tx: Transaction, actor: str) -> Brake:
-    """Release the brake for an operator: postponed steps continue, and only clusters that become silent later count."""
+    """Release the brake: postponed taints and removals continue. Only clusters that become silent later activate it again."""
     before = now(tx)
     if not before.holds:
         return before

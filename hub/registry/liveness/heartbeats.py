@@ -25,7 +25,7 @@ def stale_epoch_error(known: int) -> StaleEpochError:
 
 
 def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: datetime) -> Expiry:
-    """Return whether the cluster's silence has exceeded the grace period, without a write.
+    """Return whether the cluster's silence is longer than the grace period plus the flush `window`. Writes nothing.
 
     `since`: start of the coverage; earlier time does not count as silence. As in OCM, a cluster that was never accepted is not
     checked, but a denied cluster is. If the lease duration was shortened, the new grace period starts at that change, because
@@ -50,7 +50,7 @@ def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: 
 
 
 def expire(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: datetime, actor: str) -> Expiry:
-    """Set availability to Unknown if the silence has exceeded the grace; return the result and when to check again."""
+    """Set the cluster's availability to Unknown if its grace period has ended. For `window` and `since` see `silence`."""
     found = silence(tx, cluster, window=window, since=since)
     if not found.is_due:
         return found
@@ -108,7 +108,7 @@ GONE = timedelta(days=1)
 
 
 def mark_coverage(tx: Transaction, replica: str, *, began: bool, jumped: bool) -> None:
-    """Write this replica's mark: beats can be stored now. `jumped`: the replica has detected a jump of the database's clock."""
+    """Write this replica's mark: it can store beats now. `began`: it just started. `jumped`: the database's clock jumped."""
     marks: Sequence[Checkpoint] = tx.marks.all()
     if jumped or any(each.is_ahead(tx.now) for each in marks):
         tx.marks.restart_coverage(tx.now)

@@ -40,7 +40,7 @@ class BatchContext:
 
 
 def read_context(tx: Transaction, among: Collection[ClusterName], delays: TaintDelays, brake: Brake) -> BatchContext:
-    """Read the context. `among`: the clusters to check."""
+    """Return the BatchContext for a check of the clusters `among`, and cache these clusters in the transaction."""
     tx.objects.read_ahead(MANAGED_CLUSTERS, [Key("", name) for name in among])
     falls = tx.transitions.falls(tx.now - delays.damping.window, among)
     ends = {name: delays.damping.flaps_until(each) for name, each in falls.items()}
@@ -48,7 +48,7 @@ def read_context(tx: Transaction, among: Collection[ClusterName], delays: TaintD
 
 
 def due_taints(tx: Transaction, name: ClusterName, delays: TaintDelays, known: BatchContext) -> TaintOutcome:
-    """Return the due step, without a write. No step is due for a cluster that does not exist or is being deleted."""
+    """Return whether the taints must be written now; never for a cluster that is missing or being deleted. Writes nothing."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or availability.has_right_taints(stored.document):
         return TaintOutcome()

@@ -79,7 +79,7 @@ def update_token(tx: Transaction, key: Key, actor: str) -> Condition | None:
 
 
 def token_account(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredObject:
-    """The ServiceAccount whose tokens the cluster's agent may request for this add-on.
+    """Return the ServiceAccount whose tokens the cluster's agent may request for this add-on.
 
     Raises NotFoundError (no such add-on), ForbiddenError (the cluster is not accepted) or ConflictError (the add-on uses
     another driver, or its infrastructure is not ready).

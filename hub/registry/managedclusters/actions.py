@@ -20,7 +20,10 @@ from machinery.meta.timestamps import format_time
 
 
 def order_move(tx: Transaction, cluster: ClusterName, word: str, actor: str, *, dry_run: bool = False) -> dict[str, Any]:
-    """Order the agent to move to one of its reported hubs. Returns the destination. Raises NotFoundError, InvalidError."""
+    """Order the agent to move to the hub `word` (id, name or URL) of its hub list, and return that hub's entry of the list.
+
+    Raises NotFoundError, InvalidError.
+    """
     stored = clusters.find(tx, cluster)
     available = cluster_rules.availability(stored.document)
     if available is not None and availability.has_parted(available):
@@ -47,7 +50,7 @@ RenewalProgress = tuple[RenewalOrder | None, Sequence[CertificateRecord]]
 def order_renewal(
     tx: Transaction, cluster: ClusterName, within: timedelta, actor: str, *, dry_run: bool = False
 ) -> RenewalProgress:
-    """Order the renewal of all certificates issued until now. Return the progress. Raises NotFoundError, InvalidError."""
+    """Order agents to renew, `within` this time, all certificates issued until now. Raises NotFoundError, InvalidError."""
     stored = clusters.find(tx, cluster)
     given = RenewalOrder(tx.now, agent_annotations.check_renewal_interval(within))
     if not dry_run:
@@ -56,15 +59,12 @@ def order_renewal(
 
 
 def renewal_progress(tx: Transaction, cluster: ClusterName) -> RenewalProgress:
-    """Return the renewal order of a cluster, and each agent's newest certificate, which shows whether the agent has renewed.
-
-    Raises NotFoundError.
-    """
+    """Return the renewal order (None: no order), and each agent's newest certificate, renewed or not. Raises NotFoundError."""
     return agent_annotations.renewal_order(clusters.find(tx, cluster).document), _newest(tx, cluster)
 
 
 def wanted_renewal(tx: Transaction, cluster: ClusterName) -> tuple[RenewalOrder | None, datetime]:
-    """The current renewal order and the database's time. Raises NotFoundError."""
+    """Return the cluster's renewal order (None: no order) and the database's time. Raises NotFoundError."""
     return agent_annotations.renewal_order(clusters.find(tx, cluster).document), tx.now
 
 

@@ -77,7 +77,7 @@ def leased(resource: Resource, duration: timedelta) -> Resource:
 
 
 def agent_columns(store: Store) -> Extras:
-    """Returns per cluster `last_beat`, `session` (whether one is open), `agent` (version), `flaps`, `certificate_end`."""
+    """Return a function that reads, per cluster, last_beat, session (is open), agent (version), flaps and certificate_end."""
 
     async def look(keys: Sequence[Key]) -> Mapping[Key, Mapping[str, Any]]:
         return await store.read(_agent_facts, [ClusterName(key.name) for key in keys])
@@ -101,7 +101,7 @@ def _agent_facts(tx: Transaction, clusters: Sequence[ClusterName]) -> Mapping[Ke
 
 
 def deletion_warnings(store: Store) -> DeletionWarnings:
-    """Return warnings about bootstrap credentials for several names, with which deleted clusters can register again.
+    """Return a function that warns of bootstrap credentials for several names: deleted clusters can register with them again.
 
     The text does not depend on the cluster, so that clients print it once. No warnings if the database is unavailable.
     """

@@ -1,4 +1,4 @@
-"""Use cases about ManagedClusters. `put` is the kind's write path, except for `enter`, which creates the cluster of a join."""
+"""Use cases about ManagedClusters. `put` creates and updates clusters. Only `enter` creates the cluster of a join."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -148,7 +148,7 @@ def require_accepted(stored: StoredObject) -> None:
 
 
 def ensure(tx: Transaction, joining: JoinRequest, actor: str, *, lease_duration: timedelta = DEFAULT_LEASE_DURATION) -> Joined:
-    """Create or find the ManagedCluster of a join. A bootstrap credential, if used, must admit the name, which holds a use.
+    """Create or find the ManagedCluster of a join. A bootstrap credential of the join must admit the name, and holds a use.
 
     Raises AlreadyExistsError if the name belongs to a cluster with another uid; then run `note_duplicate` in a separate
     transaction, so that operators see it. Raises ForbiddenError if the credential is not for this name, and NotFoundError if
@@ -201,7 +201,7 @@ def enter(tx: Transaction, joining: JoinRequest, actor: str, lease_duration: tim
 
 
 def note_duplicate(tx: Transaction, joining: JoinRequest, actor: str) -> None:
-    """Set the condition ManagedClusterDuplicated, so that an operator can give the name to the other cluster."""
+    """Set the condition ManagedClusterDuplicated, so that an operator can give the name to the cluster that joins."""
     stored = find(tx, joining.name)
     new = doc.with_status_condition(stored.document, duplicates.duplicate_condition(joining), tx.now)
     noted = doc.with_annotations(new, {duplicates.WANTED_BY: joining.cluster_uid} if joining.cluster_uid else {})
@@ -235,7 +235,7 @@ def note_revoked(tx: Transaction, name: ClusterName, actor: str) -> None:
 def put_changed(
     tx: Transaction, new: Document, old: StoredObject, actor: str, *, writer: str = HUB_WRITER
 ) -> Written | StoredObject:
-    """Like `put`, with the field manager `writer`. If nothing changes, do not write, and return `old`."""
+    """Write the cluster `new` with `put` and the field manager `writer`. If nothing changes, write nothing and return `old`."""
     return put(tx, dict(new), old, actor, writer=writer) if doc.differs(new, old.document) else old
 
 

@@ -181,7 +181,7 @@ class Archive:
                 raise InvalidError(f"{DAMAGED}: its table {entry.name} differs from its digest; use another backup")
 
     def rows(self, entry: TableEntry) -> Iterator[dict[str, Any]]:
-        """The rows as mappings by column."""
+        """Yield the rows of a table, each as a mapping from column name to value."""
         decode = msgspec.json.Decoder(list[Any]).decode
         with self._zip.open(_place(entry.name)) as lines:
             for line in lines:

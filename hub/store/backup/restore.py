@@ -40,11 +40,11 @@ from machinery.runtime.directory import sync
 T = TypeVar("T")
 
 OF_PROCESSES = frozenset(("replicas", "sessions", "hearing", "authority_followers"))
-"""Tables about processes, which no longer run."""
+"""Names of the tables about processes of the former hub. A restore leaves these tables empty."""
 RATE = 20_000
-"""Revisions per second: more than a database writes."""
+"""Revisions to skip for each second since the backup: more than a database writes per second."""
 TERMS = 1_000_000
-"""More than the number of leader changes between backup and restore."""
+"""A restore adds this number to the leader term: more than the number of leader changes between backup and restore."""
 ALIVE = timedelta(seconds=10)
 """Time within which a replica that has written its row may still write."""
 ALL = timedelta(days=1)
@@ -65,14 +65,14 @@ class RestoreTarget:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The result. `revision`: where the change log continues. `former`: the new path of the replaced SQLite database."""
+    """Result of a restore. The change log continues at `revision`. `former`: new path of a replaced SQLite database."""
 
     revision: int
     former: Path | None = None
 
 
 def restore_tables(archive: Archive, target: RestoreTarget, change: Callable[[Transaction], T]) -> tuple[Restored, T]:
-    """Restore the backup and apply `change` in the same transaction. On an error nothing has changed.
+    """Restore the backup, apply `change` in the same transaction, and return both results. On an error nothing has changed.
 
     Raises AlreadyExistsError (there is a hub), InvalidError, UnavailableError (also if a replica still uses the database).
     """

@@ -54,7 +54,7 @@ class SqlChanges(ChangeLogPast, ChangeLog):
         return number_of(_ADVANCE.row(self._connection, {"by": by, "sender": self._sender}))
 
     def skip_ahead(self, seen: int, shown: Change | None) -> bool:
-        """Return whether the database has lost served changes. If so, continue far above `seen`, so that no watch resumes.
+        """Return whether the database has lost served changes. If so, move the log far above `seen`, so that no watch resumes.
 
         `shown`: the change at `seen`, if known. The check repeats the caller's check under the lock of the counter, because the
         caller may have read from a server that is behind, or another replica may already have raised the counter.

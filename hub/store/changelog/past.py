@@ -27,7 +27,7 @@ FEW = 16
 _counter = schema.revision.c
 _NEWEST = Statement(select(_counter.value))
 KEPT = Statement(select(_counter.value, _counter.compacted))
-"""The newest revision, and the revision up to which changes are compacted."""
+"""Selects the newest revision, and the revision up to which changes are compacted."""
 
 
 def _places(*beyond: ColumnElement[bool]) -> Select[Any]:
@@ -68,7 +68,7 @@ _MOMENT_AFTER = select(_row.at).where(_row.revision > bindparam("revision")).ord
 
 
 class ChangeLogPast(ChangeLogRetention):
-    """Reads the log of a transaction. Raises ExpiredError for revisions that are no longer kept, or too new."""
+    """Reads the change log in a transaction. Raises ExpiredError for revisions that are no longer kept, or too new."""
 
     def __init__(self, connection: Connection, now: datetime, form: RowForm, sender: str) -> None:
         """`sender`: this replica, which needs no notification of its own commits."""
@@ -92,9 +92,9 @@ class ChangeLogPast(ChangeLogRetention):
         return Page(items, at, items[-1].key if items and len(found) > len(items) else None)
 
     def each_at(self, kind: Kind, query: Query, at: int) -> Iterator[StoredObject]:
-        """Yields the objects in key order, read in portions, so that the cost of a page depends on its size.
+        """Yield the objects as they were at revision `at`, in key order.
 
-        Portions grow, so that a selective query needs few statements.
+        The method reads growing portions. So a small page costs little, and a selective query needs few statements.
         """
         if query.past:
             self._check_remembered(at)
@@ -123,13 +123,13 @@ class ChangeLogPast(ChangeLogRetention):
         return [(row[0], row[1], row[2]) for row in found]
 
     def one_at(self, kind: Kind, key: Key, at: int) -> StoredObject | None:
-        """Return one object as it was; None if it did not exist."""
+        """Return the object as it was at revision `at`; None if it did not exist."""
         self._check_remembered(at)
         change = next(iter(self.past(kind, key, below=at + 1, limit=1)), None)
         return None if change is None or change.type is ChangeType.DELETED else _stored(change)
 
     def past(self, kind: Kind, key: Key, *, below: int | None = None, limit: int) -> Sequence[Change]:
-        """Changes of one object below a revision, newest first."""
+        """Return at most `limit` changes of one object with a revision less than `below` (None: all), newest first."""
         below = self.newest() + 1 if below is None else below
         values = {"kind": kind, "namespace": key.namespace, "name": key.name, "below": below, "limit": limit}
         return [self._read(row) for row in self._connection.execute(_OF_ONE, values)]
@@ -147,7 +147,7 @@ class ChangeLogPast(ChangeLogRetention):
         return found
 
     def position(self, moment: datetime) -> int:
-        """The newest revision at an instant; 0 before the first change.
+        """Return the revision that was the newest at an instant; 0 before the first change.
 
         A later revision can have an earlier time: concurrent transactions may commit in either order, and clocks may be set
         back. So rows after the nearest change count too, up to the first row that is later than the instant.
@@ -162,12 +162,12 @@ class ChangeLogPast(ChangeLogRetention):
         return position
 
     def instant(self, revision: int) -> datetime | None:
-        """When the newest change up to a revision was written; None if there is none."""
+        """Return when the newest change up to `revision` was written; None: there is no such change."""
         self._check_remembered(revision)
         return optional_instant(self._connection.execute(_MOMENT_OF, {"revision": revision}).scalar_one_or_none())
 
     def began(self) -> datetime | None:
-        """When the first retained change was written; None if there is none."""
+        """Return when the first change above `Ledger.floor` was written; None: there is no such change."""
         return self._began(self.ledger().floor)
 
     def _began(self, floor: int) -> datetime | None:

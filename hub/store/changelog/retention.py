@@ -22,7 +22,7 @@ from machinery.meta.objects import ChangeType
 
 
 def written_by(times: Sequence[int], now: int, following: Callable[[], int | None]) -> Sequence[int]:
-    """Latest possible write time of each row: its own time or, if that is in the future, the time of the next row.
+    """Return the latest possible write time of each row: its own time or, if that is in the future, the next row's time.
 
     `following`: returns the time of the first later row whose time is not in the future; None: there is none.
     """
@@ -105,7 +105,7 @@ class ChangeLogRetention:
         return Trimmed(rows, more)
 
     def measure(self, *, limit: int = EVERYTHING) -> bool:
-        """Add the size of at most `limit` rows written since the last call. Returns whether there may be more."""
+        """Add the size of the next rows, at most `limit`, to `Ledger.bytes`. Returns whether more rows may be unmeasured."""
         ledger = self.ledger()
         some = select(_row.revision).where(_row.revision > ledger.measured).order_by(_row.revision).limit(limit).subquery()
         last, count = self._connection.execute(select(func.max(some.c.revision), func.count()).select_from(some)).one()

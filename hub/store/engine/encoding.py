@@ -77,7 +77,7 @@ class RowForm:
         self._suffix = group_suffix
 
     def grouped(self, document: dict[str, Any]) -> dict[str, Any]:
-        """The document with this hub's suffix in its API group."""
+        """Return the document with this hub's suffix in its API group."""
         version = document.get("apiVersion")
         if self._suffix == GROUP_SUFFIX or not version:
             return document

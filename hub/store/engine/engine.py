@@ -44,7 +44,7 @@ def insert_into(table: Table, dialect: str) -> Any:
 
 
 def upsert(table: Table, dialect: str) -> Any:
-    """INSERT of a full row that replaces the row with the same primary key."""
+    """Return an INSERT of a full row that replaces the row with the same primary key."""
     new = insert_into(table, dialect).values({column.name: bindparam(column.name) for column in table.columns})
     changed = {column.name: new.excluded[column.name] for column in table.columns if not column.primary_key}
     return new.on_conflict_do_update(index_elements=list(table.primary_key), set_=changed)
@@ -66,14 +66,14 @@ def parse_url(given: str) -> URL:
 
 
 def writing_engine(url: URL, limits: SessionLimits = DEFAULT, *, patient: bool = False) -> Engine:
-    """Engine with one connection for writes. `patient`: no time limit for PostgreSQL's answers, for migrations."""
+    """Return an engine with one connection for writes. `patient`: no time limit for PostgreSQL's answers, for migrations."""
     if is_sqlite(url):
         return _sqlite(url, "BEGIN IMMEDIATE", connections=1)
     return _postgres(url, "READ COMMITTED", limits, connections=1, patient=patient)
 
 
 def reading_engine(url: URL, *, connections: int = READERS + 1) -> Engine:
-    """Engine for reads. It has the default limits: readers hold no locks that others wait for."""
+    """Return an engine for reads. It has the default limits, because readers hold no locks that other replicas wait for."""
     if is_sqlite(url):
         return _sqlite(url, "BEGIN", connections=connections)
     return _postgres(url, "REPEATABLE READ", DEFAULT, connections=connections).execution_options(postgresql_readonly=True)
@@ -84,7 +84,7 @@ def is_sqlite(url: URL) -> bool:
 
 
 def database_file(url: URL) -> Path | None:
-    """Path of an SQLite database; None for PostgreSQL."""
+    """Return the path of an SQLite database; None for PostgreSQL."""
     return Path(str(url.database)) if is_sqlite(url) else None
 
 
@@ -168,7 +168,7 @@ _ENDED_BY_SERVER = frozenset(("57P01", "57P02", "57P03"))
 
 
 def database_time(connection: Connection, clock: Clock | None = None) -> datetime:
-    """The clock's time. Without a clock: PostgreSQL's time at the start of the transaction, or the machine's on SQLite."""
+    """Return `clock`'s time. Without a clock: PostgreSQL's at the start of the transaction, or the machine's on SQLite."""
     if clock is None and connection.dialect.name == "sqlite":
         clock = SystemClock()
     if clock is not None:

@@ -70,7 +70,7 @@ def postgres_engine(url: URL, isolation: Any, limits: SessionLimits, *, connecti
 
 
 def connection_arguments(url: URL, limits: SessionLimits) -> Mapping[str, Any]:
-    """Driver arguments for a connection outside the pool."""
+    """Return the driver's arguments for a connection outside the pool."""
     dialect: Any = PGDialect_psycopg
     _, given = dialect().create_connect_args(url)
     return _arguments(given, limits)

@@ -118,7 +118,7 @@ def _executed(connection: Connection, sql: str, *arguments: Any) -> Any:
 
 
 def note_write(connection: Connection, sql: str) -> None:
-    """Record in the connection's `info` that a statement changed rows."""
+    """Record in the connection's `info` that a statement may have changed rows (INSERT, UPDATE, DELETE)."""
     if sql.startswith(_CHANGES):
         connection.info[WRITTEN] = True
 

@@ -24,7 +24,7 @@ class SessionLimits:
 
     @staticmethod
     def of_lease(lease: timedelta) -> "SessionLimits":
-        """The limits for a leader's lease of that duration: a third of it, between SHORTEST and HELD."""
+        """Return the limits for a leader's lease of this duration. `held` is a third of `lease`, between SHORTEST and HELD."""
         return SessionLimits(min(max(lease / 3, SHORTEST), HELD))
 
     @property
@@ -45,7 +45,7 @@ class SessionLimits:
         return " ".join(f"-c {name}={value}" for name, value in settings.items())
 
     def arguments(self) -> Mapping[str, Any]:
-        """Arguments for the hub's side of the connection."""
+        """Return the driver's arguments with the limits on the hub's side of the connection."""
         keepalives = self._keepalives()
         return {
             "application_name": "muster-hub",

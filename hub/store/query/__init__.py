@@ -1,1 +1,1 @@
-"""Compiles queries and conditions to SQL."""
+"""Compiles list queries and filter expressions (`hub.api.query.expressions.Where`) to SQL."""

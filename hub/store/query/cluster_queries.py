@@ -38,14 +38,14 @@ _WANTED = (Operator.EQUALS, Operator.IN)
 
 
 def answers(kind: Kind, query: Query) -> bool:
-    """Whether this module answers the query."""
+    """Whether `page` and `number` serve the query: it selects or sorts ManagedClusters by more than namespace and name."""
     if kind != MANAGED_CLUSTERS:
         return False
     return bool(query.where or query.order or query.labels or any(term.name not in _KEYS for term in query.fields))
 
 
 def page(query: Query, limit: int | None, dialect: str) -> Select[Any]:
-    """The selected objects in the query's order, each followed by its sort position."""
+    """Return the statement that selects the objects of `query` in its order, each row followed by its sort position."""
     compiled = _ClusterQuery(query, dialect)
     places = compiled.places()
     named = [place.label(f"by_{index}") for index, place in enumerate(places)]
@@ -65,7 +65,7 @@ def number(query: Query, dialect: str) -> Select[Any]:
 
 
 def groups(query: Query, facets: Sequence[FieldReference], dialect: str, sums: Sequence[FieldReference] = ()) -> Select[Any]:
-    """The number of selected objects for each combination of the facets' texts and of the sort keys of the summed fields."""
+    """Return the statement that counts the objects per combination of the texts of `facets` and the sort keys of `sums`."""
     compiled = _ClusterQuery(query, dialect)
     texts = [compiled.entries.text(facet.source) for facet in facets]
     keys = [compiled.entries.compared(facet.source) for facet in sums]
@@ -83,7 +83,7 @@ def agents(dialect: str) -> Select[Any]:
 
 
 def resolve_patterns(connection: Connection, query: Query, since: int) -> Query:
-    """Replace the regular expressions of the condition by the matching values of clusters that fulfil the other terms.
+    """Replace each regular expression in `query.where` by the matching values of clusters that fulfil the query's other terms.
 
     Only flaps after `since` (in microseconds) count. Raises BadRequestError if an expression needs too many values or too much
     time.

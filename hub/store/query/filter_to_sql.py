@@ -1,4 +1,4 @@
-"""Compiles conditions to SQL without reading documents. A missing value is NULL, so comparisons with it are unknown."""
+"""Compiles filter expressions to SQL without reading documents. A missing value is NULL, so a comparison with it is NULL."""
 
 import json
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ from machinery.expression.types import Scalar, sort_key
 _COMPARE = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 _MICROSECOND = timedelta(microseconds=1)
 MOST_LISTED = 32
-"""Largest number of values that are separate parameters."""
+"""Largest number of values in a list that a statement passes as separate SQL parameters."""
 
 
 def condition(where: Where, entries: Entries) -> ColumnElement[bool]:
-    """Return the SQL condition for a statement over the inventory with these entries."""
+    """Return the expression of `where` as SQL, for the WHERE of a statement over the inventory that joins `entries`."""
     return _Compiler(where, entries).condition(where.expression.tree)
 
 

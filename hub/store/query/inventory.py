@@ -72,7 +72,7 @@ KEPT: Mapping[tuple[FieldSource, str], InventoryColumns] = {
     (FieldSource.FIELDS, f"{CAPACITY}memory"): InventoryColumns(order=_column.memory),
     (FieldSource.FIELDS, f"{CAPACITY}nodes"): InventoryColumns(order=_column.nodes),
 }
-"""The values that the migration's triggers copy."""
+"""The inventory's columns, by source and key of the value that database triggers copy into them."""
 
 
 TABLES: Mapping[FieldSource, Table] = {FieldSource.LABELS: schema.labels, FieldSource.FIELDS: schema.fields}
@@ -118,7 +118,7 @@ number."""
 
 
 class Entries:
-    """Joins of a statement over the inventory. Call `require` first, then ask for columns, then for `source`."""
+    """Collects the joins of a statement over the inventory. Call `require` first, then `compared` and `text`, then `source`."""
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
@@ -133,7 +133,7 @@ class Entries:
             self._required.setdefault(place, TABLES[source.of].alias(f"entry_{len(self._required)}"))
 
     def compared(self, source: ValueSource) -> ColumnElement[Any]:
-        """The comparison key: a text, or an instant in microseconds; null if missing."""
+        """Return the column with the value's comparison key: a text, or an instant in microseconds. A missing value is NULL."""
         if source.of in TABLES:
             return self._column(source, "sort" if source.type is not Type.TEXT and _has_order(source) else "value")
         if source.of is FieldSource.CREATION:
@@ -150,7 +150,7 @@ class Entries:
         return self._plain(found, "value") if source.of is FieldSource.REPLICA else found
 
     def text(self, source: ValueSource) -> ColumnElement[Any]:
-        """The value as displayed."""
+        """Return the column with the value as displayed."""
         if source.of is FieldSource.MINOR:
             return _MINOR
         if source.of is FieldSource.FLAPS:

@@ -42,10 +42,10 @@ _OF_KIND = objects.c.kind == bindparam("kind")
 ONE = Statement(
     select(*ROW).where(_OF_KIND, objects.c.namespace == bindparam("namespace"), objects.c.name == bindparam("name"))
 )
-"""Parameters: kind, namespace and name."""
+"""Selects one object. Parameters: kind, namespace and name."""
 
 ANY = Statement(select(objects.c.uid).where(_OF_KIND).limit(1))
-"""Parameter: kind."""
+"""Selects the uid of any one object of a kind. Parameter: kind."""
 
 _OF_NAMES = select(*ROW).where(
     _OF_KIND, objects.c.namespace == bindparam("namespace"), objects.c.name.in_(bindparam("names", expanding=True))
@@ -65,11 +65,11 @@ VALUES = (
     .select_from(objects.join(schema.fields, _NAMED))
     .where(_OF_KIND, schema.fields.c.value != "")
 )
-"""Parameters: kind and field."""
+"""Selects the keys of objects with their values of a field, without empty values. Parameters: kind and field."""
 
 
 def tally(kind: Kind, field: str) -> Select[Any, int]:
-    """The number of objects per value of the field; "" for objects without it. Parameters: kind and field."""
+    """Return the statement that counts objects per value of the field ("": without a value). Parameters: kind and field."""
     kept = KEPT.get((FieldSource.FIELDS, field)) if kind == MANAGED_CLUSTERS else None
     if kept is None or kept.text is None:
         return _TALLY
@@ -85,7 +85,7 @@ WRITTEN_BEFORE = Statement(
     .order_by(objects.c.revision)
     .limit(bindparam("limit", type_=Integer))
 )
-"""Keys and revisions, from a scan over all objects of the kind. Parameters: kind, moment and limit."""
+"""Selects keys and revisions, by a scan over all objects of the kind. Parameters: kind, moment (in microseconds) and limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class _Shape:
 
 
 def many(kind: Kind, query: Query, limit: int | None, dialect: str) -> tuple[Select[Any], dict[str, Any]]:
-    """Statement and values for the objects of a query in key order."""
+    """Return the statement that selects the objects of a query in the query's order, and the values of its parameters."""
     if cluster_queries.answers(kind, query):
         return cluster_queries.page(query, limit, dialect), {}
     statement, values = _many(_shape(query)), _values(kind, query)
@@ -117,7 +117,7 @@ def many(kind: Kind, query: Query, limit: int | None, dialect: str) -> tuple[Sel
 
 
 def count(kind: Kind, query: Query, dialect: str) -> tuple[Select[Any], dict[str, Any]]:
-    """Statement and values for the number of objects of a query."""
+    """Return the statement that counts the objects of a query, and the values of its parameters."""
     if cluster_queries.answers(kind, query):
         return cluster_queries.number(query, dialect), {}
     return _number(_shape(query)), _values(kind, query)
@@ -133,7 +133,7 @@ def found(connection: Connection, kind: Kind, query: Query, limit: int | None, s
 
 
 def each(connection: Connection, kind: Kind, keys: Sequence[Key]) -> Rows:
-    """The objects with these keys, unordered; one statement per namespace."""
+    """Return the rows of the objects with these keys, unordered. Runs one statement per namespace."""
     rows: list[tuple[Any, ...]] = []
     for namespace in {key.namespace for key in keys}:
         names = [key.name for key in keys if key.namespace == namespace]

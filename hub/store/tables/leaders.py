@@ -1,4 +1,4 @@
-"""The leader lock, which is the row HUB, and facts about this hub (name and value)."""
+"""The leader lock (row HUB of the tables `leaders` and `terms`), and the table `facts`: names and values about this hub."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -210,7 +210,7 @@ _FALLS = Statement(_OF_FALLS)
 FALLS_BY_CLUSTER = (
     select(_transition.cluster, func.count().label("falls")).where(_SINCE, _IS_FALL).group_by(_transition.cluster)
 )
-"""Parameter: since, in microseconds."""
+"""Counts per cluster how often it has lost its availability after `since` (parameter, in microseconds)."""
 _FALLS_OF_ONE = Statement(_OF_FALLS.where(_transition.cluster == bindparam("cluster")))
 FEW = 8
 """Up to this number of clusters, each cluster is queried separately."""

@@ -78,7 +78,7 @@ class RowMapper(Generic[R]):
             self._read.append((name, positions[column], read, field.default is not MISSING))
 
     def values(self, record: R, **others: Any) -> dict[str, Any]:
-        """The row by column. `others`: additional values, which override the record's values."""
+        """Return the row as values by column. `others`: additional values, which override the record's values."""
         row: dict[str, Any] = {}
         for column, name, write in self._write:
             value = getattr(record, name)
@@ -86,7 +86,7 @@ class RowMapper(Generic[R]):
         return row | others
 
     def record(self, row: Sequence[Any], **others: Any) -> R:
-        """The record of a row, whose values are in the order of the table's columns. NULL becomes the field's default, or None.
+        """Return the record of a row with values in the order of the table's columns. NULL becomes the field's default or None.
 
         `others`: values of fields that the row does not have.
         """

@@ -16,7 +16,7 @@ from machinery.observability.tracing import Traced
 
 @dataclass(slots=True)
 class Work:
-    """Transactions of one kind since the start. Updated on the event loop."""
+    """Counts the reading or the writing transactions since the start of the process. Updated on the event loop."""
 
     seconds: Distribution = field(default_factory=Distribution)
     failures: int = 0
@@ -50,7 +50,7 @@ USE_CASE, ATTEMPTS = "store.use_case", "store.attempts"
 
 
 def traced(name: str, use_case: Callable[..., Any], args: Sequence[Any]) -> Traced:
-    """A span around a use case, if its caller is traced. It ends after the commit."""
+    """Return a trace span around a use case, which ends after the commit. The span is recorded if the caller is traced."""
     begun = tracing.within(name)
     if begun.is_recorded:
         begun.note(USE_CASE, _called(use_case, args))

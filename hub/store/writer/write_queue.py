@@ -103,7 +103,7 @@ def _note_write(connection: Connection, _cursor: Any, sql: str, *_: Any) -> None
 
 
 class WriteQueue:
-    """The writer thread and its connection."""
+    """Runs the submitted use cases on one writer thread with one connection."""
 
     def __init__(self, engine: Engine, begin: Begin, committed: Committed, *, at_most: int) -> None:
         """`at_most`: use cases per transaction."""

@@ -1,4 +1,4 @@
-"""hubctl accept and deny: decisions about clusters. Acceptance also approves the request of a cluster that has only one."""
+"""hubctl accept and deny: decisions about clusters. `accept` can also approve a cluster's only waiting certificate request."""
 
 from base64 import b64decode
 from collections.abc import Mapping
@@ -122,8 +122,8 @@ def deny(client: ApiClient, names: tuple[str, ...], *, reason: str, **chosen: An
 def approve_only_request(client: ApiClient, cluster: Mapping[str, Any]) -> str:
     """Approve the only waiting request of an accepted cluster's agent, if its requester may act only for this cluster.
 
-    It approves the revision that it has checked. Return a message about the result. If there are waiting requests and none is
-    approved, raise CommandError with these requests.
+    Approve exactly the revision that was checked. Return a message for the user. If requests wait and none qualifies, raise
+    CommandError, which lists these requests.
     """
     name = str(cluster["metadata"]["name"])
     requests = _agents_requests(client, name)

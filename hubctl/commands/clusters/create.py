@@ -134,7 +134,7 @@ def is_bootstrap(documents: list[Any]) -> bool:
 def endpoints_of(chosen: Mapping[str, Any]) -> tuple[str, str]:
     """Return the HTTPS and gRPC addresses in the options; empty: the hub's addresses.
 
-    Raises CommandError for an invalid address, and for one that other machines cannot reach.
+    Raises CommandError for an invalid address and, unless --allow-loopback, for an address that other machines cannot reach.
     """
     endpoints = https_address(chosen["server"]), grpc_address(chosen["grpc_server"])
     if not chosen["allow_loopback"]:

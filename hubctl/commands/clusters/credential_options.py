@@ -1,6 +1,6 @@
 """Checks the options of `hubctl create bootstrap-kubeconfig`, and whether other machines can use an address of the hub.
 
-The functions raise CommandError with the valid form.
+For an invalid option, the functions raise CommandError with the valid form.
 """
 
 import socket

@@ -46,7 +46,7 @@ LONGEST_PAUSE = 10.0
 """Largest number of seconds between two reads of the Leases."""
 CREATED, UNCHANGED, DIFFERS, FAILED = "created", "unchanged", "differs", "failed"
 MANY = 3
-"""For more clusters, the command prints the next steps only once, with the placeholder NAME."""
+"""For more clusters than this number, the import prints the next steps only once, with the placeholder NAME."""
 INSTALL = (
     f"hubctl join {{0}} -n {NAME}-agent --apply {{0}}.kubeconfig",
     "hubctl accept {0}   # when its certificate request is there: hubctl get csr -w",
@@ -146,12 +146,12 @@ def import_inventory(
 
 
 Outcome = tuple[InventoryItem, str, str]
-"""An object, the result, and details."""
+"""An object, the result for the object (CREATED, UNCHANGED, DIFFERS or FAILED), and details; "": no details."""
 
 
 @dataclass
 class InventoryImport:
-    """Creates objects that this hub does not have. `here`: existing objects by `InventoryItem.key`."""
+    """Creates the objects that this hub does not have yet. `here`: the objects of this hub by `InventoryItem.key`."""
 
     client: ApiClient
     here: Mapping[tuple[str, str, str], InventoryItem]
@@ -270,7 +270,7 @@ class LeaseObserver:
             self.look()
 
     def report(self) -> int:
-        """Print the clusters that have two agents at the OCM hub, and counts. Return the number of these clusters."""
+        """Print the clusters that have two agents at the OCM hub, and counts of Leases. Return the number of such clusters."""
         doubled = {name: second_agent(each, self._periods[name]) for name, each in self._renewals.items()}
         for name, why in doubled.items():
             if why:

@@ -22,7 +22,7 @@ ACCEPTED, AVAILABLE = "HubAcceptedManagedCluster", "ManagedClusterConditionAvail
 
 @dataclass(frozen=True, slots=True)
 class InventoryItem:
-    """One object. `str` returns its name for messages. `found`: the object as its hub listed it."""
+    """One object of an inventory. `str` returns its kind and name for messages. `found`: the object as its hub listed it."""
 
     kind: ResourceKind
     found: Mapping[str, Any]

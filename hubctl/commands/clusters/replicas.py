@@ -20,7 +20,7 @@ from hubctl.options import CHANGE, DURATION, EVERYTHING, FIELDS, FILES, SELECTOR
 
 POLL_SECONDS = 0.5
 CONFIRMING_REPORTS = 2
-"""A drain is complete after more reports than this without sessions. Earlier reports may be older than the drain."""
+"""A drain is complete after more than this number of status updates without sessions. Early updates may precede the drain."""
 
 
 @click.group()
@@ -62,7 +62,7 @@ _REPLICAS = with_options(
 def drain_replica(
     client: ApiClient, names: tuple[str, ...], timeout: timedelta | None, *, force: bool, wait: bool, **chosen: Any
 ) -> None:
-    """Move the sessions of replicas to other replicas. They accept no new sessions until `hubctl uncordon` or a restart.
+    """Move sessions to other replicas. A drained replica accepts no new sessions until `hubctl uncordon` or a restart.
 
     No beat is lost: an agent ends its session after a beat on the new session. A drained replica is not ready, so load
     balancers choose other replicas. It still serves operators and tools, and a leader stays the leader. To stop the process,

@@ -28,7 +28,7 @@ TRANSITIONS_SHOWN = 10
 
 
 class KindGroup(click.Group):
-    """Accepts kinds as subcommands. Some kinds have their own subcommand, under any of their words; others use `anything`."""
+    """Accepts kinds as subcommands. Clusters and bootstrap credentials have their own ones; other kinds use `anything`."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         word, slash, name = args[0].partition("/")

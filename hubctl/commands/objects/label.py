@@ -62,7 +62,7 @@ def annotate(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
 
 
 def split(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split the words into words for objects and words for changes. Raises CommandError."""
+    """Split `words` into the words for objects, and the changes KEY=VALUE and KEY-. Raises CommandError."""
     first = next((index for index, word in enumerate(words) if _is_pair(word)), len(words))
     later = [word for word in words[first:] if not _is_pair(word)]
     if later:
@@ -71,7 +71,7 @@ def split(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def read_changes(pairs: Sequence[str]) -> dict[str, str | None]:
-    """Return the values to set; None: remove the key. Raises CommandError for a key with two changes."""
+    """Return the value to set for each key; None: remove the key. Raises CommandError for a key with two different changes."""
     values: dict[str, str] = {}
     removed = []
     for pair in pairs:
@@ -125,7 +125,7 @@ Taints = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A taint to set or remove. If it has no effect, it matches taints with any effect."""
+    """A taint to set or remove. If `effect` is empty, `is_like` is true for all taints with this key."""
 
     key: str
     effect: str = ""

@@ -35,7 +35,7 @@ TimeLeft = Callable[[], float]
 @dataclass(frozen=True, slots=True)
 class WaitCondition:
     words: str
-    """The text that follows a name in messages, such as `is gone`."""
+    """The text that follows a name in messages, such as `is deleted`."""
     met: Callable[[Mapping[str, Any] | None], bool]
     """Returns whether an object (None: missing) meets the condition. Raises CommandError if it never can."""
 
@@ -45,7 +45,7 @@ CREATED = WaitCondition("exists", lambda document: document is not None)
 
 
 def condition_is(kind: str, status: str) -> WaitCondition:
-    """Return the check that the condition of type `kind` has this status. Conditions of an older generation do not count."""
+    """Return a WaitCondition: the condition of type `kind` has this status. A status of an older generation does not count."""
     wanted = kind.lower()
     accepted = "hubacceptedmanagedcluster" if wanted in ("accepted", "hubaccepted") else wanted
     types = (accepted, *(f"{prefix}{wanted}" for prefix in CONDITION_PREFIXES))
@@ -63,7 +63,7 @@ def condition_is(kind: str, status: str) -> WaitCondition:
 
 
 def path_is(text: str) -> WaitCondition:
-    """Return the check that a path has any value (`PATH`), or a certain value (`PATH=VALUE`). Raises CommandError."""
+    """Return a WaitCondition: the path in `text` has any value (`PATH`), or this value (`PATH=VALUE`). Raises CommandError."""
     from hubctl.jsonpath import find, parse_action, parse_path, text_of  # noqa: PLC0415 - only with a path
 
     braced = text.startswith("{")
@@ -137,7 +137,7 @@ def wait(client: ApiClient, words: tuple[str, ...], wanted: str, timeout: str, o
 
 
 def wait_for(client: ApiClient, one: ObjectReference, wanted: WaitCondition, left: TimeLeft) -> Mapping[str, Any] | None:
-    """Wait until the object meets the condition, and return it. Raises CommandError; a timeout has its own exit code."""
+    """Wait until the object meets `wanted`. Return the object; None: deleted. Raises CommandError; a timeout has its code."""
     for document in _watched(client, one, left) if one.resource.watchable else _polled(client, one, left):
         if wanted.met(document):
             return document
@@ -160,7 +160,7 @@ def read_wanted(text: str) -> WaitCondition:
 
 
 def time_left(text: str) -> TimeLeft:
-    """Start a timer for the duration `text`. Return a function for the time left. Raises CommandError if it is invalid."""
+    """Start a timer for the duration `text`. Return a function for the time left. Raises CommandError for an invalid `text`."""
     try:
         duration = timedelta() if text == "0" else parse_duration(text)
     except ValueError as error:

@@ -37,7 +37,7 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Trusted proxies and their headers. `names`: allowed CNs of proxies; empty: any CN that `authorities` (PEM) signed."""
+    """Trusted proxies: CAs `authorities` (PEM) and CNs `names`; empty: any CN. `users`, `groups`, `uids`: header names."""
 
     authorities: bytes = b""
     names: frozenset[str] = frozenset()
@@ -196,7 +196,7 @@ def _identity(status: Mapping[str, Any]) -> Identity | UnauthorizedError:
 
 
 class DelegatedAuthorizer(Authorizer):
-    """Authorizes users of another API server by SubjectAccessReviews of that server, and all other users by `own`."""
+    """Authorizes another API server's users by its SubjectAccessReviews; system:masters may do all. `own` authorizes others."""
 
     def __init__(self, own: Authorizer, review: Review, clock: Clock) -> None:
         self._own = own

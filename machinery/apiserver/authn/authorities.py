@@ -30,7 +30,7 @@ class Signed:
 
     @property
     def mark(self) -> str:
-        """Key with which `Presence` ends open requests of this certificate."""
+        """Key by which `credential_end.Presence` ends the open requests with this certificate."""
         return f"{mark_of_authority(self.authority)}{self.facts.fingerprint}"
 
 
@@ -98,5 +98,5 @@ class ForeignCertificates(RequestAuthenticator):
 
 
 def mark_of_authority(fingerprint: str) -> str:
-    """Common prefix of the marks of all certificates of a CA."""
+    """Return the common prefix of `Signed.mark` for all certificates of a CA. `fingerprint`: of the CA."""
     return f"authority/{fingerprint}/"

@@ -1,8 +1,8 @@
-"""The chain of a server's authenticators, as in Kubernetes' union authenticator, and the ports of its members.
+"""The chain of a server's authenticators, as in Kubernetes' union authenticator, and the interfaces of its members.
 
 The first authenticator that accepts a credential decides. For example, a token is ignored if the client certificate is valid.
 If no credential is valid and at least one is invalid, the request is refused. Without any credential the user is anonymous. If
-a dependency of an authenticator is unavailable, the request fails with that error.
+a dependency of an authenticator is unavailable, the request fails with UnavailableError.
 """
 
 import secrets
@@ -34,7 +34,7 @@ class Identity:
 
     actor: Actor
     mark: str = ""
-    """Key with which `Presence` ends open requests of this credential; "" if they cannot be ended."""
+    """Key by which `credential_end.Presence` ends open requests with this credential; "": it cannot end these requests."""
     until: datetime | None = None
     """Expiry of the credential; None: no expiry, or another part enforces it."""
     audiences: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class TokenChecks:
 
     @asynccontextmanager
     async def one(self, address: str, token: str) -> AsyncIterator[None]:
-        """A block around one check. An UnauthorizedError in it marks the token as refused. Raises TooManyRequestsError."""
+        """Context manager for a check. An UnauthorizedError in it marks `token` as refused. Raises TooManyRequestsError."""
         host = origin(address)
         known = blake2b(token.encode(), key=self._key, digest_size=16).digest()
         if known in self._good or self._refusals.has_room(host):
@@ -198,7 +198,7 @@ class BearerTokens(RequestAuthenticator):
 
 
 class TokenUnion(TokenAuthenticator):
-    """Combines several token authenticators. The first that recognises the kind of token decides."""
+    """Combines several token authenticators. The first that returns an identity or raises EndedCredentialError decides."""
 
     def __init__(self, *authenticators: TokenAuthenticator) -> None:
         self._authenticators = authenticators

@@ -21,7 +21,7 @@ ENDED = "this credential has ended"
 
 
 class Presence:
-    """Tracks open long-running requests by the mark of their credential, to end them."""
+    """Tracks open long-running requests by `Identity.mark`, and aborts the requests of a credential that ends."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class Presence:
             return await inner(incoming)
 
     def end(self, mark: str) -> None:
-        """Abort open requests with this mark. Refuse later long-running requests with it, even if already authenticated."""
+        """Abort open requests with this `Identity.mark`. Refuse later long-running requests with it, even if authenticated."""
         self._ended[mark] = None
         self._ended.move_to_end(mark)
         if len(self._ended) > MAX_ENDED:
@@ -45,7 +45,7 @@ class Presence:
         self._abort(mark)
 
     def end_under(self, prefix: str) -> None:
-        """Abort open requests whose marks have this prefix."""
+        """Abort open requests whose `Identity.mark` has this prefix."""
         for mark in [mark for mark in self._open if mark.startswith(prefix)]:
             self._abort(mark)
 

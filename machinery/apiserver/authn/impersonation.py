@@ -67,7 +67,7 @@ class ImpersonatedUser:
             yield Attributes("impersonate", path, AUTHENTICATION, "v1", "uids", name=self.uid)
 
     def actor(self) -> Actor:
-        """The identity with its implicit groups."""
+        """Return the claimed identity as an Actor, with the groups that Kubernetes adds, such as `system:authenticated`."""
         groups = self.groups
         if not groups and self.service_account is not None:
             groups = service_account_groups(self.service_account[0])
@@ -79,7 +79,7 @@ class ImpersonatedUser:
 
 
 class Impersonation:
-    """The filter for the slot `impersonation`. Requests without impersonation headers pass unchanged."""
+    """The filter for the field `impersonation` of `Filters`. Requests without impersonation headers pass unchanged."""
 
     def __init__(self, authorizer: Authorizer, never: Never = lambda _actor: False) -> None:
         self._authorizer = authorizer

@@ -36,7 +36,7 @@ _CHUNK = 64 * 1024
 
 
 class JsonDocuments(Protocol):
-    """Port for JSON documents of external servers."""
+    """Interface for HTTPS requests to external servers that answer with JSON documents."""
 
     async def get(self, url: str) -> Mapping[str, Any]:
         """Return the document at `url`. Raises UnavailableError; its message has no text from the response."""
@@ -50,7 +50,7 @@ class JsonDocuments(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HttpsDocuments(JsonDocuments):
-    """Documents over HTTPS. `context`: verifies the servers."""
+    """Requests JSON documents over HTTPS. `context` verifies the servers. `timeout`: for a whole request."""
 
     context: ssl.SSLContext
     timeout: timedelta = REQUEST_TIMEOUT

@@ -1,7 +1,7 @@
 """Escalation checks of RBAC: a user cannot grant permissions that the user does not hold.
 
 The writer of a role must hold all its rules, or the verb `escalate` on the role. The writer of a binding must hold all rules of
-the role, or the verb `bind` on the role. Source of behaviour and messages: Kubernetes' policy based storages of RBAC.
+the role, or the verb `bind` on the role. Source of behaviour and messages: Kubernetes' pkg/registry/rbac/*/policybased.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ from machinery.meta.objects import Document, Key
 
 RESOURCES = {kind: resource for resource, kind in ROLES.items()}
 MOST_PARTS = 10_000
-"""Largest number of permissions (one verb on one resource) in the rules of one write. A few rules can combine to billions."""
+"""Most permissions (one verb on one resource) that a writer without escalate or bind may grant. Few rules can mean billions."""
 MOST_LISTED = 100
 RELEASED_FIELDS = ("finalizers", "ownerReferences", "resourceVersion", "managedFields")
 """Metadata fields that every writer, such as a garbage collector, may change without holding the rules of the role."""
 
 
 def wait_until_seen(roles: Roles) -> Written:
-    """Return a hook that delays the response to a write of a role until `roles` contains it, by at most SEEN_WITHIN."""
+    """Return a hook that delays the response to a write of a role or binding until `roles` has it, at most for SEEN_WITHIN."""
 
     async def wait(resource: GroupResource, revision: int) -> None:
         with suppress(TimeoutError):

@@ -24,7 +24,7 @@ ALL = "*"
 
 @dataclass(frozen=True, slots=True)
 class PolicyRule:
-    """A PolicyRule: verbs on resources of groups, optionally limited to names, or verbs on paths."""
+    """A rule of a role: verbs on resources of API groups, optionally limited to object names, or verbs on URL paths."""
 
     verbs: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ def _path_covers(pattern: str, path: str) -> bool:
 
 
 def missing(held: Sequence[PolicyRule], wanted: Iterable[PolicyRule], most: int | None = None) -> list[PolicyRule]:
-    """Return the single permissions of `wanted` that `held` lacks, at most `most`.
+    """Return the single permissions of `wanted` that `held` lacks, at most `most` (None: all).
 
     A permission counts as held if one rule of `held` covers it alone. The function expands `wanted`, so first check the
     `permission_count` of its rules.
@@ -133,7 +133,7 @@ BINDINGS = {"clusterrolebindings": "ClusterRoleBinding", "rolebindings": "RoleBi
 ROLES = {"clusterroles": CLUSTER_ROLE, "roles": ROLE}
 
 Subject = tuple[str, str, str]
-"""A subject of a binding: namespace of the binding ("" for a ClusterRoleBinding), `User` or `Group`, and name."""
+"""Namespace of a binding ("" for a ClusterRoleBinding), `User` or `Group`, and its name. A ServiceAccount is a `User` here."""
 RoleKey = tuple[str, Key]
 """Identifies a role: `ClusterRole` or `Role`, and its namespace and name."""
 
@@ -173,7 +173,7 @@ class RoleIndex:
         return len(self._subjects)
 
     def put(self, resource: str, key: Key, document: Mapping[str, Any] | None) -> None:
-        """Set an object; `document` None: delete it. `resource` is one of `clusterroles`, `rolebindings`, ..."""
+        """Store a role or binding; `document` None: remove it. `resource`: its plural name, such as `clusterroles`."""
         if resource in BINDINGS:
             self._put_binding(BINDINGS[resource], key, document)
         elif document is None:
@@ -207,7 +207,7 @@ class RoleIndex:
         return Decision(allowed=False, reason=f"RBAC: {listed}" if listed else "")
 
     def held(self, actor: Actor, namespace: str) -> HeldRules:
-        """All rules of the actor in a namespace ("": at the cluster scope)."""
+        """Return all rules of the actor in a namespace ("": at the cluster scope)."""
         rules: list[PolicyRule] = []
         errors: dict[str, None] = {}
         for grant, found in self._of(actor, namespace):
@@ -217,7 +217,7 @@ class RoleIndex:
         return HeldRules(tuple(rules), tuple(errors))
 
     def rules(self, kind: str, key: Key) -> tuple[PolicyRule, ...] | None:
-        """The rules of a role; None: no such role."""
+        """Return the rules of the role. `kind`: `ClusterRole` or `Role`. None: the role does not exist."""
         return self._roles.get((kind, key))
 
     def _of(self, actor: Actor, namespace: str) -> Iterator[tuple[RoleGrant, tuple[PolicyRule, ...] | None]]:
@@ -246,7 +246,7 @@ def _granted(binding: tuple[str, Key], document: Mapping[str, Any]) -> Iterator[
 
 ALLOWED = Decision(allowed=True)
 SEEN_WITHIN = timedelta(seconds=2)
-"""The response to a write of a role waits at most this long for the authorizer to use the role."""
+"""The response to a write of a role or binding waits at most this long for the authorizer to use the change."""
 
 
 class Roles(Protocol):
@@ -275,14 +275,14 @@ class RbacAuthorizer(Authorizer):
         return self.held(actor, namespace)
 
     def decide(self, actor: Actor, asked: Attributes) -> Decision:
-        """Decide by RBAC. Raises UnavailableError if the known roles may be outdated."""
+        """Decide by RBAC. Raises UnavailableError if the role index may be outdated."""
         if OPERATOR_GROUP in actor.groups:
             return ALLOWED
         self._roles.check()
         return self._roles.index.decide(actor, asked)
 
     def held(self, actor: Actor, namespace: str) -> HeldRules:
-        """Return all rules of the actor in a namespace. Raises UnavailableError."""
+        """Return the actor's rules in a namespace ("": the cluster scope). Raises UnavailableError: index may be outdated."""
         self._roles.check()
         held = self._roles.index.held(actor, namespace)
         if OPERATOR_GROUP in actor.groups:

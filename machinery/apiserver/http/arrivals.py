@@ -100,11 +100,11 @@ class Forwarded:
 
 
 ProtocolFactory = Callable[[Seat, asyncio.Transport], asyncio.Protocol]
-"""Creates the protocol of a connection from its seat and a transport that has the client's address."""
+"""Creates the protocol of a connection from its Seat (see `Connections.admit`) and a transport with the client's address."""
 
 
 class Arrival(asyncio.Protocol):
-    """Reads the PROXY header of a trusted peer, performs the TLS handshake, and passes the connection to a new protocol."""
+    """Reads the PROXY header of an address in `proxies`, performs a TLS handshake, and passes the connection on."""
 
     def __init__(self, connections: Connections, factory: ProtocolFactory, context: ssl.SSLContext | None) -> None:
         self._connections = connections

@@ -28,7 +28,7 @@ Networks = tuple[IPv4Network | IPv6Network, ...]
 
 LINGER = 0.5
 LOG_PERIOD = 10.0
-"""Seconds between two log lines about the same shortage."""
+"""Least time in seconds between two log entries about the same limit, such as the number of connections."""
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +46,7 @@ class ConnectionBounds:
     header_bytes: int = 1024 * 1024
     """Largest size of request line and headers together."""
     connections: int = 0
-    """Largest number of connections of the listener. 0: `most_connections`."""
+    """Largest number of connections of the listener. 0: the result of `most_connections()`."""
     each: int = 0
     """Largest number of connections of one address; an IPv6 /64 counts as one address. 0: unlimited."""
     proxies: Networks = ()
@@ -54,7 +54,7 @@ class ConnectionBounds:
 
 
 def most_connections() -> int:
-    """Default limit per listener: four fifths of the process's file descriptors. The rest is for other uses."""
+    """Return the default number of connections of a listener: four fifths of the process's limit of file descriptors."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 4 // 5
 
 
@@ -83,9 +83,9 @@ class Connections:
         self._logged_at = -LOG_PERIOD
 
     def admit(self, address: str) -> Seat | None:
-        """Count a connection from `address` and return its seat. None: a limit is reached; the caller must close it.
+        """Count a connection from `address` and return its Seat. None: a limit is reached; the caller must close it.
 
-        It logs the number of refusals at most every LOG_PERIOD seconds.
+        The method logs the number of refused connections at most every LOG_PERIOD seconds.
         """
         host, each = origin(address), self.bounds.each
         is_full = bool(each and host and self._addresses[host] >= each)

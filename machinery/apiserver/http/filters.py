@@ -59,7 +59,7 @@ INCOMING = web.RequestKey("incoming", Incoming)
 
 Inner = Callable[[Incoming], Awaitable[web.StreamResponse]]
 Filter = Callable[[Incoming, Inner], Awaitable[web.StreamResponse]]
-"""Returns a response itself, raises an error of `machinery.errors`, or awaits `inner`."""
+"""Returns its own response, raises an error of `machinery.errors`, or awaits the Inner, which runs the inner filters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,12 @@ def _around(outer: Filter, inner: Inner) -> Inner:
 
 OTHER = "other"
 CUT_OFF = "0"
-"""Code in metrics of a request whose client disconnected before the response."""
+"""Replaces the HTTP code in metrics if the client disconnected before the response."""
 VERBS = frozenset(("create", "delete", "deletecollection", "get", "list", "patch", "post", "put", "update", "watch"))
 
 
 class RequestCounts:
-    """Counts of requests since the start. `resources`: names of the served resources."""
+    """Counts the requests since the start of the server. `resources`: names of the served resources; others count as OTHER."""
 
     def __init__(self, clock: Clock, resources: Iterable[str]) -> None:
         self._clock = clock
@@ -151,7 +151,7 @@ NOT_OF_THE_CALLER = (UnavailableError, DeadlineError, TooManyRequestsError)
 """Errors that do not count as refusals, because the caller has not caused them: faults of the server, and limits."""
 
 Placing = Callable[[Actor, Attributes], tuple[Pool, str]]
-"""Returns the pool of a request, and its identity for limits; an empty identity has no rate limit."""
+"""Returns the Pool in which a request takes a seat, and the identity that limits count. The identity "" has no rate limit."""
 
 
 class Limiting:
@@ -247,7 +247,7 @@ class Draining:
 
     @property
     def in_flight(self) -> int:
-        """Number of requests in progress, without watches and exempt requests."""
+        """Number of requests in progress, without watches and without the requests that both filters always pass."""
         return self._count
 
     def refuse(self) -> None:

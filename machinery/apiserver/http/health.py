@@ -38,7 +38,7 @@ class HealthEndpoints:
             yield from (f"/{endpoint}/{name}" for name in checks)
 
     async def answer(self, request: web.Request, endpoint: str, check: str) -> web.Response:
-        """Response for `/<endpoint>` (empty `check`) or `/<endpoint>/<check>`."""
+        """Return the response for `/<endpoint>` (`check` is "") or for `/<endpoint>/<check>`."""
         if check:
             return await self._one(endpoint, check)
         exclude = set(request.query.getall("exclude", []))

@@ -42,7 +42,7 @@ MAX_IDENTITIES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PriorityLevel:
-    """A part of a server's capacity. `seats` 0: unlimited. `queue`: maximum of waiting requests; `each`: of one identity."""
+    """A part of a server's capacity. `seats` 0: unlimited. At most `queue` requests wait; at most `each` of one identity."""
 
     name: str
     seats: int = 0
@@ -91,7 +91,7 @@ class Pushback:
 
 
 class Pool:
-    """The seats of one level. Each `take` needs one `give`. Pools of levels with `yields` share one `congestion`."""
+    """The seats of one level. Each `take` needs one `give`. `congestion` delays seats of a level that `yields`; None: none."""
 
     def __init__(self, level: PriorityLevel, clock: Clock, congestion: Congestion | None = None) -> None:
         self.level = level
@@ -197,7 +197,7 @@ class Pool:
 
 
 class Seat:
-    """A counted seat or connection. `leave` ends the count and is idempotent."""
+    """A place in a count: a seat of a Pool, or a connection of a listener. `leave` gives the place back and is idempotent."""
 
     def __init__(self, give: Callable[[], None]) -> None:
         self._give: Callable[[], None] | None = give
@@ -209,7 +209,7 @@ class Seat:
 
 
 class RefusalQueue:
-    """Queue of refused requests. It handles two of different addresses at a time. A seat is free PAUSE after its request.
+    """Queue of refused requests. Admits two at a time, of two addresses. A request keeps its seat until PAUSE after its end.
 
     This bounds the processor time of refusals for any number of addresses and connections.
     """
@@ -222,7 +222,7 @@ class RefusalQueue:
 
     @asynccontextmanager
     async def one(self, host: str) -> AsyncIterator[None]:
-        """Wait for a turn, and keep it during the block. Raises TooManyRequestsError if there is none in time."""
+        """Wait for a seat, and hold it during the block. `host`: a result of `origin`. Raises the errors of `Pool.take`."""
         await self._pool.take(host, REQUEST_LIMIT / WAIT_DIVISOR)
         try:
             yield
@@ -231,7 +231,7 @@ class RefusalQueue:
 
 
 class Openings:
-    """Bounds open watches, or other requests, per identity and in total. 0: unlimited. `refusal`: the error message."""
+    """Bounds requests, such as open watches: `each` per identity, `together` in total; 0: unlimited. `refusal`: the message."""
 
     def __init__(self, each: int, together: int, refusal: str = "too many watches are open") -> None:
         self._each = each
@@ -242,7 +242,7 @@ class Openings:
 
     @contextmanager
     def one(self, identity: str) -> Iterator[None]:
-        """Count one request during the block, unless `identity` is empty. Raises TooManyRequestsError."""
+        """Count one request during the block, unless `identity` is "". Raises TooManyRequestsError if a bound is reached."""
         if not identity:
             yield
             return

@@ -20,13 +20,13 @@ from machinery.errors import MethodNotAllowedError
 from machinery.runtime.clock import SystemClock
 
 LINE_LIMIT = 1024 * 1024
-"""Largest request line and largest header, in bytes. Selectors may be long. ConnectionBounds limits the sum."""
+"""Largest request line and largest header, in bytes. Selectors may be long. `ConnectionBounds.header_bytes` limits the sum."""
 TCP_BACKLOG = 1024
 DEFAULT_BOUNDS = ConnectionBounds()
 _UNKNOWN_METHOD = re.compile(r"b['\"][!#$%&*+.^_|~0-9A-Za-z-]+ \S+ HTTP/1\.[01]['\"]")
 """Matches aiohttp's message about a request that is valid except for an unknown method."""
 NO_DESCRIPTOR = "socket.accept() out of system resource"
-"""Start of asyncio's log message."""
+"""Start of the message that asyncio logs if no file descriptor is free for a connection."""
 
 
 class Unreadable(logging.Filter):
@@ -84,7 +84,7 @@ class Refusal(web.Response):
 
 
 class Handler(web.RequestHandler):
-    """Responds to malformed requests like a Go server. The response contains nothing of the request and no details of Python.
+    """Responds to malformed requests as Go's net/http does. The response contains no part of the request and no Python details.
 
     For an unknown method the response is a Status, as from kube-apiserver.
     """

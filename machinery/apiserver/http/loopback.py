@@ -62,7 +62,7 @@ class Loopback:
         return cls(secrets.token_urlsafe(32), Material(authority.sign(plan), key, authority.certificate), end)
 
     def shown_by(self, context: ssl.SSLContext) -> None:
-        """Make the TLS context of a listener present this certificate for SERVER_NAME, and its own for other names."""
+        """Make a listener's TLS context present the loopback certificate for SERVER_NAME. Other names get its own."""
         mine, others = server_context(self.material), context.sni_callback
 
         def choose(connection: ssl.SSLObject, name: str, context: ssl.SSLContext) -> None:

@@ -46,7 +46,7 @@ class ListOptions:
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """Options of a watch. `initial`: send existing objects first. `mark_initial`: send a bookmark after them."""
+    """Options of a watch. `initial`: send existing objects first. `mark_initial`: then a bookmark. `revision` None: newest."""
 
     query: Query
     revision: int | None
@@ -57,7 +57,7 @@ class WatchOptions:
 
 
 def duration(text: str) -> timedelta:
-    """Parse Go's notation: `1m30s`, `500ms`, `-1.5h`, `0`. Raises BadRequestError."""
+    """Parse a duration in Go's notation: `1m30s`, `500ms`, `-1.5h`, `0`. Raises BadRequestError."""
     unsigned = text[1:] if text.startswith(("-", "+")) else text
     if unsigned == "0":
         return timedelta()
@@ -194,7 +194,7 @@ def watch_options(resource: Resource, namespace: str, name: str, query: Paramete
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Where a page starts: after a key; in an ordered list, also after `place`. `at`: revision; None: the current state."""
+    """The start of a page: after key `after`; in a sorted list also after `place`. `at`: the list's revision; None: newest."""
 
     after: Key
     at: int | None
@@ -202,7 +202,7 @@ class Started:
 
 
 def write_continue(after: Key, at: int, sort_by: str = "", place: SortPosition = ()) -> str:
-    """Return the continue token for the page after key `after` at revision `at`. With `sort_by`, it also has `place`."""
+    """Return the continue token for the page after key `after` at revision `at`. With `sort_by`, the token also has `place`."""
     content: dict[str, Any] = {"v": "meta.k8s.io/v1", "rv": at, "start": f"{after.namespace}/{after.name}"}
     if sort_by:
         content |= {"sortBy": sort_by, "place": place}

@@ -98,7 +98,7 @@ _FALSE = ("0", "f", "F", "false", "False", "FALSE")
 
 
 def is_pretty(asked: str | None, user_agent: str) -> bool:
-    """Whether to indent: as the parameter `pretty` requests (`asked`); without it, for browsers, curl and wget."""
+    """Return whether to indent the response. `asked`: the parameter `pretty`; None: indent for browsers, curl and wget."""
     if asked:
         return asked not in _FALSE
     return asked == "" or user_agent.startswith(_FOR_PEOPLE)
@@ -152,12 +152,12 @@ def encode(value: Any, form: ResponseForm) -> bytes:
 
 
 def item_bytes(stored: StoredObject, convert: Convert | None) -> bytes:
-    """Return the object's JSON in the requested version. `convert`: converts to it; None: it is the stored version."""
+    """Return the object's JSON in the requested version. `convert`: converts to it; None: objects are stored in it."""
     return stored.encoded if convert is None else msgspec.json.encode(convert(msgspec.json.decode(stored.encoded)))
 
 
 def encode_list(envelope: Mapping[str, Any], items: Sequence[bytes]) -> bytes:
-    """Return the JSON of a list with these encoded items."""
+    """Return the JSON of a list. `envelope`: the list without `items`; `items`: the encoded objects."""
     return _head(envelope) + b",".join(items) + _END
 
 

@@ -34,7 +34,7 @@ class KindManifests:
         return name in self._entries
 
     def resource(self, name: str, cells: Mapping[str, Cell] | None = None, **parts: Any) -> Resource:
-        """Return the kind's Resource. `cells`: functions for columns without a field; `parts`: fields of the Resource."""
+        """Return the Resource of `name` (`plural.group`). `cells`: for columns without a path; `parts`: fields of Resource."""
         entry = self._entries[name]
         plural, _, group = name.partition(".")
         declared = {
@@ -55,7 +55,7 @@ class KindManifests:
         return Resource(**declared | parts)
 
     def schema(self, name: str) -> Schema:
-        """Return the schema of a kind's stored version, or an entry that `$ref` inserts."""
+        """Return the schema of the entry `name`: a kind (`plural.group`) in its stored version, or an entry for `$ref`."""
         entry = self._entries[name]
         schema: Schema = self._resolved(entry.get("schema", entry))
         return schema
@@ -128,19 +128,19 @@ def condition_cell(kind: str, part: str = "status") -> Cell:
 
 
 def crd_path(path: str) -> str:
-    """Return the description that Kubernetes gives to a column of a custom resource definition."""
+    """Return Kubernetes' description of a CustomResourceDefinition's table column. `path`: JSONPath of the column."""
     return f"Custom resource definition column (in JSONPath format): {path}"
 
 
 def record(description: str = "", needed: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
-    """Return the schema of an object with these fields. Fields in `needed` are required."""
+    """Return the schema of an object with the fields `properties`. The fields whose names are in `needed` are required."""
     described = {"description": description} if description else {}
     required = {"required": list(needed)} if needed else {}
     return {"type": "object", **described, **required, "properties": properties}
 
 
 def listing(items: Schema, *keys: str, kind: str = "") -> Schema:
-    """Return the schema of a list. `keys`: if given, it is a list map with these keys. `kind`: another list type."""
+    """Return the schema of a list of `items`. `keys`: keys of a list of type `map`. `kind`: another x-kubernetes-list-type."""
     typed: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)} if keys else {}
     return {"type": "array", "items": items, **typed, **({"x-kubernetes-list-type": kind} if kind else {})}
 

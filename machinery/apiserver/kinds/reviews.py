@@ -24,7 +24,7 @@ class Reviewer(Protocol):
     async def authorize(self, actor: Actor, attributes: Attributes) -> Decision: ...
 
     async def rules(self, actor: Actor, namespace: str) -> HeldRules:
-        """All rules of the actor in a namespace."""
+        """Return all rules of the actor in a namespace."""
 
 
 Named = Callable[[str, tuple[str, ...], str, Mapping[str, tuple[str, ...]]], Actor]

@@ -41,14 +41,14 @@ def etag(body: bytes) -> str:
 
 class Discovery:
     def __init__(self, groups: Sequence[ApiGroup]) -> None:
-        """Raises ValueError for duplicate or unusable names."""
+        """Raises ValueError if a group is duplicate or empty, or if a resource has an invalid name, group or version."""
         _check(groups)
         self._core = [group for group in groups if not group.name]
         self._named = sorted((group for group in groups if group.name), key=lambda group: (-group.priority, group.name))
         self._pages: dict[tuple[str, bool], tuple[bytes, str]] = {}
 
     def page(self, parts: Sequence[str]) -> dict[str, Any] | None:
-        """Return the document at `/api`, `/apis`, `/apis/<group>` or a version's path; None if it is another path."""
+        """Return the document at `/api`, `/apis`, `/apis/<group>` or a version's path (`parts`: segments). None: no page."""
         match parts:
             case ["api"]:
                 versions = [version for group in self._core for version in group.versions]
@@ -103,7 +103,7 @@ def _check(groups: Sequence[ApiGroup]) -> None:
 
 
 def served(group: ApiGroup, version: str) -> Iterator[Resource]:
-    """Resources of a group that are served in `version`."""
+    """Return an iterator over the resources of a group that are served in `version`."""
     return (resource for resource in group.resources if version in resource.served_versions)
 
 

@@ -110,11 +110,11 @@ class OpenApi:
 
     @staticmethod
     def paths() -> tuple[str, ...]:
-        """The paths of these pages in the response of `/`."""
+        """Return the paths of the OpenAPI pages, for the response of `/`."""
         return ("/openapi/v2", "/openapi/v3")
 
     async def answer(self, request: web.Request, parts: Sequence[str], now: datetime) -> web.Response | None:
-        """Return the page at `/openapi/<parts>`; None if there is no such page."""
+        """Return the page at `/openapi/<parts>`; None if there is no such page. `now`: for the expiry in cache headers."""
         match parts:
             case ["v2"]:
                 return await self._version_two(request)

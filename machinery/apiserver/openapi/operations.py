@@ -71,7 +71,7 @@ def refusals(*codes: str) -> dict[str, Any]:
 
 
 def paths_of(resource: Resource, version: str, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield all paths of a resource in a version. `prefix`: the path of the group and version."""
+    """Yield each path of a resource in a version, with its OpenAPI path item. `prefix`: the path of the group and version."""
     scope = f"{prefix}/namespaces/{{namespace}}" if resource.namespaced else prefix
     verbs = resource.verbs
     collection = {method: _operation(resource, version, verb) for verb, method in _COLLECTION_METHODS.items() if verb in verbs}

@@ -21,7 +21,7 @@ FORMS = "a time such as 2026-11-01T12:00Z, a time ago such as -2h, or a revision
 
 
 def parse_at(text: str, now: datetime) -> datetime | int:
-    """Parse an instant or a revision. Raises BadRequestError with the valid forms."""
+    """Parse a time, a time before `now` such as `-2h`, or a revision. Raises BadRequestError with the valid forms."""
     if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS:
         return int(text)
     try:

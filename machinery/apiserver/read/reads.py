@@ -64,7 +64,7 @@ class TableWriter:
     async def table(
         self, items: Sequence[StoredObject], metadata: Mapping[str, Any], *, defined: bool = True
     ) -> dict[str, Any]:
-        """Return the table. `defined` False: without column definitions, as after the first event of a watch."""
+        """Return `items` as a Table with this metadata. `defined` False: no column definitions, as after the first event."""
         extras = await self._extras([item.key for item in items]) if self._extras is not None else {}
         now = self._clock.now()
         return {
@@ -140,7 +140,7 @@ class ResourceCall:
         return lambda document: {**version.from_stored(document), "apiVersion": api_version}
 
     def tables(self) -> TableWriter:
-        """The writer of the requested tables. Raises BadRequestError for an unknown includeObject."""
+        """Return the TableWriter for this request. Raises BadRequestError for an unknown includeObject."""
         columns = self.version.columns if self.version is not None else None
         resource = self.resource if columns is None else replace(self.resource, columns=columns)
         return TableWriter(resource, self.clock, self.form, self.request.query.get("includeObject", ""), self.convert)
@@ -220,9 +220,9 @@ def _shaped(call: ResourceCall, items: Sequence[StoredObject]) -> Sequence[bytes
 
 
 async def counted(call: ResourceCall) -> dict[str, Any]:
-    """Return the counts of a selection as a Table without objects. Raises BadRequestError.
+    """Return a Table without objects that counts the selected objects by `groupBy`. Raises BadRequestError.
 
-    Each group has a row with its values (null: no value), its count and its totals.
+    Each group of objects with the same values has a row: the values (null: no value), the count and the totals of `sum`.
     """
     asked = {name: call.request.query[name].strip() for name in call.request.query}
     if call.resource.counts is None:

@@ -28,16 +28,16 @@ from machinery.runtime.event_loop import drain_rate, paced
 
 INITIAL_END = "k8s.io/initial-events-end"
 PACED_SHARE = 0.8
-"""Share of a drain's time in which the server ends watches. In the rest of the time clients read their last events."""
+"""The server ends watches in this fraction of a drain's grace time. Then clients have time to read their last events."""
 RETRY = timedelta(seconds=1)
 CLOSE_TIMEOUT = timedelta(seconds=2)
-"""After the end of a watch, the client has this time to read the rest."""
+"""After the end of a watch, the client has this time to read the rest of the response."""
 
 log = structlog.get_logger(__name__)
 
 
 class Watches:
-    """The open watches of one server. The default timeout is random: from `longest` to twice `longest`."""
+    """The open watches of one server. A watch without timeoutSeconds gets a random timeout: between `longest` and twice it."""
 
     def __init__(self, *, longest: timedelta, bookmark: timedelta) -> None:
         self._longest = longest.total_seconds()
@@ -51,7 +51,7 @@ class Watches:
         return len(self._ends)
 
     def by_resource(self) -> Counter[str]:
-        """Number of open watches per resource. May be called on any thread."""
+        """Return the number of open watches by resource. May be called on any thread."""
         return Counter(tuple(self._ends.values()))
 
     def stop(self) -> None:

@@ -15,7 +15,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Functions between the stored and the served form, and the stored names of selectable fields."""
+    """`shown` converts a stored object to the served form, `stored` converts it back. `fields`: served to stored names."""
 
     stored_as: GroupResource
     shown: Callable[[Document], Document]

@@ -33,7 +33,7 @@ _PARSER = ThreadPoolExecutor(1, thread_name_prefix="parser")
 
 
 async def read(request: web.Request, limit: int, *, anonymous: bool) -> bytes:
-    """Return the body. Raises TooLargeError; UnsupportedMediaTypeError if it is compressed, or anonymous and not JSON."""
+    """Return the body. Raises TooLargeError, UnsupportedMediaTypeError for a compressed or an anonymous non-JSON body."""
     limit = min(limit, ANONYMOUS_LIMIT) if anonymous else limit
     too_large = TooLargeError(f"Request entity too large: limit is {limit}")
     if request.headers.get("Content-Encoding", "").lower() not in ("", "identity"):

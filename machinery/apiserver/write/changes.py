@@ -74,7 +74,7 @@ class Changing:
     ) -> StoredObject:
         """Call `storage.update`; compute a large change outside of its transaction. `size`: bytes of the request's body.
 
-        Also raises TooManyRequestsError if no seat is free in time, or the object has changed during each of ATTEMPTS attempts.
+        Raises errors of `storage.update`, and TooManyRequestsError if no seat is free or ATTEMPTS attempts met a change.
         """
         made = _WorkedOut(_shallow(change), size)
         try:

@@ -134,7 +134,7 @@ def _finalizer_violations(metadata: Mapping[str, Any], old: Document | None) -> 
 
 
 BEFORE_FIRST_APPLY = "before-first-apply"
-"""Manager that gets all fields of an object without managedFields at its first apply."""
+"""Name of the field manager that owns all fields of an object without managedFields from its first apply."""
 
 
 class ServedVersions(Versions):
@@ -177,8 +177,8 @@ class FieldOwnership:
     def of_changed(self, sent: Document, old: Document, new: Document) -> Holdings:
         """Return the owners after an update or patch. The writer owns changed fields; removed fields have no owner.
 
-        The earlier owners are those in the managedFields that the request contains; if these are missing or unreadable, those
-        of the stored object.
+        The earlier owners come from the managedFields in the request. If these are missing or unreadable, the earlier owners
+        come from the managedFields of the stored object.
         """
         asked = sent["metadata"].get("managedFields")
         given: Holdings = {}

@@ -57,7 +57,7 @@ Allowed = Callable[[Actor, Attributes], Awaitable[None]]
 class Mutations:
     """The writes of one server.
 
-    `namespaces`: whether objects may be created in a namespace. `allowed` raises ForbiddenError if the caller lacks a
+    `namespaces` returns whether objects may be created in a namespace. `allowed` raises ForbiddenError if the caller lacks a
     permission.
     """
 

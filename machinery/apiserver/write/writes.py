@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class Write:
-    """One write request: actor, time, version and subresource. It collects the warnings of its last run."""
+    """One write request. Its methods compute the new object and may run again; `warnings` are those of the last run."""
 
     resource: Resource
     actor: Actor
@@ -56,7 +56,7 @@ class Write:
         return self.version.name if self.version is not None else self.resource.version
 
     def known(self, document: Mapping[str, Any], old: Document | None = None) -> dict[str, Any]:
-        """Return the document in the stored version without unknown fields. With `Strict`, these raise BadRequestError."""
+        """Return the document in the stored version without unknown fields. `Strict`: raises BadRequestError for one."""
         check_size(document, old)
         given = document if self.resource.custom else _without_nulls(dict(document))
         kept, unknown = pruned(self.schema, given)
@@ -223,7 +223,7 @@ def _content(document: Document) -> dict[str, Any]:
 
 
 def check_types(resource: Resource, causes: Sequence[Cause]) -> bool:
-    """Whether a value has a wrong type. For a built-in kind, raises BadRequestError, as decoding in Kubernetes does."""
+    """Return whether a cause is about a wrong type. For a built-in kind, raise BadRequestError instead, as Kubernetes does."""
     types = [cause for cause in causes if cause.reason == WRONG_TYPE]
     if types and not resource.custom:
         cause = types[0]

@@ -4,7 +4,7 @@ The rules are those of sigs.k8s.io/structured-merge-diff and of apimachinery's m
 HTTP, kinds or clocks. The API server and the hub's own services use it.
 
     structure       division of a document into fields by its schema
-    fieldset        sets of fields, as operations on the notation FieldsV1
+    fieldset        operations on sets of fields in the notation FieldsV1
     comparing       which fields differ between two documents, which fields a document has, removal of fields
     ownership       `metadata.managedFields`, and how a write changes the owners of fields
     applying        server-side apply: merge, removal of fields that are no longer applied, conflicts

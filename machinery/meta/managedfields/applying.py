@@ -54,8 +54,7 @@ def _merged(structure: Structure, live: Any, config: Any) -> Any:
 def _merged_list(structure: Structure, live: Sequence[Any], config: Sequence[Any]) -> list[Any]:
     """Merge two lists. A live entry that is not in the configuration stays before the next live entry that is in it.
 
-    If the live list contains duplicates of an entry of the configuration, that entry replaces all of them. Other duplicates
-    stay.
+    If the live list has duplicates of an entry of the configuration, that entry replaces all of them. Other duplicates stay.
     """
     olds, news = by_element(structure, live), by_element(structure, config)
     element = structure.element or LEAF
@@ -114,7 +113,7 @@ class Applied:
 def apply(
     versions: Versions, live: Document, config: Document, holdings: Holdings, applier: FieldWriter, *, time: str
 ) -> Applied:
-    """Apply a configuration to the live document of the same version ({}: there is none).
+    """Apply `config` to `live`, a document of the same version; {}: no object exists. `time`: the present time (RFC 3339).
 
     The result is that of a forced apply, together with the conflicts. The caller decides whether conflicts are an error.
     """

@@ -216,7 +216,7 @@ def _below(structure: Structure, element: str) -> tuple[Structure, bool]:
 
 
 def reconciled(structure: Structure, fields: Fields) -> dict[str, Any]:
-    """Return the fields in the current structure. The owner of parts of a value that has become atomic owns the whole value."""
+    """Adapt `fields` to the current `structure`. The owner of parts of a value that has become atomic owns the whole value."""
     result: dict[str, Any] = {}
     for element, below in parts_of(fields).items():
         inner, _ = _below(structure, element)

@@ -1,4 +1,4 @@
-"""Applied configurations: the part that a path can change, type errors, and kubectl's annotation of client-side apply.
+"""Applied configurations: the part that a URL's path can change, type errors, and kubectl's annotation of client-side apply.
 
 An unknown field cannot be applied, regardless of fieldValidation, because fields are owned by name. The annotation matters only
 for kubectl's own field manager. A field that has not changed since the annotation was written does not conflict. An apply
@@ -21,7 +21,7 @@ _TYPES = {"boolean": bool, "string": str, "array": list, "object": dict}
 
 
 def configuration(document: Mapping[str, Any], parts: tuple[str, ...]) -> dict[str, Any]:
-    """Return the part of an applied document that the URL's path can change: the envelope and `parts`."""
+    """Return the part of an applied document that the URL's path can change: apiVersion, kind, metadata and `parts`."""
     return {name: value for name, value in document.items() if name in ("apiVersion", "kind", "metadata", *parts)}
 
 
@@ -75,7 +75,7 @@ def _type_of(value: Any) -> str:
 
 
 def real_conflicts(structure: Structure, live: Mapping[str, Any], found: list[Conflict]) -> list[Conflict]:
-    """Return the conflicts, except those about fields that a client-side apply has set and that have not changed since."""
+    """Return `found` without conflicts about fields that a client-side apply has set and that have not changed since."""
     own = _still_applied(structure, live)
     return [conflict for conflict in found if not contains(own, conflict[2])]
 
@@ -93,7 +93,7 @@ def _still_applied(structure: Structure, live: Mapping[str, Any]) -> Fields:
 
 
 def with_note(document: Mapping[str, Any], config: Mapping[str, Any], most: int) -> Mapping[str, Any]:
-    """Set the object's annotation, if it has one, to `config`. Remove it if all annotations would exceed `most` characters."""
+    """Set ANNOTATION, if `document` has it, to `config`. Remove it if all annotations would exceed `most` characters."""
     metadata = document.get("metadata", {})
     annotations = metadata.get("annotations") or {}
     if not annotations.get(ANNOTATION):

@@ -34,7 +34,7 @@ def text_key(name: str, content: str) -> str:
 
 
 def value(scalar: Any) -> str:
-    """Return the path element for an entry of a set."""
+    """Return the path element for an entry of a list of the type `set`."""
     return VALUE + _dumped(_plain(scalar))
 
 
@@ -135,7 +135,7 @@ def of_paths(*paths: tuple[str, ...]) -> dict[str, Any]:
 
 
 def paths(fields: Fields) -> Iterator[tuple[str, ...]]:
-    """Yield all fields in Kubernetes' order: at each place first the members, then the fields below them."""
+    """Yield the path of each field in Kubernetes' order: at each place first the members, then the fields below them."""
     ordered = sorted(parts_of(fields).items(), key=lambda item: order(item[0]))
     yield from ((element,) for element, below in ordered if has_itself(below))
     for element, below in ordered:

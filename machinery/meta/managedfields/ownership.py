@@ -13,7 +13,7 @@ from machinery.meta.managedfields.structure import Structure
 
 Document = Mapping[str, Any]
 MOST_UPDATERS = 10
-"""Largest number of separate updaters. If there are more, the oldest are merged into one."""
+"""Largest number of owners with the operation Update. If there are more, the oldest owners of a version are merged into one."""
 ANCIENT = "ancient-changes"
 FIELDS_TYPE = "FieldsV1"
 _OF_THE_SERVER = ("name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation")
@@ -35,7 +35,7 @@ _OPERATIONS = {str(operation): operation for operation in Operation}
 
 @dataclass(frozen=True, slots=True, order=True)
 class FieldWriter:
-    """A field manager and how it writes. Requests with equal values own their fields together. Appliers have no version."""
+    """A field manager and how it writes. Requests with equal FieldWriters are one owner. An applier has no `api_version`."""
 
     manager: str
     operation: Operation
@@ -57,7 +57,7 @@ class FieldHolding:
 
 Holdings = Mapping[FieldWriter, FieldHolding]
 InVersion = Callable[[str], Comparison | None]
-"""Returns the changes of a write in the notation of an apiVersion; None if the version is no longer served."""
+"""Returns the fields that a write has changed, in the notation of an apiVersion; None if the version is no longer served."""
 
 
 def updater(manager: str, api_version: str, subresource: str = "") -> FieldWriter:
@@ -113,7 +113,7 @@ def _read(entry: Any) -> tuple[FieldWriter, FieldHolding]:
 
 
 def written(holdings: Holdings) -> list[Document]:
-    """Return the entries to store: appliers first, then by time, name, version and subresource."""
+    """Return the managedFields to store: appliers before updaters, and each group by time, manager, version and subresource."""
     entries = (holding.entry or _entry(writer, holding) for writer, holding in holdings.items())
     return sorted(entries, key=lambda each: [each["operation"], *(each.get(name) or "" for name in _ORDERED_BY)])
 
@@ -192,7 +192,7 @@ def updated(
 def released(
     changed: InVersion, holdings: Holdings, keeping: Mapping[FieldWriter, Fields] | None = None
 ) -> dict[FieldWriter, FieldHolding]:
-    """Return the fields that owners keep after a write. `keeping`: fields that these owners keep although they were written."""
+    """Return the owners with the fields that they still own after a write. `keeping`: written fields that an owner keeps."""
     left = {}
     for writer, holding in holdings.items():
         comparison = changed(holding.api_version)
@@ -229,7 +229,7 @@ def _capped(holdings: dict[FieldWriter, FieldHolding]) -> dict[FieldWriter, Fiel
 
 
 def current(versions: Versions, holdings: Holdings) -> dict[FieldWriter, FieldHolding]:
-    """Return the owners in the current structures. Owners in versions that are no longer served are dropped."""
+    """Return the owners with their fields in the current structure of their version. Drop owners in versions not served now."""
     structures = {writer: versions.structure(holding.api_version) for writer, holding in holdings.items()}
     return {
         writer: replace(holding, fields=reconciled(structure, holding.fields), entry=None)

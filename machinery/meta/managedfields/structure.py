@@ -48,7 +48,7 @@ class Structure:
         return name in self.fields
 
     def divides(self, value: Any) -> FieldForm:
-        """Return the form of this value: the declared form, or LEAF if the value is not of the declared kind."""
+        """Return the declared form; LEAF if `value` does not fit this form. For OPEN, return MAP for a map, else LEAF."""
         if self.form is FieldForm.OPEN:
             return FieldForm.MAP if isinstance(value, dict) else FieldForm.LEAF
         if self.form is FieldForm.MAP:

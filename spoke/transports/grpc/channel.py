@@ -79,11 +79,11 @@ class HubBackoff:
         return self._pauses.setdefault(target, Backoff(FIRST_OVERLOAD_PAUSE, LONGEST_OVERLOAD_PAUSE)).next()
 
     def timeout(self, target: str) -> timedelta:
-        """Return the time to wait for Welcome."""
+        """Return the time to wait for Welcome, the hub's first message in a session."""
         return WELCOME_TIMEOUTS[min(self._in_a_row.get(target, 0), len(WELCOME_TIMEOUTS) - 1)]
 
     async def dialled(self, address: HubAddress) -> tuple[str, Options]:
-        """Return the address to dial and the options. If an address did not answer before, rotate the addresses of the name."""
+        """Return the address to dial and the options. After a missing answer, rotate the addresses of the host name."""
         turns = self._silent.get(address.target, 0)
         if not turns or address.proxy:
             return dialled(address)

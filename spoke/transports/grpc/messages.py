@@ -35,7 +35,7 @@ _HUB_STATES = {
     HubState.LOST: session.Hub.STATE_LOST,
 }
 VERDICTS = {None: session.VERDICT_UNSPECIFIED, True: session.VERDICT_AVAILABLE, False: session.VERDICT_UNAVAILABLE}
-"""Maps the agent's verdict to the enum of the wire: whether the API server answers; None: unknown."""
+"""Maps the agent's verdict to its protobuf enum. True: the API server answers; False: it does not; None: unknown."""
 DEFAULT_LEASE = timedelta(seconds=60)
 
 
@@ -56,7 +56,7 @@ def carried() -> aio.Metadata | None:
 
 
 def request_state(answer: registration.FollowRequestResponse) -> CSRState | None:
-    """Return the state of a request; None if this version does not know the state."""
+    """Return the state of a request; None if this release of the agent does not know the state."""
     state = _STATES.get(answer.state)
     if state is None:
         return None

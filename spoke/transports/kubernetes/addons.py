@@ -20,7 +20,7 @@ CUSTOM_SIGNER = ("customSigner", "CustomSigner")
 
 
 def add_on_of(document: Object) -> AddOn:
-    """Parse an add-on of v1beta1 or v1alpha1. OCM's defaults replace missing subjects."""
+    """Parse a ManagedClusterAddOn of the API version v1beta1 or v1alpha1. OCM's defaults replace missing subjects."""
     metadata, status = section(document, "metadata"), section(document, "status")
     notes, name = section(metadata, "annotations"), AddOnName(str(metadata.get("name") or ""))
     cluster = ClusterName(str(metadata.get("namespace") or ""))

@@ -62,7 +62,7 @@ def new_cluster(
     endpoints: Sequence[ExternalEndpoint],
     labels: Mapping[str, str],
 ) -> Object:
-    """The ManagedCluster that a registration creates. The hub sets acceptance and lease duration."""
+    """Return the ManagedCluster that a registration creates. The hub later sets acceptance and lease duration."""
     configs = {"managedClusterClientConfigs": _configs([], endpoints)} if endpoints else {}
     return {
         "apiVersion": f"{group}/v1",

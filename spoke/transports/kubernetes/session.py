@@ -52,7 +52,7 @@ log = structlog.get_logger(__name__)
 
 
 class ApiSession(OpenSession):
-    """The beats and reports of one agent. `run` runs the background tasks."""
+    """A session of one agent: sends its beats and reports. `run` runs the background tasks."""
 
     def __init__(
         self, door: ApiDoor, names: tuple[ClusterName, AgentId], seen: Object | None, annotations: Mapping[str, str]

@@ -30,7 +30,7 @@ NOT_SERVED = timedelta(minutes=5)
 
 @dataclass(eq=False)
 class HubMirror:
-    """Mirrors one cluster of a hub. Calls `changed` after every change, and `failed` with each error of a list or watch."""
+    """Mirrors one ManagedCluster and its add-ons. Calls `changed` after a change, `failed` with errors of lists or watches."""
 
     door: ApiDoor
     cluster: ClusterName
@@ -47,7 +47,7 @@ class HubMirror:
         self._accepted = asyncio.Event()
         self._denied = asyncio.Event()
         self.add_on_resource: RestResource = self.door.add_ons(ADD_ON_VERSIONS[0])
-        """The version of add-ons that the hub serves."""
+        """The resource of add-ons, in the API version that the hub serves. Before the first check: v1beta1."""
         self._sort()
 
     @property
