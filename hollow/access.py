@@ -50,7 +50,7 @@ def is_address(host: str) -> bool:
 
 
 class ClusterAuthority:
-    """The CA of the cluster `name`. Each process creates a new one."""
+    """The CA of the cluster `name`. Each instance creates a new key and a new certificate."""
 
     def __init__(self, name: str, now: datetime) -> None:
         now = now.replace(microsecond=0)  # times in certificates are whole seconds
@@ -156,9 +156,9 @@ CONFIGURATION_PAGE, KEYS_PAGE = "/.well-known/openid-configuration", "/openid/v1
 
 
 class TokenIssuer(TokenAuthenticator):
-    """The token issuer of one cluster. Its name is the address of the cluster, which is known after the start.
+    """The token issuer of one cluster. The name of the issuer is the URL of the cluster, which is known after the start.
 
-    It authenticates its tokens while their ServiceAccount exists.
+    `identify` accepts a token only while the token's ServiceAccount exists.
     """
 
     def __init__(self, url: Callable[[], str], storage: Storage, clock: Clock) -> None:

@@ -137,7 +137,7 @@ class HollowCluster:
             await self._storage.create(CONFIG_MAP.key, key, info, ADMINISTRATOR)
 
     async def exchange_authority(self) -> None:
-        """Replace the CA on the host of the control plane. Restart the controller-manager, so that it signs with the new CA.
+        """Replace the CA files on the control plane's host. Also restart the controller-manager, which then uses the new CA.
 
         The API server accepts client certificates of both CAs. Its serving certificate does not change.
         """
@@ -257,7 +257,7 @@ class HollowFleet:
 
 
 def names(name: str, count: int) -> tuple[str, ...]:
-    """Return the names of the clusters: `name` for one cluster; `name` with numbers from 0 for several."""
+    """Return the names of the clusters: `name` for one cluster; `name-0`, `name-1`, ... for several."""
     return (name,) if count == 1 else tuple(f"{name}-{index}" for index in range(count))
 
 

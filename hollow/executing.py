@@ -23,7 +23,7 @@ Find = Callable[[str, str], Awaitable[Document]]
 
 
 def exec_filter(find: Find, files: Mapping[str, bytes]) -> Filter:
-    """Return a filter that answers exec requests, and runs after authentication. `files`: host files of all nodes by path."""
+    """Return a filter for exec requests, which runs after authentication. `files`: content by host path, equal on all nodes."""
 
     async def answer(incoming: Incoming, inner: Inner) -> web.StreamResponse:
         attributes, request = incoming.attributes, incoming.request
@@ -70,7 +70,7 @@ def _run(command: list[str], pod: Document, container: Document, files: Mapping[
 
 
 def on_host(path: str, pod: Document, container: Document) -> str:
-    """Return the host path of a container's file, from the mount that contains it; "": no hostPath mount contains it."""
+    """Return the host path of the file `path` in a container; "" if no hostPath mount of the container contains the file."""
     hosts: Mapping[str, Any] = {volume["name"]: volume.get("hostPath") for volume in pod["spec"].get("volumes") or ()}
     mounts = sorted(container.get("volumeMounts") or (), key=lambda mount: len(mount["mountPath"]), reverse=True)
     for mount in mounts:

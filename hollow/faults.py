@@ -14,13 +14,13 @@ from machinery.durations import parse_duration
 from machinery.errors import ForbiddenError, InvalidError, MethodNotAllowedError, MusterError, UnavailableError
 
 ADMIN_PATH = "/hollow/faults"
-"""Path of the faults: GET returns them, PUT replaces them. The page works with every fault, but only for the administrator."""
+"""URL path: GET returns the active faults, PUT replaces them. No fault affects this path. Only the administrator may use it."""
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Faults of a cluster. The default is none. ADMIN_PATH and the command line use the names of the fields with dashes."""
+    """Faults of a cluster. The default is no fault. ADMIN_PATH and the command line use names with dashes (`not-live`)."""
 
     slow: timedelta = timedelta()
     """Delay of every response, including probes."""
@@ -35,13 +35,13 @@ class Faults:
     refuse_secret_writes: bool = False
     """Creating, changing and deleting secrets is forbidden."""
     stall_before_write: int = 0
-    """The n-th write of a secret from now on, and all later writes, are neither executed nor answered."""
+    """n: the n-th write of a secret from now on, and all later writes, are neither executed nor answered; 0: off."""
     stall_after_write: int = 0
-    """The n-th write of a secret from now on is executed but not answered. Later writes are neither executed nor answered."""
+    """n: the n-th secret write from now on is executed, not answered; later ones are neither executed nor answered; 0: off."""
 
     @classmethod
     def named(cls, *settings: str) -> Self:
-        """Parse words of the command line: `error`, `not-live`, `slow=2s`. Raises InvalidError with the known words."""
+        """Parse faults of the command line: `error`, `not-live`, `slow=2s`. Raises InvalidError for an invalid fault."""
         words = (setting.partition("=") for setting in settings)
         return cls.from_document({word: value if equals else True for word, equals, value in words})
 
@@ -86,7 +86,7 @@ class FaultInjection:
         self._stalled = asyncio.Event()
 
     def switch(self, faults: Faults) -> None:
-        """Replace the faults for later requests. Requests that hang are now handled. `error` and `hang` end open watches."""
+        """Replace the faults. Requests that hang because of earlier faults continue. `error` and `hang` abort open watches."""
         self.faults = faults
         self._writes = 0
         self._stalled.clear()
@@ -106,7 +106,7 @@ class FaultInjection:
             connection.abort()
 
     async def probe(self) -> None:
-        """A health check that fails while the fault `not_live` is set."""
+        """Raise RuntimeError while the fault `not_live` is set. The API server runs this method as a health check."""
         if self.faults.not_live:
             raise RuntimeError("the cluster has the fault `not-live`")
 

@@ -217,7 +217,7 @@ HASH_LENGTH = 10
 
 
 def pods_of(deployment: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> list[Document]:
-    """Return the desired pods; their names change with the template. Raises InvalidError if selector and labels do not match.
+    """Return a Deployment's pods. Their names depend on the template. Raises InvalidError if selector and labels do not match.
 
     The pods run on the node that the template names, or on the first schedulable node. Without a node they are Pending.
     """

@@ -26,7 +26,7 @@ from hub.settings import ENVIRONMENT_PREFIX  # noqa: E402 - the same
 NO_FLAGS = frozenset({"database_url"})
 """Settings without a flag: they may hold a password, and every user can read a process's command line."""
 METAVARS = {"timedelta": "DURATION", "Address": "HOST:PORT", "PosixPath": "DIRECTORY"}
-"""Placeholders of values, by the type of the default."""
+"""Placeholders that the help shows for the values of options, by the type of the setting's default."""
 
 EPILOG = f"""
 Every flag is also an environment variable ({ENVIRONMENT_PREFIX}GRPC_LISTEN for --grpc-listen) and a key of the YAML file of

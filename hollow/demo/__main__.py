@@ -3,8 +3,8 @@
 With --hubs=2 there is a second, independent hub, at which the agents have standby registrations. If you kill the first hub, the
 agents fail over to the second. With --once the demo itself kills the first hub.
 
-The demo only starts programs that you could also start by hand. All their files are in one directory. Each start empties this
-directory.
+The demo only starts programs that you could also start by hand. All their files are in one directory. Each start deletes the
+files of earlier demos in this directory.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ AVAILABLE = "ManagedClusterConditionAvailable"
 STANDBY = "ManagedClusterStandby"
 POLL_SECONDS = 0.4
 ARRIVED_WITHIN = 30.0
-"""A cluster must arrive at the second hub within this many seconds. This is ten times the promised time."""
+"""A cluster must be Available at the second hub within this many seconds after the first hub has ended."""
 
 
 class DemoError(Exception):
@@ -50,7 +50,7 @@ class DemoError(Exception):
 
 
 def unavailable_reason(name: str, cluster: dict[str, Any] | None) -> str | None:
-    """Return why a ManagedCluster (`cluster`; None: not registered) is not Available; None if it is Available."""
+    """Return why the cluster `name` is not Available; None if it is. `cluster`: its ManagedCluster; None: not registered."""
     if cluster is None:
         return f"{name} has not registered"
     if not cluster["spec"].get("hubAcceptsClient"):
@@ -62,7 +62,7 @@ def unavailable_reason(name: str, cluster: dict[str, Any] | None) -> str | None:
 
 
 def no_standby_reason(hub: DemoHub, name: str, cluster: dict[str, Any] | None) -> str | None:
-    """Return why a cluster has no standby registration at a hub; None: it has one, so the hub can take over immediately."""
+    """Return why a cluster has no standby registration at a hub; None if it has one: the hub can take over immediately."""
     if cluster is None:
         return f"{name} has not registered at {hub.name}"
     verdict = _available(cluster)
@@ -140,7 +140,7 @@ class Demo:
         await self._show_arrivals(self.hubs[1])
 
     async def stay(self) -> None:
-        """Wait. Raises DemoError if a program ends unexpectedly; the user may kill an agent or the owner."""
+        """Wait for the programs. Raises DemoError when one ends, except an agent or, with several hubs, the first hub."""
         watching = {asyncio.create_task(child.ended(), name=str(child.pid)): child for child in self._programs}
         while watching:
             done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
@@ -174,7 +174,7 @@ class Demo:
         self.print_line(f"all clusters have arrived on {hub.name}")
 
     async def show_until(self, hub: DemoHub, lacks: Callable[[str, dict[str, Any] | None], str | None]) -> None:
-        """Print the inventory of a hub at each change, until `lacks` returns None for all clusters. Raises DemoError."""
+        """Print a hub's inventory at each change, until `lacks` returns None (nothing) for each cluster. Raises DemoError."""
         seen: object = None
         missing: list[str] = []
         while time.monotonic() < self._deadline:

@@ -18,7 +18,7 @@ FREE = 0
 
 
 class OccupiedError(Exception):
-    """Another demo is running in the directory."""
+    """Another demo is running in the directory `DemoFolder.root`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class DemoFolder:
     def bootstrap(self, name: str, hub: DemoHub) -> Path:
         """Return the path of a cluster's bootstrap kubeconfig for a hub.
 
-        If there are several hubs, the file's name is the name of the hub, which agents show.
+        If there are several hubs, the file has the name of the hub. Agents show this name.
         """
         file = f"{name}.kubeconfig" if hub.name == "hub" else f"{name}/{hub.name}.kubeconfig"
         return self.root / "bootstrap" / file
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
-        """Lock the directory during the block, and empty it. Raises OccupiedError if another demo runs in it."""
+        """Lock the directory `root` during the block, and delete an earlier demo's files. Raises OccupiedError if locked."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(self.root / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:

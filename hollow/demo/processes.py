@@ -27,7 +27,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code; None if it is running. Negative: the number of the signal that ended it."""
+        """The program's exit code; None while the program runs. The code -N means that the signal N ended the program."""
         return self._process.returncode
 
     def how_it_ended(self) -> str:

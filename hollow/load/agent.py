@@ -34,7 +34,7 @@ from spoke.transports import OpenSession
 
 PAUSES = Pauses()
 TRUST = "trust.crt"
-"""Key of the CAs in the stored state. It exists if the hub has announced other CAs since the join."""
+"""Name of the stored entry with the hub's CAs (PEM). It exists only if the hub has announced other CAs since the join."""
 trusted_by = lru_cache(maxsize=16)(fingerprints)
 
 
@@ -90,7 +90,7 @@ class LoadAgent:
             self._session.drop()
 
     def resume(self) -> None:
-        """End a silence. Beats of the silence do not count as lost."""
+        """End the silence that `drop` began. Beats that were due during the silence do not count as lost."""
         self._beats.due = self._lost_at = None
         self._speaks.set()
 

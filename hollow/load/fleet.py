@@ -39,7 +39,7 @@ PRESENT = "1"
 
 
 class AgentFiles(Secrets):
-    """One file per agent, with names, credential and pending request.
+    """Stores one file per agent with its names, its credential and its pending certificate request.
 
     Files are not synced to disk; after the loss of a file the agent joins again.
     """
@@ -81,7 +81,7 @@ def read_bootstrap(path: str) -> HubConnection:
 
 
 def dial_over_grpc(clock: Clock) -> Dial:
-    """Return the function with which one agent creates clients."""
+    """Return a new function with which one agent creates its clients of the hub. These clients share one backoff."""
     backoff = HubBackoff()
 
     def dial(address: HubAddress, identity: ClientIdentity) -> GrpcHubClient:
@@ -108,7 +108,7 @@ class Fleet:
         self._reset()
 
     async def run(self) -> None:
-        """Start the agents one after the other during the ramp. Run them until cancelled."""
+        """Start the agents one after the other within the time `LoadSettings.ramp`. Run them until cancelled."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_lag(), name="load/lag")
@@ -165,7 +165,7 @@ class Fleet:
 
 
 async def work() -> None:
-    """Run a fleet until the parent closes standard input. Its first line contains the settings and the process number."""
+    """Run a fleet until the parent closes standard input. The first line of the input has the settings and process number."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     first = json.loads(await reader.readline())

@@ -22,9 +22,9 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 BUSIEST = 0.9
 """An event loop that uses more than this share of a processor is saturated."""
 TOLERATED_LAG = 0.1
-"""The lag of the generator is always allowed up to this share of the judged latency."""
+"""The generator's lag may always reach this share of the latency `LoadSettings.judged`, even above `Limits.lag`."""
 LONGEST_EXAMPLE = 200
-"""Longest example message that is kept for each kind of error."""
+"""Example messages of errors are cut to this number of characters."""
 
 
 class Latencies:
@@ -62,7 +62,7 @@ class Latencies:
 
     @classmethod
     def read(cls, document: Document) -> "Latencies":
-        """Parse a result of the method `document`. Its keys may be texts, as in JSON."""
+        """Parse the output of `document`. The bucket numbers may be strings, as in JSON."""
         return cls({int(bucket): count for bucket, count in document["buckets"].items()}, document["longest"])
 
     def summary(self) -> Document:
@@ -73,18 +73,18 @@ class Latencies:
 
 @dataclass(slots=True)
 class Measures:
-    """Counts, latencies and errors since the last reset."""
+    """Counts, latencies and errors of one process, or of all processes (`merged`), since the measurement began."""
 
     counts: Counter[str] = field(default_factory=Counter)
     latencies: dict[str, Latencies] = field(default_factory=dict)
     errors: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
     processor: float = 0.0
-    """Processor time of all processes in seconds."""
+    """Processor time in seconds, of the process or of all processes."""
     loop_share: float = 0.0
     """Share of a processor that the busiest event loop has used."""
     resident: int = 0
-    """Resident memory of all processes in bytes, minus the memory that they need without agents."""
+    """Resident memory in bytes, minus the memory that the same processes need without agents."""
 
     def observe(self, latency: str, seconds: float) -> None:
         self.latencies.setdefault(latency, Latencies()).observe(seconds)
@@ -111,7 +111,7 @@ class Measures:
 
     @classmethod
     def merged(cls, documents: Iterable[Document]) -> "Measures":
-        """Return the sum of the documents of all processes."""
+        """Return the merged measurements of all processes: their sums, but for `loop_share` the maximum."""
         total = cls()
         for each in documents:
             total.counts.update(each["counts"])
@@ -164,7 +164,7 @@ def limit_findings(found: Measures, settings: LoadSettings) -> list[str]:
 
 
 def judge(found: Measures, settings: LoadSettings) -> tuple[Verdict, list[str]]:
-    """Return the verdict and its reasons. If the generator was too slow, the result does not count."""
+    """Return the verdict and its reasons. If the generator was too slow, the verdict is GENERATOR_BOUND in any case."""
     if reasons := generator_findings(found, settings):
         return Verdict.GENERATOR_BOUND, reasons
     reasons = limit_findings(found, settings)
@@ -173,7 +173,7 @@ def judge(found: Measures, settings: LoadSettings) -> tuple[Verdict, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """The verdict, and the machine-readable report. Its durations are in seconds."""
+    """The verdict, and the machine-readable report (`document`). The durations in the report are in seconds."""
 
     verdict: Verdict
     document: Document

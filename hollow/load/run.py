@@ -30,7 +30,7 @@ FILES_BESIDE = 64
 PLAIN_PERIOD = 10.0
 """Seconds between two lines of progress if standard error is not a terminal."""
 PERIODIC = (Profile.STORM, Profile.FLAP)
-"""Profiles for which the fleets get a command, the profile's name, in every period."""
+"""Profiles whose name is sent to the fleets as a command once per period (`LoadSettings.every`)."""
 
 
 class Workers:
@@ -58,7 +58,7 @@ class Workers:
             self._snapshots[index] = json.loads(line)
 
     async def end(self) -> None:
-        """End the workers. Each sends a last report."""
+        """End the workers by closing their standard input. Kill each worker that still runs after PATIENCE seconds."""
         for process in self._processes:
             if process.stdin is not None:
                 process.stdin.close()

@@ -52,7 +52,7 @@ class AgentParts:
     hub: HubConnection
     """The hub of the bootstrap kubeconfig."""
     dialer: Callable[[], Dial]
-    """Returns the function with which one agent creates clients."""
+    """Returns a new function with which one agent creates its clients of the hub."""
     secrets: Secrets
     clock: Clock
     random: Random
@@ -76,7 +76,7 @@ class BeatState:
 
 @dataclass(frozen=True, slots=True)
 class SessionConnection:
-    """An open session, and the function that closes the session and its channel."""
+    """An open session and its client. Closing the exit stack `connection` closes the session and its channel."""
 
     client: HubClient
     session: OpenSession
@@ -119,12 +119,12 @@ class LoadSession:
         """Held while the successor is being opened, because the result decides what the end of this session means."""
 
     def drop(self) -> None:
-        """End the session like a broken connection."""
+        """End the session as if its connection had broken."""
         self.is_dropped = True
         self._session.finish(HubLostError("the load has broken the connection"))
 
     async def serve(self) -> "LoadSession":
-        """Run until the successor takes over. Return the successor. Raises HubLostError."""
+        """Run this session until a new session of the agent takes over. Return the new session. Raises HubLostError."""
         successions = [asyncio.create_task(each, name="load/succession") for each in (self._drain(), self._renew())]
         work = (self._end(), self._follow_hub(), self._keep_lease(), self._report(), self._follow_trust())
         tasks = [asyncio.create_task(each, name="load/session") for each in work]

@@ -15,13 +15,13 @@ class Profile(StrEnum):
     JOIN = "join"
     """The load ends when the first beat of each agent is acknowledged."""
     STEADY = "steady"
-    """Beats and periodic status reports."""
+    """The agents send beats and periodic status reports."""
     CHURN = "churn"
     """Like STEADY, but the status of each cluster changes."""
     STORM = "storm"
-    """Like STEADY, but all sessions break at the same time, repeatedly."""
+    """Like STEADY, but all sessions break at the same time, once per period (`LoadSettings.every`)."""
     FLAP = "flap"
-    """Like STEADY, but in each period a share of the agents is silent, each time the next agents."""
+    """Like STEADY, but a share of the agents is silent. In each period (`LoadSettings.every`), other agents are silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Limits:
     """Limit of the p99 of the latency `LoadSettings.judged`."""
     errors: int | None = None
     lag: float = LAG_LIMIT
-    """If the p99 of the generator's lag exceeds this limit and a tenth of the judged latency, the run does not count."""
+    """If the p99 of the generator's lag exceeds both this limit and a tenth of the judged p99, the run does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class LoadSettings:
     name_prefix: str = "load"
     first_index: int = 0
     duration: float = 60.0
-    """Duration of the measurement. It begins when all agents are connected."""
+    """Duration of the measurement, which begins when all agents are connected. JOIN does not use it."""
     ramp: float = 10.0
     start_within: float = 600.0
     """The load ends if not all agents are connected within this time."""
     every: float = 30.0
     share: float = 0.1
-    """Share of the agents that is silent in each period of FLAP."""
+    """Share of the agents that is silent in each period (`every` seconds) of FLAP."""
     changes_per_minute: float = 1.0
     limits: Limits = field(default_factory=Limits)
 

@@ -51,9 +51,9 @@ class KnownIssuer:
 class AttestationPolicy:
     """Attestation settings of the hub. `required`: a token is required even if the bootstrap credential does not demand one.
 
-    `audience`: of tokens, unless their demand names another; "": `urn:uuid:<hub id>`. `issuers` reads the hub's own issuer
-    list; it blocks and may raise InvalidError. `allowed`: URLs from which the hub may fetch keys of issuers that a credential
-    names. Issuers of the hub's own list need no entry.
+    `audience`: audience of tokens if their AttestationRequirement names none; "": `urn:uuid:<hub id>`. `issuers` reads the
+    hub's own issuer list; it blocks and may raise InvalidError. `allowed`: URLs from which the hub may fetch keys of issuers
+    that a credential names. Issuers of the hub's own list need no entry.
     """
 
     required: bool = False
@@ -78,12 +78,12 @@ class Attestor:
         """Demands by bootstrap credential; cached, because the bounds of a credential never change."""
 
     async def audience(self, record: CertificateRecord) -> str:
-        """Returns the audience that this peer's token must have; "" if the peer needs no token. Raises UnavailableError."""
+        """Returns the audience that a token of the record's holder must have; "": no token needed. Raises UnavailableError."""
         demand, is_required = await self._demand(record)
         return ((demand.audience if demand is not None else "") or self._audience) if is_required else ""
 
     async def attested(self, record: CertificateRecord, cluster: ClusterName, token: str) -> Attested | None:
-        """Returns the verified attestation; None: no token required. Raises AttestationError, UnavailableError (database)."""
+        """Returns what the token proves; None if no token is required. Raises AttestationError, UnavailableError (database)."""
         demand, is_required = await self._demand(record)
         if not is_required:
             return None

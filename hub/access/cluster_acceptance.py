@@ -36,7 +36,7 @@ _labelled = msgspec.json.Decoder(_Labelled).decode
 
 
 class ClusterAcceptanceCache:
-    """Caches the `ClusterView` of each cluster. One per process. `apply` must be called with every change."""
+    """Caches the `ClusterView` of each cluster. One per process. `apply` must be called with every Change of the change log."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -50,13 +50,13 @@ class ClusterAcceptanceCache:
         """Called with each mark that `granted` has recorded for a cluster, when the cluster is denied or deleted."""
 
     def granted(self, cluster: ClusterName, mark: str) -> None:
-        """Records that open requests with this `mark` must end when the cluster is denied or deleted: see `on_end`."""
+        """Records the `mark` of open requests that must end when the cluster is denied or deleted: `on_end` then gets it."""
         if len(self._granted) >= MAX_KEPT:
             self._granted.clear()
         self._granted.setdefault(cluster, set()).add(mark)
 
     async def of(self, cluster: ClusterName) -> ClusterView:
-        """Returns the view of a cluster, at most `MAX_AGE` old. Raises UnavailableError."""
+        """Returns the ClusterView of a cluster, at most `MAX_AGE` old. Raises UnavailableError."""
         known = self._known.get(cluster)
         began = self._clock.monotonic()
         if known is not None and began - known[1] < MAX_AGE.total_seconds():

@@ -56,8 +56,8 @@ YIELDING = frozenset((REPORTS, SESSIONS, REGISTRATIONS))
 CALL_WAIT = timedelta(seconds=3)
 """Longest wait of a new call at the gRPC door while the event loop is late. Agents wait 5 s for an answer."""
 QUEUES = {LIFELINES: (10_000, 50), REPORTS: (10_000, 50), SESSIONS: (10_000, 50), REGISTRATIONS: (2_000, 2_000)}
-"""Longest queues of a level (enough for a whole fleet), and of one identity in it. A bootstrap credential may use its level's
-whole queue, because many clusters may share the credential."""
+"""For each level, the longest queue of the whole level (enough for a fleet) and of one identity. A bootstrap credential may use
+the whole queue of its level, because many clusters may share the credential."""
 OTHER_QUEUE = (1_000, 50)
 LOGIN_SEATS = 100
 

@@ -85,7 +85,7 @@ class Peers:
         return known.record
 
     async def former(self, certificate: bytes) -> CertificateRecord:
-        """Like `identify`, even for revoked or expired certificates. Raises UnauthorizedError (no record), UnavailableError."""
+        """Returns the record of any certificate, even a revoked one. Raises UnauthorizedError (no record), UnavailableError."""
         return await self._read(certificate)
 
     def refusal(self, serial: SerialNumber) -> UnauthorizedError:

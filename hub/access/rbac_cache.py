@@ -63,7 +63,7 @@ class RBACCache(Roles):
         await self._reach(revision)
 
     async def load(self) -> int:
-        """Reads all roles and bindings again. Returns their revision. Raises UnavailableError."""
+        """Reads all roles and bindings again. Returns the newest revision of the change log. Raises UnavailableError."""
         began = self._clock.monotonic()
         index = RoleIndex()
         revision, found = await self._store.read(_all)

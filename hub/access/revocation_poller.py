@@ -2,7 +2,7 @@
 
 The time of a revocation is the start of its transaction, but the commit can be much later: PostgreSQL delays commit and
 notification until the synchronous standby confirms. Most reads cover only the time since the last read, with an overlap. Far
-reads cover the last 7 days (`FAR`). The first read is a far read. Others follow soon after each notification, and each minute.
+reads cover the last 7 days (`FAR`). The first read is a far read. Later far reads follow each notification, and each minute.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class RevocationPoller:
     async def run(self, look: Callable[..., Awaitable[object]], on_failure: Callable[[], None] = lambda: None) -> None:
         """Calls `look` until cancelled: immediately, soon after every revocation on any replica, and periodically.
 
-        `look` reads the revocations once; with `far=True`, those of the last 7 days (`FAR`). It raises MusterError.
+        `look` reads the revocations once; with `far=True`, of the last 7 days (`FAR`). After a MusterError, `on_failure` runs.
         """
         loop, notified = asyncio.get_running_loop(), asyncio.Event()
         far_due = loop.time()

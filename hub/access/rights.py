@@ -45,14 +45,14 @@ class CallerRecord:
     agent: AgentId | None = None
     user: str = ""
     credential: CredentialId | None = None
-    """The id of a bootstrap credential that is not bound to one cluster name. Its other bounds are read from the database."""
+    """Id of a bootstrap credential that is not bound to one cluster name; else None. Its other bounds are in the database."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """State of a cluster on which rights depend: its acceptance and its current agent.
 
-    `denied`: denied by an operator, before or after its acceptance. `leaving`: accepted, being deleted; add-ons clean up.
+    `denied`: denied by an operator, before or after its acceptance. `leaving`: accepted and being deleted; add-ons clean up.
     """
 
     accepted: bool
@@ -131,7 +131,7 @@ def selected_cluster(selector: str) -> ClusterName | None:
 
 
 def caller_record_of(holder: object) -> CallerRecord | None:
-    """Returns the caller's record from its certificate or credential; None if the caller has only the rights of its roles."""
+    """Returns the CallerRecord for the record `holder` of a certificate or credential; None if only roles give rights."""
     if isinstance(holder, CallerRecord):
         return holder
     if isinstance(holder, CredentialRecord):
@@ -153,7 +153,7 @@ def caller_record_by_name(user: str, groups: tuple[str, ...]) -> CallerRecord | 
 
 
 def rights_of(caller: CallerRecord, view: ClusterView | None, groups: ApiGroups) -> Rights:
-    """Returns the rights of a caller. `view`: the view of the caller's cluster, needed only for agents."""
+    """Returns the rights of a caller. `view`: the ClusterView of the caller's cluster, needed only for agents."""
     if caller.purpose is Purpose.BOOTSTRAP:
         return _bootstrap_rights(caller, groups)
     if caller.purpose is not Purpose.AGENT or view is None or caller.agent is None or view.agent != caller.agent:

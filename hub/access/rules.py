@@ -1,6 +1,6 @@
 """Permissions of a certificate by the purpose in its record. Pure functions.
 
-Names are compared exactly, except for the names below an add-on's group (`counted_names`).
+Names are compared exactly. Exception: an add-on may use any name that begins with its group and a colon (`counted_names`).
 
 purpose      Registration of a cluster          Session         the HTTPS door
 BOOTSTRAP    its cluster (unbound: any)         no              `hub.access.rights`, and roles

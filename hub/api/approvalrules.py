@@ -127,7 +127,7 @@ class RuleDecision:
 
 
 def dry_run_condition(message: str) -> Condition:
-    """The condition of a cluster that dry-run rules would accept."""
+    """Return the condition DRY_RUN of a cluster that dry-run rules would accept."""
     return Condition(DRY_RUN, TRUE, "WouldAccept", message)
 
 
@@ -160,7 +160,7 @@ CLUSTER_FIELDS = Fields(
         "lifetime": Type.DURATION,
     }
 )
-"""Fields of a rule's condition: from the ManagedCluster, the request and its requester."""
+"""Fields that the condition of a rule can use. Their values come from the ManagedCluster, the request and its requester."""
 
 
 def values_of(candidate: RuleInput) -> dict[str, Any]:
@@ -205,12 +205,12 @@ KIND = "ApprovalRule"
 
 @lru_cache(maxsize=512)
 def rule_of(encoded: bytes) -> ApprovalRule:
-    """The rule of a stored object. Raises InvalidError with a cause per mistake."""
+    """Return the rule of a stored ApprovalRule in JSON. Raises InvalidError with a cause per mistake."""
     return read_rule(msgspec.json.decode(encoded))
 
 
 def read_rule(document: Document) -> ApprovalRule:
-    """The rule of a document. Raises InvalidError with a cause per mistake."""
+    """Return the rule of an ApprovalRule. Raises InvalidError with a cause per mistake."""
     spec = doc.mapping(document, "spec")
     causes: list[Cause] = []
     rule = ApprovalRule(
@@ -253,7 +253,7 @@ def _requesters(document: Document, causes: list[Cause]) -> Iterator[Requesters]
 
 
 def admitted(new: Document, before: Document | None) -> dict[str, Any]:
-    """Return `new` in stored form. Raises InvalidError, except for an unchanged spec: another release may have written it."""
+    """Return `new` in stored form. Raises InvalidError. An unchanged spec may be of another release, so it is not checked."""
     if before is None or doc.mapping(new, "spec") != doc.mapping(before, "spec"):
         read_rule(new)
     return doc.typed(new, API_VERSION, KIND)

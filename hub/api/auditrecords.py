@@ -21,7 +21,7 @@ LOGIN_FAILURE = f"login.{NAME}/failure"
 DRY_RUN = f"{NAME}/dry-run"
 """Annotation of the record of a dry run, which changed nothing."""
 STRANGERS = ".refused"
-"""Suffix of `replica` in records of refused callers without a known credential."""
+"""Suffix of `AuditEntry.replica` in records of refused callers without a known credential."""
 
 
 class AuditLevel(StrEnum):
@@ -34,7 +34,7 @@ class AuditLevel(StrEnum):
 
 
 class Stage(StrEnum):
-    """Stage of the request. The stage DROPPED of this project counts records that were dropped for lack of space."""
+    """Stage of the request. Only this project has DROPPED: such a record counts records that were dropped for lack of space."""
 
     RESPONSE_STARTED = "ResponseStarted"
     RESPONSE_COMPLETE = "ResponseComplete"
@@ -67,7 +67,7 @@ class ResponseStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """Records that were dropped between two instants."""
+    """Number of records that were dropped between two instants, `first` and `last`."""
 
     count: int
     first: datetime
@@ -172,7 +172,7 @@ class Numbering:
         self._numbers = count(1)
 
     def entry(self, record: AuditRecord) -> AuditEntry:
-        """Number a record. Never fails, even for invalid text from a client."""
+        """Return a record's AuditEntry with the next sequence number. Never fails, even for invalid text from a client."""
         record, document = _encoded(record)
         about, user = record.object_ref or ObjectReference(), record.user.username if record.user else ""
         fields = AuditFields(user, record.verb, about.resource, about.namespace, about.name)
@@ -180,7 +180,7 @@ class Numbering:
 
 
 def named(at: datetime, replica: str, sequence: int) -> str:
-    """A record's name in the API, sorted by time: `20261121t210314.123456z-<replica>-<sequence>`."""
+    """Return the name of a record in the API: `20261121t210314.123456z-<replica>-<sequence>`. Names sort by time."""
     return f"{at:%Y%m%dt%H%M%S.%fz}-{replica}-{sequence:012}"
 
 
@@ -195,7 +195,7 @@ class AuditPosition:
 
 @dataclass(frozen=True, slots=True)
 class AuditQuery:
-    """A query for records. `equal`, `unequal`: values by field (`user`, `verb`, ...); `since`, `until`: inclusive."""
+    """A query for records. `equal`, `unequal`: pairs of field (`user`, `verb`, ...) and value; `since`, `until`: inclusive."""
 
     equal: tuple[tuple[str, str], ...] = ()
     unequal: tuple[tuple[str, str], ...] = ()
@@ -208,7 +208,7 @@ class AuditQuery:
 
 @dataclass(frozen=True, slots=True)
 class AuditSize:
-    """Size of a set of audit records, for example of all records of one user. `bytes`: in the database."""
+    """Size of a set of audit records, for example of all records of one user. `bytes`: their size in the database."""
 
     records: int = 0
     bytes: int = 0
@@ -216,5 +216,5 @@ class AuditSize:
     """Only for the records of one user: time before which the database has no records of this user; None: unknown."""
 
     def without(self, gone: "AuditSize") -> "AuditSize":
-        """The size after the records `gone` were removed."""
+        """Return the size after the removal of the records that `gone` counts."""
         return AuditSize(self.records - gone.records, self.bytes - gone.bytes, gone.floor)

@@ -137,7 +137,7 @@ def matches_names(cluster: ClusterName, patterns: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CredentialRecord:
-    """One bootstrap credential. The record of its client certificate contains its id.
+    """One bootstrap credential. The record of a client certificate of this credential contains the id of the credential.
 
     `cluster`: the only permitted name; None: any name that `bounds` permit. `uses`: largest number of agents; None: unlimited.
     """
@@ -150,7 +150,7 @@ class CredentialRecord:
     created_by: str
     revoked_at: datetime | None = None
     token_hash: str | None = None
-    """Set for a token; None for a client certificate."""
+    """Hex SHA-256 of the bearer token; None if the credential is a client certificate."""
     bounds: CredentialBounds = UNBOUND
     revoked_by: str | None = None
     revoked_reason: str | None = None
@@ -174,7 +174,7 @@ class CredentialRecord:
 
 @dataclass(frozen=True, slots=True)
 class CredentialUse:
-    """One use, held or spent. `request`: the certificate request that holds or has spent it."""
+    """One use of a bootstrap credential, held or spent. `request`: the certificate request that holds or has spent the use."""
 
     credential: CredentialId
     cluster: ClusterName
@@ -187,7 +187,7 @@ class CredentialUse:
 
 @dataclass(frozen=True, slots=True)
 class UseCount:
-    """Number of uses that are spent, held for requests, and held by names without a request."""
+    """Numbers of uses. `issued`: spent. `held`: held by requests. `names`: held by cluster names that have no request."""
 
     issued: int = 0
     held: int = 0
@@ -265,7 +265,7 @@ def check_name(record: CredentialRecord, cluster: ClusterName) -> None:
 
 
 def no_use_error(record: CredentialRecord, tally: UseCount) -> ForbiddenError:
-    """The error for an agent if all uses of the credential are taken."""
+    """Return the error for an agent if all uses of the credential are taken."""
     if record.uses is not None and tally.issued >= record.uses:
         spent = "its only use was" if record.uses == 1 else f"its {record.uses} uses were"
         return ForbiddenError(

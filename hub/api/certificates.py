@@ -87,13 +87,13 @@ class CertificateHolder:
 
 @dataclass(frozen=True, slots=True)
 class IssuedCertificate:
-    """PEM chain, leaf first. `signed_by`: the issuer and its CA, as in records, status and logs."""
+    """An issued certificate. `chain`: PEM, leaf first. `signed_by`: the issuer and its CA, as in records, status and logs."""
 
     serial: SerialNumber
     chain: bytes
     signed_by: str = ""
     not_after: datetime | None = None
-    """The certificate's end, if it differs from the profile's: no certificate outlives its CA."""
+    """The certificate's end, which is never after the end of its CA; None: the end in the profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Lifetimes:
 
 
 def own_agent(records: Sequence[CertificateRecord]) -> AgentId | None:
-    """The agent that registered last, among those with an unrevoked certificate. A renewal does not count as a registration.
+    """Return the last registered agent among those with an unrevoked certificate; None: no agent. Renewals are not counted.
 
     The recovery certificate of a readopted agent counts too, because the agent has no other certificate.
     """
@@ -168,7 +168,7 @@ EARLIEST = timedelta(days=2)
 
 
 def refusals(profile: Profile, holder: CertificateHolder, now: datetime) -> list[str]:
-    """Reasons why this profile may not be signed; empty if it may."""
+    """Return the reasons why this profile may not be signed; empty if the profile may be signed."""
     named = profile.dns_names and profile.purpose is not Purpose.ADDON
     rules = (
         (now - EARLIEST <= profile.not_before <= now - BACKDATED, "it begins less than 5 minutes or more than 2 days ago"),

@@ -49,13 +49,13 @@ class ApiGroups:
         return f"register.{self.suffix}"
 
     def suffixed(self, group: str) -> str:
-        """The group with the hub's suffix instead of the default suffix; other groups are unchanged."""
+        """Return the API group with the hub's suffix instead of the default suffix; other groups are unchanged."""
         name, _, ending = group.partition(".")
         return f"{name}.{self.suffix}" if ending == GROUP_SUFFIX else group
 
 
 def completed(default: Document, groups: ApiGroups) -> dict[str, Any]:
-    """A default role or binding as it is stored: with labels and annotations as in Kubernetes, and with the hub's suffix."""
+    """Return a default role or binding as stored: with labels and annotations as in Kubernetes, and with the hub's suffix."""
     kept = doc.with_metadata(default, labels={**BOOTSTRAPPING, **doc.labels(default)}, annotations={AUTOUPDATE: "true"})
     if default["kind"] == "ClusterRole":
         kept["rules"] = [dict(rule) for rule in default.get("rules", ())]
@@ -66,7 +66,7 @@ def completed(default: Document, groups: ApiGroups) -> dict[str, Any]:
 
 
 def reconciled(default: Document, stored: Document | None) -> dict[str, Any] | None:
-    """The stored object with the missing parts of a default; None if nothing changes.
+    """Return the stored object with the missing parts of a default; None if nothing changes.
 
     Nothing is removed. Exception: if the roleRef differs, the default replaces the stored binding; a roleRef is immutable.
     """
@@ -88,7 +88,7 @@ def reconciled(default: Document, stored: Document | None) -> dict[str, Any] | N
 
 
 def aggregated(role: Document, others: Iterable[Document]) -> dict[str, Any]:
-    """The role with the rules of all roles that its aggregation rule selects: no duplicates, ordered by role name."""
+    """Return the role with the rules of all roles that its aggregation rule selects: no duplicates, ordered by role name."""
     selectors = [selector_of(each) for each in doc.sequence(role, "aggregationRule", "clusterRoleSelectors")]
     chosen = [
         other
@@ -102,7 +102,7 @@ def aggregated(role: Document, others: Iterable[Document]) -> dict[str, Any]:
 
 
 def with_aggregation(roles: Mapping[str, Document]) -> dict[str, Document]:
-    """The roles by name, with aggregation repeated until no rules change."""
+    """Return the roles by name, with aggregation repeated until no rules change."""
     known = dict(roles)
     aggregating = [name for name, role in known.items() if role.get("aggregationRule")]
     for _ in aggregating:

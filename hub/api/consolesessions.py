@@ -23,13 +23,13 @@ _NAME_LENGTH = 32
 
 
 def name_of(secret: str) -> str:
-    """Name of the session with this secret."""
+    """Return the name of the session with this secret."""
     return sha256(secret.encode()).hexdigest()[:_NAME_LENGTH]
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSession:
-    """One sign-in. `user`, `groups`: from the token. `authenticator`, `mark`: of the JWTAuthenticator at the sign-in."""
+    """One sign-in. `user`, `groups`: from the token. `authenticator`: a JWTAuthenticator; `mark`: its state at the sign-in."""
 
     name: str
     user: str
@@ -64,5 +64,5 @@ class ConsoleSession:
         return {"apiVersion": api_version, "kind": KIND, "metadata": {"name": self.name}, "status": status}
 
     def is_open(self, authenticator: AuthenticatorConfig | None, now: datetime) -> bool:
-        """Whether the session has not expired and its authenticator exists unchanged."""
+        """Return whether the session has not expired and `authenticator`, the current one, is unchanged. None: deleted."""
         return authenticator is not None and authenticator.mark == self.mark and now < self.expires_at

@@ -44,7 +44,7 @@ class Strategy:
 
 
 def merge(strategies: Sequence[Mapping[str, Any]], new: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The strategies with the new state of one strategy. A state that differs only in its time replaces nothing.
+    """Return the strategies with the new state of one strategy. A state that differs only in its time replaces nothing.
 
     The strategies that clients should prefer come first. The other strategies are sorted by type.
     """

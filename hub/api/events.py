@@ -36,7 +36,7 @@ class EventRecord:
         return f"{doc.name(self.about)[:200]}.{digest}"
 
     def trimmed_event(self) -> "EventRecord":
-        """A copy with only those parts of the object that an Event contains, to save memory in a queue."""
+        """Return a copy whose object `about` has only those parts that an Event contains, to save memory in a queue."""
         metadata = doc.mapping(self.about, "metadata")
         kept = {name: metadata[name] for name in ("name", "uid") if name in metadata}
         about = {name: self.about[name] for name in ("apiVersion", "kind") if name in self.about}
@@ -44,7 +44,7 @@ class EventRecord:
 
 
 def event(record: EventRecord, namespace: str, now: datetime) -> dict[str, Any]:
-    """A new Event with count 1."""
+    """Return a new Event with count 1."""
     moment, metadata = format_time(now), doc.mapping(record.about, "metadata")
     about = {
         "apiVersion": record.about.get("apiVersion"),
@@ -70,12 +70,12 @@ def event(record: EventRecord, namespace: str, now: datetime) -> dict[str, Any]:
 
 
 def seen_again(known: Document, now: datetime) -> dict[str, Any]:
-    """A copy of the Event with an increased count."""
+    """Return a copy of the Event with an increased count."""
     return {**known, "count": int(known.get("count") or 1) + 1, "lastTimestamp": format_time(now)}
 
 
 def selectable(document: Document) -> dict[str, str]:
-    """Kubernetes' selectable fields of an Event."""
+    """Return Kubernetes' selectable fields of an Event."""
     about = doc.mapping(document, "involvedObject")
     names = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
     fields = {f"involvedObject.{name}": str(about.get(name) or "") for name in names}

@@ -101,7 +101,7 @@ def warnings(keeping: RetentionPeriods, volume: Volume, *, early: bool) -> Itera
 
 
 def audit_warnings(keeping: RetentionPeriods, taken: int, *, early: bool) -> Iterator[EventRecord]:
-    """Events about the audit records' size `taken` (bytes). `early`: some were removed before `keeping.records` ended."""
+    """Yields Events about the records' size `taken` (bytes). `early`: records were removed before `keeping.records` ended."""
     if early:
         yield _warning(AUDIT_SHORTENED, "the oldest audit records were removed early: see --audit-size")
     elif taken >= 0.8 * keeping.records_bytes:

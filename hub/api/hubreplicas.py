@@ -62,7 +62,7 @@ class Replica:
         return abs(now - self.seen) > LOST_AFTER
 
     def state(self, now: datetime) -> str:
-        """Displayed state: Starting, Ready, Draining, Drained or Lost."""
+        """Return the displayed state: Starting, Ready, Draining, Drained or Lost."""
         if self.is_lost(now):
             return "Lost"
         if self.draining:
@@ -89,7 +89,7 @@ class AgentSession:
     at: datetime
 
     def is_newer_than(self, session: str, at: datetime) -> bool:
-        """Whether this session replaces `session`, which began at `at`. For equal times the ids decide: all replicas agree."""
+        """Return whether this session replaces `session`, begun at `at`. For equal times, the greater id wins everywhere."""
         return self.session != session and (self.at, self.session) > (at, session)
 
 
@@ -102,14 +102,14 @@ def could_report(since: datetime | None, now: datetime) -> bool:
 
 
 def alive(replicas: Iterable[Replica], now: datetime) -> frozenset[str]:
-    """Names of the replicas that are not lost."""
+    """Return the names of the replicas that are not lost."""
     return frozenset(replica.name for replica in replicas if not replica.is_lost(now))
 
 
 LEVELS = ("debug", "info", "warning", "error")
 LONGEST_LOG_LEVEL = timedelta(days=7)
 USUAL_LOG_LEVEL = timedelta(minutes=15)
-"""Duration if none is given, so that `debug` does not stay forever."""
+"""Duration of a LogLevelOrder if the operator gives none, so that `debug` does not stay forever."""
 
 
 class LogLevelOrder(msgspec.Struct, frozen=True):
@@ -125,7 +125,7 @@ class LogLevelOrder(msgspec.Struct, frozen=True):
 
 
 def order_log_level(level: str, lasts: timedelta, by: str, now: datetime) -> LogLevelOrder:
-    """The order of a level for the duration `lasts`. Raises InvalidError for an unknown level or an invalid duration."""
+    """Return the order of the operator `by` for `level` during `lasts`. Raises InvalidError for a wrong level or duration."""
     if level not in LEVELS:
         message = f'there is no log level "{level[:20]}": use {", ".join(LEVELS)}'
         raise InvalidError(message, causes=(Cause("FieldValueNotSupported", message, "level"),))
@@ -144,14 +144,14 @@ def decode_log_level(text: str | None) -> LogLevelOrder | None:
 
 
 UNREPORTED_TERMS = "unreported-terms"
-"""Name of the fact with the leader terms that have no Event yet: written with the lock, reported by the next leader."""
+"""Name of the database entry with the leader terms that have no Event yet. The next leader writes the Events."""
 MOST_TERMS = 100
 """Number of terms that are reported individually; earlier terms are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TermStart:
-    """A term: its holder and its start by the database's clock."""
+    """A leader term: its number, its holder, and its start by the database's clock."""
 
     term: int
     holder: str
@@ -160,7 +160,7 @@ class TermStart:
 
 @dataclass(frozen=True, slots=True)
 class UnreportedTerms:
-    """Terms in order. `left_out`: number of earlier terms that were dropped."""
+    """Leader terms without an Event, oldest first. `left_out`: number of earlier terms that were dropped."""
 
     terms: tuple[TermStart, ...] = ()
     left_out: int = 0
@@ -170,7 +170,7 @@ class UnreportedTerms:
         return UnreportedTerms(terms[-MOST_TERMS:], self.left_out + max(0, len(terms) - MOST_TERMS))
 
     def news(self, term: int, ours: EventRecord) -> Iterator[EventRecord]:
-        """Events that the leader of `term` must write. `ours`: the Event of this term, with the cause of the election."""
+        """Yield the Events that the leader of `term` must write. `ours`: the Event of `term`, with the election's cause."""
         if self.left_out:
             yield replace(ours, message=f"{self.left_out} changes of leader before term {self.terms[0].term} are not listed")
         for each in self.terms:

@@ -48,10 +48,10 @@ class LastBeat:
     epoch: int = 0
     """The highest known epoch of this cluster, from any message."""
     owner: str | None = None
-    """The other hub that owns the agent ("": none yet); None: the agent has reported none since its last beat."""
+    """The other hub that owns the agent, as the agent reported; "": no hub yet; None: no such report since the last beat."""
 
     def outdates(self, epoch: int) -> bool:
-        """Whether this epoch is lower than the highest known one. Agents without epochs (0) are never outdated."""
+        """Return whether `epoch` is lower than the highest known epoch. Agents without epochs (0) are never outdated."""
         return 0 < epoch < self.epoch
 
 
@@ -79,7 +79,7 @@ def grace(lease_duration: timedelta) -> timedelta:
 
 
 def expires_at(last_beat: datetime | None, lease_duration: timedelta, *, window: timedelta, since: datetime) -> datetime:
-    """When a cluster becomes silent: a grace and a flush `window` after its last beat, or after `since` if that is later."""
+    """Return when a cluster becomes silent: a grace and a flush `window` after the later of its last beat and `since`."""
     return max(last_beat or since, since) + grace(lease_duration) + window
 
 
@@ -91,7 +91,7 @@ JUMP = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A mark, in database time. `replica` could store beats at `at`; some replica could at each instant since `since`."""
+    """A mark, in database time: `replica` could store beats at `at`. From `since` on, some replica always could store beats."""
 
     replica: str
     since: datetime
@@ -107,14 +107,14 @@ class Checkpoint:
 
 
 def covered_since(marks: Iterable[Checkpoint], now: datetime) -> datetime | None:
-    """Start of the current coverage; None: no fresh mark exists, so there is no coverage."""
+    """Return the start of the current coverage; None: no fresh mark exists, so there is no coverage."""
     return min((mark.since for mark in marks if mark.is_fresh(now)), default=None)
 
 
 def next_mark(replica: str, marks: Iterable[Checkpoint], now: datetime, *, began: bool) -> Checkpoint:
-    """The next mark of `replica`, which can store beats now. `began`: it has just started, so its old mark does not count.
+    """Return the next mark of `replica`, which can store beats now. `began`: it has just started, so its old mark is ignored.
 
-    A replica without a fresh mark of its own continues the coverage of the others. Without fresh marks, coverage begins now.
+    A replica without a fresh mark continues the coverage of the other replicas. Without fresh marks, coverage begins now.
     """
     known = tuple(marks)
     own = next((mark for mark in known if mark.replica == replica), None)
@@ -126,9 +126,9 @@ def next_mark(replica: str, marks: Iterable[Checkpoint], now: datetime, *, began
 
 @dataclass(frozen=True, slots=True)
 class BrakeLimits:
-    """The brake becomes active if more than `share` of the living fleet, and `at_least` clusters, became silent in `window`.
+    """Limits of the brake. It becomes active if at least `at_least` clusters became silent in `window`.
 
-    A share of 0 turns the brake off.
+    These clusters must also be more than `share` of the clusters that were alive. A share of 0 turns the brake off.
     """
 
     share: float = 0.2
@@ -139,7 +139,7 @@ class BrakeLimits:
         return self.share > 0 and silent >= self.at_least and silent > self.share * fleet
 
     def are_left(self, silent: int, fleet: int) -> bool:
-        """Whether `silent` is less than half of `at_least`, or at most half of the share (hysteresis)."""
+        """Return whether `silent` is less than half of `at_least`, or at most half of `share` of `fleet` (hysteresis)."""
         return 2 * silent < self.at_least or 2 * silent <= self.share * fleet
 
 
@@ -148,7 +148,7 @@ class Brake(msgspec.Struct, frozen=True):
 
     since: datetime | None = None
     silent: int = 0
-    """Number of silent clusters, of `fleet` living ones, when the brake became active."""
+    """Number of silent clusters when the brake became active. `fleet`: number of clusters that had been alive."""
     fleet: int = 0
     released: datetime | None = None
     """Time at which an operator last released the brake."""
@@ -158,12 +158,12 @@ class Brake(msgspec.Struct, frozen=True):
         return self.since is not None
 
     def counts_from(self, limits: BrakeLimits, now: datetime) -> datetime:
-        """Silent clusters count if they became silent after this instant."""
+        """Return the instant after which a cluster must have become silent in order to count for the brake."""
         start = (self.since or now) - limits.window
         return max(start, self.released) if self.released else start
 
     def next_state(self, limits: BrakeLimits, silent: int, fleet: int, now: datetime) -> "Brake":
-        """The new state if `silent` clusters are silent out of `fleet` clusters that were alive."""
+        """Return the new state if `silent` clusters are silent out of `fleet` clusters that were alive."""
         if not self.holds and limits.are_passed(silent, fleet):
             return Brake(since=now, silent=silent, fleet=fleet, released=self.released)
         if self.holds and (not limits.share or limits.are_left(silent, fleet)):
@@ -171,7 +171,7 @@ class Brake(msgspec.Struct, frozen=True):
         return self
 
     def after_release(self, now: datetime) -> "Brake":
-        """The state after an operator's release."""
+        """Return the state after an operator's release."""
         return Brake(released=now)
 
 

@@ -28,7 +28,7 @@ MAX_NAME, MAX_GROUPS = 512, 250
 SKEW = timedelta(minutes=1)
 """Tolerance for differences between clocks: how far in the future a token may begin."""
 LATEST = 9999 * 366 * 86_400
-"""Largest valid timestamp in claims."""
+"""Largest valid timestamp in claims, in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,12 @@ class Login:
 
     @property
     def is_our_own_name(self) -> bool:
-        """Whether the user or a group begins with `system:`. Other servers that trust the signer may give rights to it."""
+        """Whether a user or group name begins with `system:`. Other servers that trust the signer may give the name rights."""
         return any(name.startswith(RESERVED) for name in (self.user, *self.groups))
 
 
 def user_of_claims(claims: Mapping[str, Any], rules: ClaimRules, now: datetime) -> AuthenticatedUser:
-    """The user of a token whose signature was verified. Raises UnauthorizedError with the reason."""
+    """Return the user that the claims of a verified token name. Raises UnauthorizedError with the reason."""
     if claims.get("iss") != rules.issuer:
         raise UnauthorizedError("its issuer (iss) is another one")
     if rules.audience not in _texts(claims.get("aud"), "aud"):
@@ -100,7 +100,7 @@ def user_of_claims(claims: Mapping[str, Any], rules: ClaimRules, now: datetime) 
 
 
 def admit_user(named: AuthenticatedUser | None, operator_groups: Iterable[str] = ()) -> Login:
-    """The login of this user. Raises UnauthorizedError with the reason."""
+    """Return the Login of the user `named`. Raises UnauthorizedError with the reason, also for None, which means no user."""
     if named is None:
         raise UnauthorizedError("the authenticator names no user")
     if named.account is not None:
@@ -211,13 +211,13 @@ def read_authenticator(kind: str, document: Document) -> AuthenticatorConfig:
 
 
 def mark_of(document: Document) -> tuple[str, int]:
-    """The authenticator's `mark`: its uid and generation."""
+    """Return the authenticator's `mark`: its uid and generation."""
     metadata = doc.mapping(document, "metadata")
     return str(metadata.get("uid") or ""), int(metadata.get("generation") or 0)
 
 
 def authorities_of(document: Document) -> bytes:
-    """The PEM of `spec.tls.certificateAuthorityData`; b"" if it is absent. Raises InvalidError."""
+    """Return the PEM of `spec.tls.certificateAuthorityData`; b"" if it is absent. Raises InvalidError."""
     text = doc.mapping(document, "spec", "tls").get("certificateAuthorityData")
     if not text:
         return b""

@@ -19,7 +19,7 @@ from machinery.product import NAME
 HUB_WRITER, AGENT_WRITER = f"{NAME}-hub", f"{NAME}-agent"
 
 FIXED: Mapping[Kind, tuple[str, ...]] = {REQUESTS: ("spec",), NAMESPACES: ("spec",)}
-"""Immutable parts, which have no manager."""
+"""Immutable top-level fields of a kind. They have no manager."""
 SHOWN: Mapping[tuple[Kind, str], Callable[[Document], dict[str, Any]]] = {(ADDONS, "v1alpha1"): addon_versions.add_on_shown}
 """Conversion of a stored document to another version, for managers that own fields in that version.
 

@@ -20,9 +20,9 @@ from machinery.product import GROUP_SUFFIX
 API_VERSION = f"cluster.{GROUP_SUFFIX}/v1beta2"
 KIND = "ManagedClusterSet"
 LABEL = "cluster.open-cluster-management.io/clusterset"
-"""Label of a ManagedCluster: its exclusive set."""
+"""Label of a ManagedCluster: the name of its exclusive set. A cluster is in at most one exclusive set."""
 AUTOUPDATE = "cluster.open-cluster-management.io/autoupdate"
-"""Annotation of `default` and `global`: "false" disables the restoration."""
+"""Annotation of the sets `default` and `global`: with the value "false", the hub does not restore the set's selector."""
 CRITICAL = f"alert.{GROUP_SUFFIX}/critical"
 """Label of a ManagedCluster or a set: with the value "true", the cluster, or each cluster of the set, has its own alert."""
 EXCLUSIVE, BY_LABELS = "ExclusiveClusterSetLabel", "LabelSelector"
@@ -33,12 +33,12 @@ _STANDING: Mapping[str, dict[str, Any]] = {
     GLOBAL: {"selectorType": BY_LABELS, "labelSelector": {}},
 }
 STANDING = tuple(_STANDING)
-"""The predefined sets, unless a setting disables them."""
+"""Names of the predefined sets. A setting of the hub can disable these sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSet:
-    """A parsed set. `selector` None: it contains no clusters."""
+    """A parsed ManagedClusterSet. `selector`: selects the set's clusters; None: the set contains no clusters."""
 
     name: str
     selector: LabelSelector | None
@@ -46,7 +46,7 @@ class ClusterSet:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether the label LABEL of a cluster decides on its membership."""
+        """Whether the set contains the clusters that have the set's name in the label LABEL."""
         return self.selector == _exclusive(self.name)
 
     def has(self, labels: Mapping[str, str]) -> bool:
@@ -54,12 +54,12 @@ class ClusterSet:
         return self.selector is not None and self.selector.matches(labels)
 
     def query(self) -> Query | None:
-        """The query for the set's clusters; None if the set has no clusters."""
+        """Return the query for the set's clusters; None if the set has no clusters."""
         return None if self.selector is None else Query(labels=self.selector.requirements)
 
 
 def cluster_set(document: Document) -> ClusterSet | None:
-    """The parsed set; None if the set is being deleted."""
+    """Return the ClusterSet of a ManagedClusterSet; None if the set is being deleted."""
     if doc.is_deleting(document):
         return None
     names = (entry.get("name") for entry in doc.sequence(document, "spec", "managedNamespaces") if isinstance(entry, Mapping))
@@ -91,7 +91,7 @@ def empty_condition(members: int) -> Condition:
 
 
 def bound_condition(*, exists: bool) -> Condition:
-    """The condition of a binding. `exists`: its set exists."""
+    """Return the condition Bound of a ManagedClusterSetBinding. `exists`: the set that the binding names exists."""
     return Condition(BOUND, TRUE, "ClusterSetBound", "") if exists else Condition(BOUND, FALSE, "ClusterSetNotFound", "")
 
 
@@ -100,7 +100,7 @@ def bound_set(binding: Document) -> str:
 
 
 def desired_set(name: str, found: Document | None) -> dict[str, Any] | None:
-    """The desired state of `default` or `global`; None if nothing changes. AUTOUPDATE "false" disables changes."""
+    """Return the desired set `default` or `global`; None if nothing changes. AUTOUPDATE "false" disables changes."""
     selector = _STANDING[name]
     if found is None:
         return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": {"clusterSelector": selector}}
@@ -123,7 +123,7 @@ def in_default(cluster: Document) -> dict[str, Any]:
 def with_namespace_conditions(
     cluster: Document, reported: Mapping[tuple[str, str], Sequence[Condition]], now: datetime
 ) -> dict[str, Any]:
-    """A copy with the reported conditions, by set and namespace; unknown namespaces are ignored."""
+    """Return a copy of `cluster` with the reported conditions, by set and namespace. Unknown namespaces are ignored."""
     entries = [dict(entry) for entry in doc.sequence(cluster, "status", "managedNamespaces") if isinstance(entry, Mapping)]
     for entry in entries:
         for condition in reported.get((str(entry.get("clusterSet")), str(entry.get("name"))), ()):
@@ -132,7 +132,7 @@ def with_namespace_conditions(
 
 
 def with_managed_namespaces(cluster: Document, sets: Iterable[ClusterSet]) -> dict[str, Any]:
-    """A copy with the namespaces of its sets in `status.managedNamespaces`, by set and name. Conditions of the agent stay."""
+    """Return `cluster` with its sets' namespaces in `status.managedNamespaces`, by set and name. Agents' conditions stay."""
     labels, before = doc.labels(cluster), doc.sequence(cluster, "status", "managedNamespaces")
     known = {(each.get("clusterSet"), each.get("name")): dict(each) for each in before if isinstance(each, Mapping)}
     wanted = sorted({(each.name, name) for each in sets if each.namespaces and each.has(labels) for name in each.namespaces})

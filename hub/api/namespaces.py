@@ -38,17 +38,17 @@ def namespace(name: str, labels: Mapping[str, str] | None = None) -> dict[str, A
 
 
 def of_cluster(name: str) -> dict[str, Any]:
-    """The Namespace of an accepted cluster."""
+    """Return the Namespace of an accepted cluster."""
     return namespace(name, {CLUSTER_LABEL: name})
 
 
 def is_of_cluster(document: Document) -> bool:
-    """Whether a Namespace has the label of the cluster with its name."""
+    """Return whether a Namespace has the cluster label with the Namespace's own name."""
     return doc.labels(document).get(CLUSTER_LABEL) == doc.name(document)
 
 
 def labelled(document: Document) -> dict[str, Any]:
-    """A copy of a cluster's Namespace with the label of the cluster."""
+    """Return a copy of a cluster's Namespace with the label of the cluster."""
     return doc.with_metadata(document, labels={**doc.labels(document), CLUSTER_LABEL: doc.name(document)})
 
 
@@ -58,18 +58,18 @@ def is_held(document: Document) -> bool:
 
 
 def terminating(document: Document) -> dict[str, Any]:
-    """A copy in the phase Terminating, which accepts no new content."""
+    """Return a copy of `document` in the phase Terminating, which accepts no new content."""
     return doc.with_status(document, phase="Terminating")
 
 
 def emptied(document: Document) -> dict[str, Any]:
-    """A copy without the finalizer for its content."""
+    """Return a copy of `document` without the finalizer `kubernetes`, which keeps a Namespace until its content is deleted."""
     left = [name for name in doc.sequence(document, "spec", "finalizers") if name != FINALIZER]
     return doc.with_spec(document, finalizers=left)
 
 
 def remaining(held: Mapping[Kind, int], finalizers: Mapping[str, int]) -> tuple[Condition, ...]:
-    """Conditions with the number of objects that keep a namespace, per kind and per finalizer."""
+    """Return the conditions with the numbers of objects that keep a namespace. `held`: by kind. `finalizers`: by finalizer."""
     if not held:
         return (
             Condition(CONTENT, FALSE, "ContentRemoved", "All content successfully removed"),

@@ -36,11 +36,11 @@ class Phase(StrEnum):
 
 
 BUNDLED = frozenset((Phase.DISTRIBUTING, Phase.ISSUING, Phase.OUTGOING))
-"""CAs in the trust bundle. The certificates that they signed have the rights in the certificates' records."""
+"""Phases of the CAs in the trust bundle. The certificates of these CAs have the rights in the certificates' records."""
 RECOVERING = frozenset((Phase.RETIRING,))
-"""CAs whose certificates are accepted for `Recover` only."""
+"""Phases of the CAs whose certificates are accepted for `Recover` only."""
 ADMITTED = BUNDLED | RECOVERING
-"""CAs whose certificates the servers' TLS accepts."""
+"""Phases of the CAs whose certificates the servers' TLS accepts."""
 
 
 class AuthorityOrder(StrEnum):
@@ -128,7 +128,7 @@ def bundled(authorities: Iterable[AuthorityRecord]) -> tuple[AuthorityRecord, ..
 
 
 def admitted(authorities: Iterable[AuthorityRecord]) -> tuple[AuthorityRecord, ...]:
-    """CAs whose certificates the servers' TLS accepts."""
+    """Return the CAs whose certificates the servers' TLS accepts."""
     return tuple(each for each in authorities if each.phase in ADMITTED)
 
 
@@ -155,12 +155,12 @@ class AgentTrust:
         return self.trusted is not None and fingerprint in self.trusted
 
     def is_as(self, other: "AgentTrust | None") -> bool:
-        """Whether both have the same trusted CAs and the same certificate."""
+        """Return whether `other` has the same trusted CAs and the same certificate."""
         return other is not None and (self.trusted, self.serial) == (other.trusted, other.serial)
 
 
 def checked_fingerprints(fingerprints: Iterable[str]) -> frozenset[str] | None:
-    """The reported fingerprints; None if the agent reports none. Raises BadRequestError for invalid fingerprints."""
+    """Return the reported fingerprints; None if the agent reports none. Raises BadRequestError for invalid fingerprints."""
     reported = frozenset(fingerprints)
     if len(reported) > MAX_FINGERPRINTS or not all(map(_FINGERPRINT.fullmatch, reported)):
         raise BadRequestError(

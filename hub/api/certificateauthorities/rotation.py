@@ -76,7 +76,7 @@ class RotationSnapshot:
     """Number of unexpired certificates per CA and purpose."""
     followers: tuple[Follower, ...] = ()
     living: frozenset[str] = frozenset()
-    """Serving replicas; all replicas while the hub cannot know which replicas serve."""
+    """Names of the serving replicas; of all replicas while the hub cannot know which replicas serve."""
     left_behind: Mapping[AuthorityId, tuple[ClusterName, ...]] = field(default_factory=dict)
     """Per compromised CA: clusters whose agent had only certificates of this CA and has no other certificate yet."""
 
@@ -84,7 +84,7 @@ class RotationSnapshot:
         return tuple(each for each in self.authorities if each.phase is phase)
 
     def lagging(self, authority: AuthorityRecord) -> tuple[str, ...]:
-        """Replicas that do not apply the CA's phase yet, or lack its key although the CA signs or will sign."""
+        """Return the replicas that do not apply the CA's phase yet, or lack its key although the CA signs or will sign."""
         needs_key = authority.phase in (Phase.DISTRIBUTING, Phase.ISSUING)
         current = {
             each.replica
@@ -94,33 +94,33 @@ class RotationSnapshot:
         return tuple(sorted(self.living - current))
 
     def without_trust(self, authority: AuthorityRecord) -> tuple[RotationAgent, ...]:
-        """Agents that report their trusted CAs, and do not trust this CA."""
+        """Return the agents that report their trusted CAs, and do not trust this CA."""
         fingerprint = self.fingerprints[authority.id]
         return tuple(each for each in self.members if each.trusted is not None and fingerprint not in each.trusted)
 
     def holding(self, authority: AuthorityRecord) -> tuple[RotationAgent, ...]:
-        """Agents with a certificate of this CA."""
+        """Return the agents with a certificate of this CA."""
         return tuple(each for each in self.members if each.signer == authority.id)
 
     def held_by_users(self, authority: AuthorityRecord) -> int:
-        """Number of unexpired certificates of this CA that no agent renews."""
+        """Return the number of unexpired certificates of this CA that no agent renews."""
         return sum(self.signed.get(authority.id, {}).get(purpose, 0) for purpose in WITH_PEOPLE)
 
     def renewable(self, authority: AuthorityRecord) -> tuple[RotationAgent, ...]:
-        """Agents that have a certificate of this CA and can renew it on request."""
+        """Return the agents that have a certificate of this CA and can renew it on request."""
         return tuple(each for each in self.holding(authority) if each.can_move)
 
     def silent(self, authority: AuthorityRecord) -> tuple[RotationAgent, ...]:
-        """Agents of `renewable` that currently send no beats."""
+        """Return those agents of `renewable` that currently send no beats."""
         return tuple(each for each in self.renewable(authority) if each.silent)
 
     def stranded_agents(self, authority: AuthorityRecord) -> tuple[RotationAgent, ...]:
-        """Agents that need a new bootstrap credential if this CA ends now: they hold its certificate and cannot renew it."""
+        """Return the agents of `holding` that cannot renew. If this CA ends now, they need a new bootstrap credential."""
         return tuple(each for each in self.holding(authority) if not each.can_move)
 
 
 def due_steps(seen: RotationSnapshot, patience: timedelta) -> tuple[RotationStep, ...]:
-    """All steps that are due now; they are independent of each other."""
+    """Return all steps that are due now. The steps are independent of each other."""
     old, coming = issuing(seen.authorities), seen.of(Phase.DISTRIBUTING)
     is_followed = old is not None and not coming and old.order in (AuthorityOrder.ROTATE, AuthorityOrder.COMPROMISED)
     made = (RotationStep(Act.MAKE, old.id),) if old is not None and is_followed else ()
@@ -171,7 +171,7 @@ def _due(seen: RotationSnapshot, one: AuthorityRecord, old: AuthorityRecord | No
 
 
 def moved_until(old: AuthorityRecord, now: datetime) -> datetime | None:
-    """End of the time that agents of a compromised CA have to renew. The time begins `now`, when the CA stops issuing."""
+    """Return the end of the agents' time to renew if the compromised CA `old` stops issuing `now`; None: no wait for agents."""
     return now + old.within if old.ends_at is not None and old.within is not None else None
 
 
@@ -181,7 +181,7 @@ def _is_enough(missing: Collection[RotationAgent], patient: bool) -> bool:  # no
 
 
 def waits_for(seen: RotationSnapshot, one: AuthorityRecord, patience: timedelta) -> tuple[str, ...]:
-    """Descriptions of what the next step of this CA waits for; empty if the step is due or the CA has no next step."""
+    """Return what the next step of the CA `one` waits for, as texts; empty if the step is due or the CA has no next step."""
     is_patient = seen.now - one.since <= patience
     reasons = [f"replica {name} does not apply the phase yet, or lacks the key" for name in seen.lagging(one)]
     match one.phase:

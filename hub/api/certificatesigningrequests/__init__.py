@@ -71,7 +71,7 @@ class Submission:
     requested_duration: timedelta | None = None
     addon: AddOnRequest | None = None
     attested: Attested | None = None
-    """The verified attestation."""
+    """The verified attestation; None if the hub required none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def fingerprint(request: Document) -> str:
 
 
 def labelled(request: Document, cluster: ClusterName) -> dict[str, Any]:
-    """The request with the label of its cluster. Raises InvalidError if its label names another cluster."""
+    """Return the request with the label of `cluster`. Raises InvalidError if the request has the label of another cluster."""
     named = doc.labels(request).get(CLUSTER_LABEL)
     if named not in (None, cluster):
         raise InvalidError(f'the label {CLUSTER_LABEL} names "{named[:80]}", but the request is for cluster "{cluster}"')
@@ -165,7 +165,7 @@ def labelled(request: Document, cluster: ClusterName) -> dict[str, Any]:
 
 
 def with_requester(request: Document, requester: Requester) -> dict[str, Any]:
-    """A new request: without status, with the requester's identity in the spec."""
+    """Return a copy of `request` without status, and with the requester's identity in the spec."""
     extra = {name: list(values) for name, values in requester.extra.items()}
     identity = {"username": requester.user, "uid": requester.uid, "groups": list(requester.groups), "extra": extra}
     spec = {name: value for name, value in doc.mapping(request, "spec").items() if name not in identity}
@@ -174,7 +174,7 @@ def with_requester(request: Document, requester: Requester) -> dict[str, Any]:
 
 
 def counted_with(request: Document) -> tuple[str, bool]:
-    """Key under which undecided requests are counted: the requester, and whether the request is for an add-on."""
+    """Return what undecided requests are counted by: the requester's user name, and whether the request is for an add-on."""
     return str(doc.mapping(request, "spec").get("username") or ""), ADDON_LABEL in doc.labels(request)
 
 
@@ -200,18 +200,18 @@ def submitted_document(submission: Submission, name: str) -> dict[str, Any]:
 
 
 def name_prefix(submission: Submission) -> str:
-    """OCM's generateName: `<cluster>-`, for an add-on `addon-<cluster>-<addon>-`."""
+    """Return OCM's generateName: `<cluster>-`, for an add-on `addon-<cluster>-<addon>-`."""
     return f"addon-{submission.cluster}-{submission.addon.name}-" if submission.addon else f"{submission.cluster}-"
 
 
 def requester_serial(request: Document) -> SerialNumber | None:
-    """Serial number of the requester's certificate, as recorded by the hub; None if there is none."""
+    """Return the serial number of the requester's certificate, as recorded by the hub; None if none is recorded."""
     values = doc.sequence(request, "spec", "extra", SERIAL_EXTRA)
     return SerialNumber(int(str(values[0]), 16)) if values else None
 
 
 def bootstrap_credential(request: Document) -> CredentialId | None:
-    """The requester's bootstrap credential; None if the requester used anything else."""
+    """Return the requester's bootstrap credential; None if the requester used anything else."""
     return parse_bootstrap_user(str(doc.mapping(request, "spec").get("username") or ""))
 
 
@@ -223,7 +223,7 @@ def requested_duration(request: Document) -> timedelta | None:
 
 
 def with_decision(request: Document, decision: str, reason: str, message: str, now: datetime) -> dict[str, Any]:
-    """A copy with the condition Approved, Denied or Failed."""
+    """Return a copy of `request` with the condition that `decision` names: Approved, Denied or Failed."""
     entry = {"type": decision, "status": "True", "reason": reason, "message": message}
     entry |= dict.fromkeys(("lastUpdateTime", "lastTransitionTime"), format_time(now))
     return doc.with_status(request, conditions=[*doc.conditions(request), entry])
@@ -253,7 +253,7 @@ class RequestRetention:
 
 
 def removed_at(request: Document, ends: RequestRetention, not_after: datetime | None) -> datetime:
-    """Removal time. `not_after`: end of the issued certificate."""
+    """Return when a request is removed. `not_after`: end of the issued certificate; None: the certificate sets no limit."""
     current = phase(request)
     is_final, is_approved = current in FINAL_PHASES, current is RequestPhase.APPROVED
     counted = [each for each in doc.conditions(request) if is_final or (is_approved and each.get("type") == APPROVED)]

@@ -29,7 +29,7 @@ class RequestFacts(Protocol):
 
 
 def check_subject(facts: RequestFacts, expected: CertificateSubject, dns_names: tuple[str, ...] = ()) -> None:
-    """Raise InvalidError, with the correction, unless the request has exactly the expected subject and only permitted names."""
+    """Raise InvalidError, which names the correction, unless the CSR has exactly the expected subject and permitted names."""
     if facts.subject != expected or facts.other_attributes:
         raise InvalidError(
             f"the subject of the certificate request is {_words(facts.subject)[:400]}, expected is {_words(expected)}: "
@@ -42,7 +42,7 @@ def check_subject(facts: RequestFacts, expected: CertificateSubject, dns_names: 
 
 
 def claimed_agent(facts: RequestFacts) -> tuple[ClusterName, AgentId]:
-    """Cluster and agent of a request. Its subject may lack the group of all clusters. Raises InvalidError."""
+    """Return cluster and agent from a CSR's subject. The subject may lack the group of all clusters. Raises InvalidError."""
     claimed = parse_agent_user(facts.subject.common_name)
     if claimed is None:
         raise InvalidError(
@@ -60,7 +60,7 @@ def _words(subject: CertificateSubject) -> str:
 
 
 def check_key_is_new(cluster: ClusterName, known: Iterable[CertificateRecord]) -> None:
-    """Raise ForbiddenError if the key belongs to another identity or to a revoked certificate."""
+    """Raise ForbiddenError if the key belongs to another identity or a revoked certificate. `known`: records with the key."""
     for record in known:
         if record.cluster != cluster or (record.credential is not None and record.agent is None):
             raise ForbiddenError("the key of the certificate request is already used by another identity: create a new key")

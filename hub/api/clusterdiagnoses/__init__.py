@@ -24,7 +24,7 @@ NEVER_REGISTERED = frozenset(
         *(f"BootstrapCredential{phase}" for phase in ("Expired", "UsedUp", "Revoked")),
     )
 )
-"""Findings after which no session or beat can exist."""
+"""Reasons of findings after which no session or beat can exist."""
 
 STEPS: Sequence[tuple[str, Callable[[ClusterFacts], StepResult | None], frozenset[str]]] = (
     ("hub", steps.leader, frozenset()),
@@ -42,7 +42,7 @@ STEPS: Sequence[tuple[str, Callable[[ClusterFacts], StepResult | None], frozense
     ("brake", steps.brake, frozenset()),
     ("flaps", steps.flaps, frozenset()),
 )
-"""Each step, and the reasons after which the diagnosis ends ("*": any finding)."""
+"""The name and the function of each step, and the reasons after which the diagnosis ends ("*": any finding)."""
 
 
 @dataclass(frozen=True, slots=True)

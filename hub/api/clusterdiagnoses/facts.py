@@ -61,15 +61,15 @@ class ClusterFacts:
     name: ClusterName
     now: datetime
     cluster: Document | None = None
-    """None: the hub has no cluster of this name."""
+    """The ManagedCluster; None: the hub has no cluster of this name."""
     offers: Sequence[CredentialState] = ()
     requests: Sequence[Document] = ()
-    """Certificate requests of its agents, not of add-ons; newest last."""
+    """Certificate requests of the cluster's agents, not of add-ons; newest last."""
     records: Sequence[CertificateRecord] = ()
     beat: LastBeat | None = None
     sessions: Sequence[AgentSession] = ()
     replicas: Mapping[str, Replica] | None = None
-    """None: the hub has no records of replicas."""
+    """The replicas by name; None: the hub has no records of replicas."""
     lead: LeaderLease | None = None
     addons: Sequence[Document] = ()
     brake: Brake = field(default_factory=Brake)
@@ -78,11 +78,11 @@ class ClusterFacts:
 
     @property
     def document(self) -> Document:
-        """The cluster's document; empty without a cluster."""
+        """The ManagedCluster; empty if the hub has no cluster of this name."""
         return self.cluster or {}
 
     def of_purpose(self, purpose: Purpose) -> Sequence[CertificateRecord]:
-        """The cluster's certificate records with this purpose, oldest first."""
+        """Return the cluster's certificate records with this purpose, oldest first."""
         chosen = [record for record in self.records if record.purpose is purpose]
         return sorted(chosen, key=lambda record: (record.issued_at, record.serial))
 
@@ -91,7 +91,7 @@ class ClusterFacts:
 
 
 def duration_text(duration: timedelta) -> str:
-    """The duration as text, in whole seconds; from two days on in days."""
+    """Return the duration as text, in whole seconds; durations of two days and more in whole days."""
     if duration >= timedelta(days=2):
         return f"{duration.days}d"
     return format_duration(timedelta(seconds=max(0, int(duration.total_seconds()))))

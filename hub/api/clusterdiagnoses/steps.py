@@ -30,7 +30,7 @@ _DOCTOR = "run `spoke doctor` on the agent's machine, with the settings of `spok
 
 
 def leader(facts: ClusterFacts) -> StepResult:
-    """Whether a leader exists. Only the leader approves, signs and evaluates silence."""
+    """Check that a leader exists. Only the leader approves, signs and evaluates silence."""
     lead = facts.lead
     effect = "no certificate is signed, and no cluster becomes Unknown"
     if lead is None or not lead.holder:
@@ -49,7 +49,7 @@ def leader(facts: ClusterFacts) -> StepResult:
 
 
 def known(facts: ClusterFacts) -> StepResult:
-    """Whether the cluster exists, and whether it is being deleted."""
+    """Check that the cluster exists and is not being deleted."""
     if facts.cluster is None:
         return _never_registered(facts, f'no cluster "{facts.name}" has registered at this hub')
     metadata = doc.mapping(facts.cluster, "metadata")
@@ -64,7 +64,7 @@ def known(facts: ClusterFacts) -> StepResult:
 
 
 def duplicates(facts: ClusterFacts) -> StepResult | None:
-    """Whether several agents or clusters use this name. A refused second cluster does not affect the first cluster."""
+    """Check whether several agents or clusters use this name. A refused second cluster does not affect the first cluster."""
     found = conditions.find(doc.conditions(facts.document), cluster_rules.DUPLICATED)
     if found is None or found.status != conditions.TRUE:
         return None
@@ -87,7 +87,7 @@ def accepted(facts: ClusterFacts) -> StepResult:
 
 
 def requested(facts: ClusterFacts) -> StepResult | None:
-    """The newest certificate request. None: a certificate is valid, or no request is newer than the last certificate."""
+    """Examine the newest CSR. Return None if a certificate is valid, or if no CSR is newer than the last certificate."""
     if _valid_certificate(facts) is not None:
         return None
     before = facts.of_purpose(Purpose.AGENT)
@@ -114,7 +114,7 @@ def requested(facts: ClusterFacts) -> StepResult | None:
 
 
 def certificate(facts: ClusterFacts) -> StepResult | None:
-    """The newest certificate of the cluster's agents; None if none was ever issued."""
+    """Examine the newest certificate of the cluster's agents. Return None if none was ever issued."""
     newest, issued = _valid_certificate(facts), facts.of_purpose(Purpose.AGENT)
     if newest is not None:
         left, life = newest.not_after - facts.now, newest.not_after - newest.not_before
@@ -143,7 +143,7 @@ def certificate(facts: ClusterFacts) -> StepResult | None:
 
 
 def owner(facts: ClusterFacts) -> StepResult | None:
-    """The hub that owns the agent, as the agent reports."""
+    """Examine which hub owns the agent, as the agent reports. Return None if it reports no other hub."""
     if facts.beat is None or facts.beat.owner is None:
         return None
     if not (named := facts.beat.owner):
@@ -154,7 +154,7 @@ def owner(facts: ClusterFacts) -> StepResult | None:
 
 
 def session(facts: ClusterFacts) -> StepResult:
-    """The agent's session and its replica. Agents with the driver `csr` have no session, but send beats."""
+    """Examine the agent's session and its replica. Agents with the driver `csr` have no session, but send beats."""
     if facts.sessions:
         said = ", ".join(
             f'agent "{each.agent}" on {each.replica or "this hub"}, {facts.ago(each.at)}' for each in facts.sessions
@@ -169,7 +169,7 @@ def session(facts: ClusterFacts) -> StepResult:
 
 
 def beats(facts: ClusterFacts) -> StepResult | None:
-    """The age of the last beat; None for a cluster that may not report, whose beats do not count."""
+    """Examine the age of the last beat. Return None for a cluster that may not report, because its beats do not count."""
     if not cluster_rules.is_accepted(facts.document):
         return None
     lease = cluster_rules.lease_duration(facts.document)
@@ -201,7 +201,7 @@ def clock(facts: ClusterFacts) -> StepResult | None:
 
 
 def api_server(facts: ClusterFacts) -> StepResult | None:
-    """The agent's verdict on its API server; None without a verdict or without beats."""
+    """Examine the agent's verdict on its API server. Return None without a verdict or without beats."""
     available = cluster_rules.availability(facts.document)
     if available is not None and available.status == conditions.FALSE:
         advice = "check the API server of that cluster, with kubectl get --raw '/readyz?verbose'; the agent works"

@@ -41,7 +41,7 @@ SUBJECTS = "hub.open-cluster-management.io/certificate-subjects"
 
 
 def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) -> CertificateSubject | None:
-    """The subject of this add-on's registration with a signer; None without such a registration."""
+    """Return the subject of this add-on's registration with a signer; None without such a registration."""
     name = AddOnName(doc.name(addon))
     for registration in _registrations(addon):
         if registration.get("type") == KUBE_CLIENT and signer_name == SIGNER:
@@ -58,7 +58,7 @@ def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) 
 def foreign_names(
     subject: CertificateSubject, cluster: ClusterName, addon: AddOnName, definition: Document | None
 ) -> list[str]:
-    """Names of a subject that are neither the add-on's own nor listed in its ClusterManagementAddOn.
+    """Return the names of a subject that are neither the add-on's own nor listed in `definition`, its ClusterManagementAddOn.
 
     An add-on's own names are the names in OCM's default subject, and `system:authenticated`.
     """
@@ -97,7 +97,7 @@ def leaves_registrations_unchanged(new: Document, old: Document) -> bool:
 
 
 def alternative_names(addon: AddOnName) -> tuple[str, ...]:
-    """OCM's DNS name of an add-on's client certificate."""
+    """Return the DNS names of an add-on's client certificate: one name, as in OCM."""
     return (f"{addon}.addon.{GROUP_SUFFIX}",)
 
 
@@ -126,7 +126,7 @@ def admitted(new: Document) -> dict[str, Any]:
 
 
 def with_driver(addon: Document, driver: str) -> dict[str, Any]:
-    """A copy in which all registrations with the hub's API use this driver.
+    """Return a copy of `addon` in which all registrations with the hub's API use this driver.
 
     With the driver `token`, the add-on's ServiceAccount replaces the registered subject. Raises InvalidError.
     """
@@ -146,7 +146,7 @@ def with_driver(addon: Document, driver: str) -> dict[str, Any]:
 
 
 def with_report(addon: Document, conditions: Sequence[Condition], now: datetime) -> dict[str, Any]:
-    """A copy with the conditions that the agent reports. Raises InvalidError."""
+    """Return a copy of `addon` with the conditions that the agent reports. Raises InvalidError."""
     if len(conditions) > MAX_CONDITIONS:
         raise InvalidError(f"the report has {len(conditions)} conditions; the limit is {MAX_CONDITIONS}")
     reported = dict(addon)
@@ -174,7 +174,7 @@ def has_token_condition(addon: Document) -> bool:
 
 
 def token_owner(document: Document) -> Key | None:
-    """The add-on to whose infrastructure an object belongs; None if there is none."""
+    """Return the key of the add-on to whose token infrastructure an object belongs; None if it belongs to none."""
     labels = doc.labels(document)
     name = labels.get(ADD_ON, "")
     return Key(doc.key(document).namespace, name) if name and labels.get(INFRASTRUCTURE) == "true" else None
@@ -185,7 +185,7 @@ def token_part_key(kind: Kind, addon: Key) -> Key:
 
 
 def addon_of_token_part(kind: Kind, part: Key) -> Key:
-    """Key of the add-on to which this part belongs."""
+    """Return the key of the add-on to whose token infrastructure the object with the key `part` belongs."""
     return Key(part.namespace, part.name.removesuffix(_suffix(kind)))
 
 
@@ -194,7 +194,7 @@ def _suffix(kind: Kind) -> str:
 
 
 def token_part(kind: Kind, addon: Key, found: Document | None) -> dict[str, Any]:
-    """The desired state of one part: the existing object with missing or changed fields corrected."""
+    """Return the desired state of one object of the token infrastructure: `found` with missing or changed fields corrected."""
     where = token_part_key(kind, addon)
     labels = {INFRASTRUCTURE: "true", ADD_ON: addon.name, CLUSTER_LABEL: addon.namespace}
     document = doc.with_metadata(
@@ -213,13 +213,13 @@ def token_part(kind: Kind, addon: Key, found: Document | None) -> dict[str, Any]
 
 
 def token_ready(account: Key, uid: str) -> Condition:
-    """The condition TokenInfrastructureReady; agents read the uid from its message."""
+    """Return the condition TokenInfrastructureReady; agents read the uid from its message."""
     message = f"ServiceAccount {account.namespace}/{account.name} (UID: {uid}) is ready"
     return Condition(INFRASTRUCTURE_READY, TRUE, "TokenInfrastructureReady", message)
 
 
 def ready_uid(addon: Document) -> str:
-    """Uid of the add-on's ready ServiceAccount; "" if there is none."""
+    """Return the uid of the add-on's ready ServiceAccount; "" if there is none."""
     found = find(doc.conditions(addon), INFRASTRUCTURE_READY)
     message = found.message if found is not None and found.status == TRUE else ""
     return message.partition("(UID: ")[2].partition(")")[0]

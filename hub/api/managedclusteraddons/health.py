@@ -31,7 +31,7 @@ class _Note:
 
 
 def silence_of(addon: Document) -> str | None:
-    """Reason of the silence in the add-on's status. "": its agent has reported since. None: the annotation NOTE is absent."""
+    """Return the reason of the silence in the add-on's status; "": its agent has reported since; None: no annotation NOTE."""
     note = _note(addon)
     if note is None:
         return None
@@ -39,12 +39,12 @@ def silence_of(addon: Document) -> str | None:
 
 
 def reason_of(available: Condition | None) -> str | None:
-    """Reason of the silence of a cluster with this availability; None if it is not silent."""
+    """Return the reason of a cluster's condition Available if this condition is Unknown; else None."""
     return available.reason if available is not None and available.status == UNKNOWN else None
 
 
 def in_step(addon: Document, available: Condition | None, now: datetime) -> dict[str, Any]:
-    """A copy whose condition Available follows this availability of the cluster; equal if nothing changes."""
+    """Return a copy of `addon` whose condition Available follows the cluster's condition `available`; equal if unchanged."""
     if available is not None and available.status == UNKNOWN:
         return _silenced(addon, available, now)
     return _restored(addon, now)
@@ -99,7 +99,7 @@ _STATES = {TRUE: AVAILABLE, FALSE: UNHEALTHY}
 
 
 def label_state(addon: Document) -> str | None:
-    """Value of the add-on's label; None, for no label, if the add-on is being deleted."""
+    """Return the value of the add-on's label; None, for no label, if the add-on is being deleted."""
     if doc.is_deleting(addon):
         return None
     found = _available(addon)
@@ -107,7 +107,7 @@ def label_state(addon: Document) -> str | None:
 
 
 def with_labels(cluster: Document, states: Mapping[str, str]) -> dict[str, Any]:
-    """The ManagedCluster with labels of exactly these add-ons; names that are too long for a label are left out.
+    """Return `cluster` with labels of exactly the add-ons in `states`. Names that are too long for a label are left out.
 
     A cluster without availability, or one that is being deleted, is unchanged.
     """

@@ -91,7 +91,7 @@ ANY = "/*"
 
 
 def permitted_join_labels(labels: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
-    """The agent's labels that are valid, not reserved, and listed by key (`name`) or prefix (`prefix/*`)."""
+    """Return an agent's labels that are valid, not reserved, and in `patterns` by key (`name`) or prefix (`prefix/*`)."""
     listed = tuple(patterns)
 
     def is_permitted(key: str, value: str) -> bool:

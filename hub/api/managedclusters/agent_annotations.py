@@ -58,7 +58,7 @@ class ReportedHub:
 
 
 def encoded(hubs: Iterable[ReportedHub]) -> str:
-    """Value of the annotation HUBS. Drops invalid entries and all above MAX_HUBS."""
+    """Return the value of the annotation HUBS. It contains at most MAX_HUBS hubs, and no invalid hubs; "" without hubs."""
     sound = [each for each in hubs if each.is_sound][:MAX_HUBS]
     entries = []
     for hub in sound:
@@ -69,7 +69,7 @@ def encoded(hubs: Iterable[ReportedHub]) -> str:
 
 
 def hubs_of(cluster: Document) -> list[dict[str, Any]]:
-    """The reported hubs, each with some of `id`, `name`, `url`, `state`, `credentialEndsAt`."""
+    """Return the reported hubs, each with some of `id`, `name`, `url`, `state`, `credentialEndsAt`."""
     try:
         found = json.loads(doc.annotations(cluster).get(HUBS, "[]"))
     except ValueError:
@@ -78,40 +78,40 @@ def hubs_of(cluster: Document) -> list[dict[str, Any]]:
 
 
 def with_hubs(cluster: Document, annotation: str) -> dict[str, Any]:
-    """A copy in which HUBS has the value `annotation`; "" removes the annotation."""
+    """Return a copy of `cluster` in which HUBS has the value `annotation`; "" removes the annotation."""
     return doc.with_annotations(cluster, {HUBS: annotation or None})
 
 
 def agent_version(cluster: Document) -> str:
-    """Version of the agent that reported last; "" if it reported none."""
+    """Return the version of the agent that reported last; "" if it reported none."""
     return doc.annotations(cluster).get(AGENT_VERSION, "")
 
 
 def sound_version(version: str) -> str:
-    """The version if it is at most MAX_VERSION characters, ASCII and printable; else ""."""
+    """Return the version if it is at most MAX_VERSION characters, ASCII and printable; else ""."""
     return version if len(version) <= MAX_VERSION and version.isascii() and version.isprintable() else ""
 
 
 def with_agent_version(cluster: Document, version: str) -> dict[str, Any]:
-    """A copy with this agent version; an unchanged copy if the version is invalid."""
+    """Return a copy of `cluster` with this agent version; an unchanged copy if the version is invalid."""
     sound = sound_version(version)
     return doc.with_annotations(cluster, {AGENT_VERSION: sound} if sound else {})
 
 
 def move_to(cluster: Document) -> str:
-    """Id of the hub to which the agent must move; "" if there is no order."""
+    """Return the id of the hub to which the agent must move; "" if there is no order."""
     return doc.annotations(cluster).get(MOVE_TO, "")
 
 
 def ordered(cluster: Document, hub_id: str) -> dict[str, Any]:
-    """A copy with the order to move to this hub; "" removes the order."""
+    """Return a copy of `cluster` with the order to move to this hub; "" removes the order."""
     return doc.with_annotations(cluster, {MOVE_TO: hub_id or None})
 
 
 def destination(cluster: Document, word: str, here: str) -> dict[str, Any]:
-    """The reported hub with this name, id, URL or unique prefix of an id. Raises InvalidError unless it is another, ready hub.
+    """Return the reported hub whose id, name or URL is `word`, or the only hub whose id begins with `word`.
 
-    `here`: the id of this hub.
+    `here`: the id of this hub. Raises InvalidError if no single hub matches, or if the hub is this hub or is not Ready.
     """
     hubs = hubs_of(cluster)
     exact = [hub for hub in hubs if word in (hub.get("id"), hub.get("name"), hub.get("url"))]
@@ -128,7 +128,7 @@ def destination(cluster: Document, word: str, here: str) -> dict[str, Any]:
 
 
 def listed(hubs: Iterable[Document]) -> str:
-    """Names and states of the hubs, for error messages."""
+    """Return the names and states of the hubs, for error messages."""
     names = ", ".join(f"{hub.get('name') or hub.get('id')} ({hub.get('state')})" for hub in hubs)
     return f"it reports {names or 'no hubs'}"
 
@@ -141,22 +141,22 @@ LATE_RENEWAL = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True)
 class RenewalOrder:
-    """An order to renew certificates. `before`: the database's time of the order."""
+    """An order to renew all certificates issued before `before`, the order's database time. `within`: time for the renewals."""
 
     before: datetime
     within: timedelta
 
     def asks(self, issued_at: datetime) -> bool:
-        """Whether a certificate issued at that time must be renewed."""
+        """Return whether a certificate issued at `issued_at` must be renewed."""
         return issued_at < self.before
 
     def left(self, now: datetime) -> timedelta:
-        """Remaining time; after the interval at most LATE_RENEWAL."""
+        """Return the time that is left for the renewal; after the interval at most LATE_RENEWAL."""
         return max(self.before + self.within - now, min(self.within, LATE_RENEWAL))
 
 
 def renewal_order(cluster: Document) -> RenewalOrder | None:
-    """The current order; None if there is none or it cannot be parsed."""
+    """Return the current order; None if there is none or it cannot be parsed."""
     begin, _, seconds = doc.annotations(cluster).get(RENEW, "").partition("/PT")
     try:
         return RenewalOrder(parse_time(begin), timedelta(seconds=int(seconds.removesuffix("S"))))
@@ -165,7 +165,7 @@ def renewal_order(cluster: Document) -> RenewalOrder | None:
 
 
 def with_renewal_order(cluster: Document, order: RenewalOrder) -> dict[str, Any]:
-    """A copy with this order, which replaces an earlier order."""
+    """Return a copy of `cluster` with this order, which replaces an earlier order."""
     text = f"{format_micro_time(order.before)}/PT{order.within // timedelta(seconds=1)}S"
     return doc.with_annotations(cluster, {RENEW: text})
 

@@ -52,7 +52,7 @@ class Departure:
 
 
 def silence_condition(owner: str | None, *, heard: bool) -> Condition:
-    """Availability at the end of the grace. `heard`: the hub has received a beat before.
+    """Return the condition Available at the end of the grace. `heard`: the hub has received a beat of the cluster.
 
     `owner`: the hub that owns the agent, as the agent announced ("": none yet); None: it announced nothing.
     """
@@ -75,7 +75,7 @@ DELETED = "Deleted"
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One change of ManagedClusterConditionAvailable. `before`, `status`: "" if the condition is absent."""
+    """One change of ManagedClusterConditionAvailable. `before`, `status`: old and new status; "" if the condition is absent."""
 
     cluster: ClusterName
     uid: str
@@ -90,7 +90,7 @@ class Transition:
 def transition(
     cluster: Document, before: Condition | None, after: Condition | None, at: datetime, actor: str
 ) -> Transition | None:
-    """The transition that a write of the cluster causes; None if status and reason are unchanged."""
+    """Return the transition that a write of the cluster causes; None if status and reason are unchanged."""
     old = (before.status, before.reason) if before else ("", "")
     new = (after.status, after.reason) if after else ("", DELETED)
     if old == new or (before is None and after is None):
@@ -112,7 +112,7 @@ class Damping:
     hold: timedelta = timedelta(minutes=5)
 
     def flaps_until(self, falls: Sequence[datetime]) -> datetime | None:
-        """End of the flapping if there is no further fall; None: the cluster does not flap. A threshold of 0 disables damping.
+        """Return when the flapping ends if no fall follows; None: the cluster does not flap. A threshold of 0 disables damping.
 
         `falls`: the falls within the window, oldest first.
         """
@@ -127,20 +127,20 @@ EFFECT = "NoSelect"
 
 @dataclass(frozen=True, slots=True)
 class TaintDelays:
-    """Delays of taints. `delay`: after availability became Unknown, or while it is absent."""
+    """Delays of taints. `delay`: applies if the condition Available is Unknown or absent. `damping`: for flapping clusters."""
 
     delay: timedelta = timedelta(seconds=30)
     damping: Damping = field(default_factory=Damping)
 
     def wait(self, available: Condition | None, *, flaps: bool) -> timedelta:
-        """Time from a change of availability until the taints follow it."""
+        """Return the time from a change of availability until the taints follow it."""
         is_silent = available is None or available.status == conditions.UNKNOWN
         delay = self.delay if is_silent else timedelta()
         return max(delay, self.damping.hold) if flaps else delay
 
 
 def wanted_taint(available: Condition | None) -> str | None:
-    """Key of the taint for this availability; None if no taint is due, for example after an announced departure."""
+    """Return the key of the taint for this availability; None if no taint is due, for example after an announced departure."""
     if has_parted(available):
         return None
     if available is None or available.status == conditions.UNKNOWN:
@@ -149,7 +149,7 @@ def wanted_taint(available: Condition | None) -> str | None:
 
 
 def tainted(cluster: Document) -> dict[str, Any]:
-    """A copy with the taints that its availability requires."""
+    """Return a copy of `cluster` with the taints that its availability requires."""
     key = wanted_taint(cluster_rules.availability(cluster))
 
     before = [taint for taint in doc.sequence(cluster, "spec", "taints") if isinstance(taint, dict)]
@@ -167,12 +167,12 @@ def tainted(cluster: Document) -> dict[str, Any]:
 
 
 def has_right_taints(cluster: Document) -> bool:
-    """Whether the taints need no change. Taints of a cluster that is being deleted never need one."""
+    """Return whether the taints need no change. The taints of a cluster that is being deleted never need a change."""
     return doc.is_deleting(cluster) or tainted(cluster) == cluster
 
 
 def availability_changed_at(cluster: Document) -> datetime:
-    """Time of the last change of availability; creation time if there was none."""
+    """Return the time of the last change of availability; the creation time if there was none."""
     available = cluster_rules.availability(cluster)
     if available is not None and available.last_transition_time is not None:
         return available.last_transition_time
@@ -187,7 +187,7 @@ HEARD = Condition(STALE, conditions.FALSE, "HeardAgain", "The registration agent
 
 @dataclass(frozen=True, slots=True)
 class StalenessPolicy:
-    """Length of the silence until a cluster is marked as stale, and until it is removed if marked. Zero disables a step."""
+    """Lengths of a silence. `mark`: until a cluster is marked as stale; `remove`: until it is removed. Zero disables a step."""
 
     mark: timedelta = timedelta()
     remove: timedelta = timedelta()
@@ -209,7 +209,7 @@ class StalenessStep(StrEnum):
 
 
 def staleness_step(cluster: Document, policy: StalenessPolicy, now: datetime) -> StalenessStep | None:
-    """The step that is due; None: no step is due."""
+    """Return the StalenessStep that is due; None: no step is due."""
     marked = conditions.find(doc.conditions(cluster), STALE)
     is_marked = marked is not None and marked.status == conditions.TRUE
     since = silent_since(cluster)
@@ -227,7 +227,7 @@ def staleness_step(cluster: Document, policy: StalenessPolicy, now: datetime) ->
 
 
 def silent_since(cluster: Document) -> datetime | None:
-    """Start of the silence; None if the cluster is not silent, or its agent announced its departure."""
+    """Return the start of the silence; None if the cluster is not silent, or its agent announced its departure."""
     available = cluster_rules.availability(cluster)
     if available is None or available.status != conditions.UNKNOWN or available.reason not in STALE_REASONS:
         return None
@@ -253,12 +253,12 @@ OUT_OF_SYNC = _clock(
 
 
 def clock_condition(cluster: Document, skew: timedelta, limit: timedelta) -> Condition:
-    """The condition for this skew, ahead or behind. A `limit` of zero means five lease durations."""
+    """Return the condition of a clock that is ahead or behind by `skew`. A `limit` of zero means five lease durations."""
     is_skipped = doc.annotations(cluster).get(SKIPPED) == "true"
     return SYNCED if is_skipped or abs(skew) < (limit or grace(cluster_rules.lease_duration(cluster))) else OUT_OF_SYNC
 
 
 def is_clock_news(cluster: Document, condition: Condition) -> bool:
-    """Whether the cluster has no such condition, or has it with another status."""
+    """Return whether the cluster lacks a condition of this type, or has the condition with another status."""
     known = conditions.find(doc.conditions(cluster), condition.type)
     return known is None or known.status != condition.status

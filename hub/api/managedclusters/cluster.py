@@ -100,7 +100,7 @@ class JoinRequest:
     """The labels that the agent may set."""
     credential: CredentialId | None = None
     attested: Attested | None = None
-    """The verified attestation."""
+    """The verified attestation; None if the hub required none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class StatusReport:
 
 
 def joining_document(joining: JoinRequest, lease_duration: timedelta) -> dict[str, Any]:
-    """The ManagedCluster that a join creates: not accepted, as in OCM."""
+    """Return the ManagedCluster that a join creates: not accepted, as in OCM."""
     labels, configs = {"labels": dict(joining.labels)} if joining.labels else {}, _client_configs(joining.client_configs)
     return {
         "apiVersion": API_VERSION,
@@ -146,7 +146,7 @@ def joining_document(joining: JoinRequest, lease_duration: timedelta) -> dict[st
 
 
 def adopted(cluster: Document, joining: JoinRequest) -> dict[str, Any]:
-    """A copy with the data of the join, for a cluster that existed before its agent registered. Existing labels stay."""
+    """Return a copy with the data of the join, for a cluster that existed before its agent registered. Existing labels stay."""
     is_first = CLUSTER_UID not in doc.annotations(cluster)
     known = doc.with_annotations(cluster, joining_annotations(joining))
     if not joining.labels or not is_first:
@@ -155,7 +155,7 @@ def adopted(cluster: Document, joining: JoinRequest) -> dict[str, Any]:
 
 
 def joining_annotations(joining: JoinRequest) -> dict[str, str]:
-    """The annotations that an agent may set, and the annotation with the cluster uid."""
+    """Return the annotations that an agent may set, and the annotation with the cluster uid."""
     kept = {note: value for note, value in joining.annotations.items() if note.startswith(AGENT_ANNOTATIONS)}
     return {**kept, CLUSTER_UID: joining.cluster_uid} if joining.cluster_uid else kept
 
@@ -167,7 +167,7 @@ def is_same_cluster(cluster: Document, uid: str) -> bool:
 
 
 def attested_condition(proven: Attested) -> Condition:
-    """The condition of a cluster whose name is bound to an issuer."""
+    """Return the condition ATTESTED of a cluster whose name is bound to an issuer."""
     message = f"The name is bound to {proven.subject} of the issuer {proven.issuer}."
     return Condition(ATTESTED, conditions.TRUE, "AttestedByItsIssuer", message)
 
@@ -182,7 +182,7 @@ class Acceptance(Enum):
 
 
 def acceptance(cluster: Document) -> Acceptance:
-    """The acceptance of an existing cluster."""
+    """Return the acceptance of an existing cluster."""
     if is_accepted(cluster):
         return Acceptance.ACCEPTED
     return Acceptance.DENIED if is_denied(cluster) else Acceptance.WAITING
@@ -193,7 +193,7 @@ def is_accepted(cluster: Document) -> bool:
 
 
 def is_bound_only(cluster: Document | None) -> bool:
-    """Whether only bootstrap credentials for its name alone can register its agents, as for a cluster that was imported."""
+    """Return whether only bootstrap credentials for this name alone can register the cluster's agents, as after an import."""
     return cluster is not None and doc.annotations(cluster).get(BOUND_ONLY) == "true"
 
 
@@ -214,14 +214,14 @@ def is_revoked(cluster: Document) -> bool:
 
 
 def availability_condition(available: bool | None) -> Condition | None:  # noqa: FBT001 - the agent's verdict
-    """The condition Available for the verdict in a beat; None if the beat has no verdict."""
+    """Return the condition Available for the verdict in a beat; None if the beat has no verdict."""
     if available is None:
         return None
     return AVAILABLE if available else UNAVAILABLE
 
 
 def with_report(cluster: Document, report: StatusReport, now: datetime) -> dict[str, Any]:
-    """The document after a status report; only the agent's fields change. Raises InvalidError."""
+    """Return the ManagedCluster after a status report; only the agent's fields change. Raises InvalidError."""
     check_report(report)
     reported = dict(cluster)
     for condition in report.conditions:
@@ -246,7 +246,7 @@ def with_report(cluster: Document, report: StatusReport, now: datetime) -> dict[
 
 
 def merged_client_configs(cluster: Document, configs: tuple[ClientConfig, ...]) -> list[dict[str, Any]]:
-    """Client configs after a report: entries with other URLs stay; an entry with a reported URL gets the reported CA bundle."""
+    """Return the client configs after a report. Entries with other URLs stay. Reported URLs get the reported CA bundle."""
     ours = {entry["url"]: entry for entry in _client_configs(configs)}
     known = [entry for entry in doc.sequence(cluster, "spec", "managedClusterClientConfigs") if isinstance(entry, Mapping)]
     return [*(ours.pop(str(entry.get("url")), dict(entry)) for entry in known), *ours.values()]
@@ -280,24 +280,24 @@ def check_report(report: StatusReport) -> None:
 
 
 def automatically_accepted(cluster: Document, rule: str, now: datetime) -> dict[str, Any]:
-    """The document after acceptance by a rule, with annotations that prevent a second automatic acceptance."""
+    """Return the ManagedCluster after acceptance by a rule, with annotations that prevent a second automatic acceptance."""
     marked = doc.with_annotations(cluster, {ACCEPTED_ON: format_time(now), ACCEPTED_BY: rule})
     return doc.with_spec(marked, hubAcceptsClient=True)
 
 
 def accepted_condition(cluster: Document) -> Condition:
-    """The condition of an accepted cluster: OCM's text, and the name of the rule that accepted it."""
+    """Return the condition HubAcceptedManagedCluster of an accepted cluster: OCM's text, and the name of the accepting rule."""
     rule = doc.annotations(cluster).get(ACCEPTED_BY)
     return replace(ACCEPTED, message=f'{ACCEPTED.message} by the rule "{rule}"') if rule else ACCEPTED
 
 
 def denial_of(cluster: Document | None) -> str | None:
-    """The reason of an operator's denial, which may be empty; None if there is none."""
+    """Return the reason of an operator's denial, which may be empty; None if there is no denial."""
     return None if cluster is None else doc.annotations(cluster).get(DENIED_FOR)
 
 
 def denied_condition(cluster: Document) -> Condition:
-    """The condition of a denied cluster: OCM's text, and the reason if the operator gave one."""
+    """Return the condition HubAcceptedManagedCluster of a denied cluster: OCM's text, and the operator's reason, if any."""
     reason = (denial_of(cluster) or "")[:MAX_REASON]
     return replace(DENIED, message=f"{DENIED.message}: {reason}") if reason else DENIED
 

@@ -35,7 +35,7 @@ def check_uid(uid: str) -> None:
 
 
 def duplicate_condition(joining: JoinRequest) -> Condition:
-    """The condition after another cluster has tried to register under this name."""
+    """Return the condition ManagedClusterDuplicated after another cluster has tried to register under this name."""
     message = (
         f"A cluster with uid {joining.cluster_uid or 'unknown'} tried to register under this name. Give it another name, or, "
         f"if it is this cluster rebuilt: hubctl accept {joining.name} --rebuilt"
@@ -52,7 +52,7 @@ def second_agent_error(cluster: ClusterName, holder: AgentId, other: AgentId) ->
 
 
 def with_refusal(cluster: Document, holder: AgentId, other: AgentId, now: datetime) -> dict[str, Any]:
-    """A copy with the condition TwoAgents and the time of the refusal, updated after NOTED_AGAIN or for a new `holder`."""
+    """Return a copy with the condition TwoAgents. The time of the refusal changes after NOTED_AGAIN or for another `holder`."""
     message = f"Agent {holder} has the session of this cluster, so the hub refuses agent {other}: stop one of them."
     shown = doc.with_status_condition(cluster, Condition(DUPLICATED, conditions.TRUE, TWO_AGENTS, message), now)
     noted = _refused_at(cluster)
@@ -62,13 +62,13 @@ def with_refusal(cluster: Document, holder: AgentId, other: AgentId, now: dateti
 
 
 def holder_of(cluster: Document) -> AgentId | None:
-    """The agent that had the session at the last refusal; None: no refusal is recorded."""
+    """Return the agent that had the session at the last refusal; None: no refusal is recorded."""
     _, _, holder = doc.annotations(cluster).get(REFUSED_AT, "").partition(" ")
     return AgentId(holder) if holder and reason(cluster) == TWO_AGENTS else None
 
 
 def without_refusal(cluster: Document, now: datetime) -> dict[str, Any]:
-    """A copy with OneAgent instead of TwoAgents; unchanged if a second agent was refused within FORGOTTEN_AFTER."""
+    """Return a copy with OneAgent instead of TwoAgents; unchanged if a second agent was refused within FORGOTTEN_AFTER."""
     noted = _refused_at(cluster)
     if reason(cluster) != TWO_AGENTS or (noted is not None and now - noted < FORGOTTEN_AFTER):
         return dict(cluster)
@@ -83,40 +83,40 @@ def _refused_at(cluster: Document) -> datetime | None:
 
 
 def reason(cluster: Document) -> str:
-    """Reason of the condition ManagedClusterDuplicated; "" unless it is True."""
+    """Return the reason of the condition ManagedClusterDuplicated; "" unless the condition is True."""
     found = conditions.find(doc.conditions(cluster), DUPLICATED)
     return found.reason if found is not None and found.status == conditions.TRUE else ""
 
 
 def second_agent(cluster: Document) -> str:
-    """The message about a refused second agent, for the agent with the session; "" if there is none."""
+    """Return the message about a refused second agent, for the agent with the session; "" if there is none."""
     found = conditions.find(doc.conditions(cluster), DUPLICATED)
     return found.message if found is not None and reason(cluster) == TWO_AGENTS else ""
 
 
 def uid_of(cluster: Document) -> str:
-    """The recorded uid of the managed cluster's namespace kube-system."""
+    """Return the recorded uid of the managed cluster's namespace kube-system."""
     return doc.annotations(cluster).get(CLUSTER_UID, "")
 
 
 def is_rebuilt(new: Document, old: Document | None) -> bool:
-    """Whether a write gives the name to another cluster."""
+    """Return whether a write gives the name to another cluster: it changes the recorded uid of the managed cluster."""
     before, after = uid_of(old) if old is not None else "", uid_of(new)
     return bool(before and after and before != after)
 
 
 def given_to(cluster: Document) -> AgentId | None:
-    """The agent that gets the cluster's session by this write; None if the write contains no such order."""
+    """Return the agent that gets the cluster's session by this write; None if the write contains no such order."""
     chosen = doc.annotations(cluster).get(GIVEN_TO)
     return AgentId(chosen) if chosen is not None else None
 
 
 def with_one_agent(cluster: Document, now: datetime) -> dict[str, Any]:
-    """A copy for a cluster with one remaining agent: without GIVEN_TO and REFUSED_AT, and not with TwoAgents."""
+    """Return a copy of `cluster` without GIVEN_TO and REFUSED_AT, and with OneAgent instead of TwoAgents: one agent remains."""
     alone = doc.with_annotations(cluster, {GIVEN_TO: None, REFUSED_AT: None})
     return doc.with_status_condition(alone, ONE_AGENT, now) if reason(cluster) == TWO_AGENTS else alone
 
 
 def without_former(cluster: Document) -> dict[str, Any]:
-    """A copy without the annotations of the cluster that had the name before."""
+    """Return a copy of `cluster` without the annotations of the cluster that had the name before."""
     return doc.with_annotations(cluster, dict.fromkeys((WANTED_BY, REFUSED_AT, HUBS, MOVE_TO)))

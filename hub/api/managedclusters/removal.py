@@ -30,7 +30,7 @@ _ADDON_LABELS = ("addon.open-cluster-management.io/name", "open-cluster-manageme
 
 
 def priority(document: Document) -> int:
-    """Cleanup priority, 0 first; 0 if the annotation is absent or not a number from 0 to 100."""
+    """Return the cleanup priority, 0 first; 0 if the annotation is absent or not a number from 0 to 100."""
     text = doc.annotations(document).get(PRIORITY, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(LAST)) and int(text) <= LAST else 0
 
@@ -62,7 +62,7 @@ def is_overdue(cluster: Document, deadline: timedelta, now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """Numbers of remaining objects. `objects`: by kind. `held`: held by finalizers. `finalizers`: held, by finalizer."""
+    """Numbers of remaining objects. `objects`: by kind. `held`: objects with finalizers. `finalizers`: these, by finalizer."""
 
     objects: Mapping[Kind, int] = field(default_factory=dict)
     finalizers: Mapping[str, int] = field(default_factory=dict)
@@ -76,14 +76,14 @@ class Remaining:
 
 
 def overdue_condition(cluster: Document) -> Condition:
-    """The condition of an emptied cluster after the deadline."""
+    """Return the condition Deleting of a cluster without content that still has finalizers after the deadline."""
     names, name = ", ".join(map(str, doc.finalizers(cluster))), doc.name(cluster)
     advice = f"its credentials are revoked; to remove it despite the finalizers: hubctl delete cluster {name} --force"
     return Condition(DELETING, FALSE, OVERDUE, f"The cluster itself waits for finalizers: {names}; {advice}")
 
 
 def progress_condition(cluster: str, left: Remaining, deadline: timedelta, *, overdue: bool) -> Condition:
-    """The condition of a cluster whose content is being removed."""
+    """Return the condition Deleting of a cluster whose content is being removed. `overdue`: the deadline has passed."""
     parts = [f"{kind.partition('.')[0]}: {count} remaining" for kind, count in sorted(left.objects.items())]
     message = "; ".join(parts)
     if left.finalizers:
@@ -97,5 +97,5 @@ def progress_condition(cluster: str, left: Remaining, deadline: timedelta, *, ov
 
 
 def with_finalizers(cluster: Document) -> dict[str, Any]:
-    """A copy with the hub's finalizer, which keeps the cluster until its content is removed."""
+    """Return a copy of `cluster` with the hub's finalizer, which keeps the cluster until its content is removed."""
     return doc.with_metadata(cluster, finalizers=[*dict.fromkeys((*doc.finalizers(cluster), FINALIZER))])

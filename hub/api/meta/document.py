@@ -13,7 +13,7 @@ OWNED_BY_STORE = ("uid", "creationTimestamp", "resourceVersion", "generation")
 
 
 def mapping(document: Document, *path: str) -> Mapping[str, Any]:
-    """The mapping at `path`; empty if it is absent or null."""
+    """Return the mapping at `path`; empty if it is absent or null."""
     part: Any = document
     for step in path:
         # `isinstance` with an abstract class is slow, and this runs tens of times per write
@@ -22,7 +22,7 @@ def mapping(document: Document, *path: str) -> Mapping[str, Any]:
 
 
 def sequence(document: Document, *path: str) -> Sequence[Any]:
-    """The list at `path`; empty if it is absent or null."""
+    """Return the list at `path`; empty if it is absent or null."""
     part = mapping(document, *path[:-1]).get(path[-1])
     return part if isinstance(part, list | tuple) else ()
 
@@ -53,7 +53,7 @@ def is_deleting(document: Document) -> bool:
 
 
 def deleted_at(document: Document) -> datetime | None:
-    """Start of the deletion; None if the object is not being deleted."""
+    """Return the start of the deletion; None if the object is not being deleted."""
     began = mapping(document, "metadata").get("deletionTimestamp")
     return parse_time(str(began)) if began else None
 
@@ -69,24 +69,24 @@ def conditions(document: Document) -> list[Mapping[str, Any]]:
 
 
 def typed(document: Document, api_version: str, kind: str) -> dict[str, Any]:
-    """A copy with `apiVersion` and `kind`, as the first fields."""
+    """Return a copy of `document` with `apiVersion` and `kind`, as the first fields."""
     kept = {part: value for part, value in document.items() if part not in ("apiVersion", "kind")}
     return {"apiVersion": api_version, "kind": kind, **kept}
 
 
 def with_part(document: Document, part: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy with the top-level field `part` replaced."""
+    """Return a copy of `document` with the top-level field `part` replaced."""
     return {**document, part: dict(value)}
 
 
 def with_metadata(document: Document, **fields: Any) -> dict[str, Any]:
-    """A copy with these metadata fields set; None removes a field."""
+    """Return a copy of `document` with these metadata fields set; the value None removes a field."""
     metadata = {**mapping(document, "metadata"), **fields}
     return with_part(document, "metadata", {field: value for field, value in metadata.items() if value is not None})
 
 
 def with_annotations(document: Document, notes: Mapping[str, str | None]) -> dict[str, Any]:
-    """A copy with these annotations added or replaced; None removes one."""
+    """Return a copy of `document` with these annotations added or replaced; the value None removes an annotation."""
     merged = {**annotations(document), **notes}
     kept = {note: text for note, text in merged.items() if text is not None}
     return with_metadata(document, annotations=kept or None) if notes else dict(document)
@@ -123,15 +123,15 @@ def stamped(new: Document, old: Document | None, *, uid: str, now: datetime, gen
 
 
 def differs(new: Document, old: Document) -> bool:
-    """Whether anything but the revision differs."""
+    """Return whether the objects differ in more than their resourceVersion."""
     return with_metadata(new, resourceVersion=None) != with_metadata(old, resourceVersion=None)
 
 
 def deleting(document: Document, now: datetime) -> dict[str, Any]:
-    """A copy with a deletion timestamp, for an object with finalizers."""
+    """Return a copy of `document` with a deletion timestamp, for an object with finalizers."""
     return with_metadata(document, deletionTimestamp=format_time(now), deletionGracePeriodSeconds=0)
 
 
 def base64_text(raw: bytes) -> str:
-    """Bytes in base64, as in Kubernetes' JSON."""
+    """Return bytes in base64, as in Kubernetes' JSON."""
     return b64encode(raw).decode("ascii")

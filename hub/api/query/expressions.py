@@ -52,7 +52,7 @@ NO_AGENT: AgentFacts = {FieldSource.SESSION: "false", FieldSource.FLAPS: "0"}
 
 @dataclass(frozen=True, slots=True)
 class ValueSource:
-    """The source of one field: the value at `key`, or for a map all values whose keys start with `key`."""
+    """The source of a field: the value at `key` in the part `of`; for a map, all values whose keys start with `key`."""
 
     of: FieldSource
     type: FieldType
@@ -72,14 +72,14 @@ class QueryRecord:
     agent: AgentFacts = field(default_factory=lambda: NO_AGENT)
 
     def instant(self, of: FieldSource) -> datetime | None:
-        """The instant behind a field: the start of an age, or the end of the certificate. None if it is missing."""
+        """Return the instant of a field: the start of an age, or the end of a certificate; None if the field has no value."""
         if of is FieldSource.CREATION:
             return self.created
         at = self.agent.get(of)
         return EPOCH + at * _MICROSECOND if isinstance(at, int) else None
 
     def text(self, source: ValueSource) -> str | None:
-        """The displayed value of a field that is neither an age nor a map; None if it is missing."""
+        """Return the displayed value of a field that is neither an age nor a map; None if it is missing."""
         match source.of:
             case FieldSource.NAME:
                 return self.name
@@ -97,7 +97,7 @@ class QueryRecord:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A condition on objects of one kind, evaluated at `now`; `sources` by field name."""
+    """A condition on objects of one kind. Ages are computed at `now`. `sources`: the ValueSource of each field, by name."""
 
     expression: Expression
     now: datetime = field(compare=False)
@@ -111,15 +111,15 @@ class Where:
         return tuple(tree.patterns(self.expression.tree))
 
     def with_tree(self, new: tree.Condition) -> "Where":
-        """The same `now` and sources with another condition."""
+        """Return a copy with the condition `new`, and the same `now` and sources."""
         return replace(self, expression=replace(self.expression, tree=new))
 
     def named(self) -> frozenset[FieldSource]:
-        """All sources that the condition uses."""
+        """Return all sources that the condition uses."""
         return frozenset(self.sources[name].of for name in self.expression.names())
 
     def text(self, operand: tree.Field | tree.MapEntry, known: QueryRecord) -> str | None:
-        """The value of a text field of an object."""
+        """Return the text of the field or map entry `operand` of an object; None if it is missing."""
         value = self._value(self.sources[operand.name], known)
         text: str | None = value.get(operand.key) if isinstance(operand, tree.MapEntry) else value
         return text
@@ -149,7 +149,7 @@ class PatternBudget:
         self._left = PATTERN_TEXTS
 
     def resolve(self, where: Where, texts: Callable[[tree.Field | tree.MapEntry], Iterable[str]]) -> Where:
-        """Replace each regular expression by those of the field's texts that match. Raises BadRequestError."""
+        """Return `where` with each regular expression replaced by the matching `texts` of its field. Raises BadRequestError."""
         found = {each: tree.OneOf(each.operand, self._matching(each, texts(each.operand))) for each in where.patterns()}
         return where.with_tree(tree.replaced(where.expression.tree, found))
 
@@ -173,7 +173,7 @@ class PatternBudget:
 
 @dataclass(frozen=True, slots=True)
 class FieldReference:
-    """One field of an object and its name; for a map, with the key."""
+    """One field of an object. `word`: the name of the field; for an entry of a map, with the key."""
 
     word: str
     source: ValueSource
@@ -191,7 +191,7 @@ class FieldReference:
         return self.rank(known.text(self.source))
 
     def rank(self, text: str | None) -> str | None:
-        """The comparable form of a displayed value that is not an instant."""
+        """Return the form in which a displayed value is compared. The field is not an instant."""
         kind = self.source.type
         if text is None or not (isinstance(kind, Type) and kind.has_order):
             return text
@@ -213,7 +213,7 @@ class By:
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """The keys, most significant first. `after`: the position after which a page begins."""
+    """A sort order. `keys`: most significant first. `after`: sort values after which a page begins; None: the first page."""
 
     keys: tuple[By, ...]
     after: SortPosition | None = None
@@ -226,7 +226,7 @@ class SortOrder:
         return tuple(by.facet.place(known) for by in self.keys)
 
     def arranged(self, places: Mapping[Key, SortPosition]) -> Sequence[Key]:
-        """All keys in sort order."""
+        """Return the keys of the objects in `places` in sort order. `places`: the sort values of each object."""
         found = sorted(places)
         for index in reversed(range(len(self.keys))):
             ranks = {key: self._rank(index, place[index]) for key, place in places.items()}
@@ -234,7 +234,7 @@ class SortOrder:
         return found
 
     def follows(self, key: Key, place: SortPosition, last: Key) -> bool:
-        """Whether an object comes after `last`, the object at `after`."""
+        """Return whether the object `key` at the position `place` comes after the object `last` at the position `after`."""
         for index, (mine, other) in enumerate(zip(place, self.after or (), strict=False)):
             if mine != other:
                 first, second = self._rank(index, mine), self._rank(index, other)
