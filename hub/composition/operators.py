@@ -21,7 +21,7 @@ from machinery.apiserver.http.limits import REQUEST_LIMIT
 
 @dataclass(frozen=True, slots=True)
 class OperatorsDoor:
-    """The HTTPS door. `draining`: refuses and counts requests at a stop. `authenticators`: authenticate external users."""
+    """The HTTPS door. `draining`: counts requests, and refuses new ones at a stop. `authenticators`: of external users."""
 
     door: HttpsServer
     draining: Draining

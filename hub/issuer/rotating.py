@@ -42,9 +42,9 @@ class AuthoritySnapshot:
         return issuing(self.authorities)
 
     def chain_above(self, signer: AuthorityId) -> bytes:
-        """Return the chain (PEM) above a serving certificate of this CA: it and earlier CAs, cross-signed by predecessors.
+        """Return the CA certificates (PEM) above a serving certificate of `signer`; b"" if `signer` is not cross-signed.
 
-        A peer that trusts any of these CAs can verify the chain. The chain ends before a compromised CA.
+        They are `signer` and earlier CAs, each cross-signed by its predecessor. The chain ends before a compromised CA.
         """
         links, current = [], next((each for each in self.authorities if each.id == signer), None)
         if current is None or current.cross_signed is None:

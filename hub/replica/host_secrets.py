@@ -41,7 +41,7 @@ class ClusterKeySecret(KeySecret):
         return {name: decoded(value, what) for name, value in (secret.get("data") or {}).items()}
 
     async def write(self, changes: Mapping[str, bytes | None]) -> None:
-        """Update the Secret unless its resourceVersion has changed, with retries. Raises ConflictError after TRIES attempts."""
+        """Set these keys (None: remove) or create the Secret. Retries after another writer; raises its error after TRIES."""
         await retried(lambda: self._write(changes), (ConflictError, AlreadyExistsError, NotFoundError), TRIES)
 
     async def _write(self, changes: Mapping[str, bytes | None]) -> None:

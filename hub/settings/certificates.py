@@ -1,4 +1,4 @@
-"""Keys and changes of the CAs, the serving certificate, validities and deadlines."""
+"""Settings of CA keys, CA rotation and the serving certificate, and of validity periods and deadlines."""
 
 from datetime import timedelta
 from pathlib import Path

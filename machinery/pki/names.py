@@ -41,7 +41,7 @@ _filters = Lock()
 
 @lru_cache(maxsize=64)
 def build(subject: CertificateSubject) -> x509.Name:
-    """Return the X.509 name of `subject`. It is cached, because the check after the signature needs it again."""
+    """Return the X.509 name of `subject`. It is cached: the check of the signed certificate needs it."""
     with _long_names() if len(subject.common_name.encode()) > LONGEST_CN else nullcontext():
         parts = [
             x509.RelativeDistinguishedName([_attribute(kind, value) for value in sorted(values)])

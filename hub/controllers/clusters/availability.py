@@ -44,7 +44,7 @@ class AvailabilityReconciler(BatchReconciler[str]):
         self._since = since
 
     async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
-        """Read first, because nearly every check finds a beat. The transaction that writes silent clusters checks again."""
+        """Check all clusters in a reading transaction: most have a beat. Check the silent ones again in the writing one."""
         batch, silent = Batch[str](), list[str]()
 
         async def read(names: Sequence[str]) -> Mapping[str, timedelta | None]:

@@ -97,7 +97,7 @@ class TrustBundlePush:
         self._queue.pop(session, None)
 
     async def run(self) -> None:
-        """Until cancelled, pushes bundles, checks the hub's bundle and CAs for changes, and writes the agents' reports."""
+        """Until cancelled, pushes bundles, checks the hub's bundle and CAs for changes, and stores what CAs agents trust."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._push(), name="trust/push")
             group.create_task(self._follow(), name="trust/bundle")

@@ -1,4 +1,4 @@
-"""Tokens of ServiceAccounts, and authentication.k8s.io/v1: TokenRequest as their subresource `token`, and TokenReview.
+"""Tokens of ServiceAccounts. The kinds TokenRequest (their subresource `token`) and TokenReview of authentication.k8s.io/v1.
 
 A token has an expiry and an audience, and is valid only while its ServiceAccount exists. Every check compares the token's uid
 with the uid of the account, so deleting or recreating the account immediately invalidates its tokens. Claims, user, groups,

@@ -107,7 +107,7 @@ class Write:
     def changed(self, document: Mapping[str, Any], old: Document, holdings: Holdings | None = None) -> Document | None:
         """Return `old` as changed by a write of `document`; None: removed. `holdings`: field owners from an apply.
 
-        A write without changes returns `old` itself, so that the times in its managedFields stay too.
+        If only times in managedFields would change, returns `old` itself, with its old times.
         """
         self._check_locks(document.get("metadata") or {}, old["metadata"])
         new = self.known(document, old)
