@@ -59,7 +59,7 @@ class Sample:
 class ScaleRun:
     """One hub and its load. `postgres`: URL and postmaster of the hub's database; None: SQLite.
 
-    `spent`: processor time in seconds of hubs that have ended.
+    `flags`: further flags of the hub. `spent`: processor time in seconds of hubs that have ended.
     """
 
     stage: Stage
@@ -67,6 +67,7 @@ class ScaleRun:
     agents: int
     ramp: float
     postgres: tuple[str, int] | None
+    flags: Sequence[str] = ()
     spent: float = 0.0
 
     @property
@@ -126,6 +127,8 @@ class ScaleRun:
         ending = asyncio.ensure_future(load.ended())
         while not ending.done():
             await asyncio.wait({ending}, timeout=SAMPLE_SECONDS)
+            if working and working.done():
+                working.result()  # raises its error now, not when the load ends
             if self.hub.exit_code is None:
                 samples.append(self.sample())
         if working and not (await asyncio.wait({working}, timeout=SAMPLE_SECONDS))[0]:
@@ -155,7 +158,7 @@ async def restart(run: ScaleRun) -> dict[str, float]:
     run.spent += cpu_seconds(run.hub.pid)
     run.hub.send(signal.SIGKILL)
     await run.hub.ended()
-    await run.stage.start_hub()
+    await run.stage.start_hub(*run.flags)
     ready = time.monotonic() - began
     await run.until_connected(BACK_WITHIN)
     return {"ready_seconds": round(ready, 1), "all_back_seconds": round(time.monotonic() - began, 1)}
@@ -234,11 +237,12 @@ async def scale(
     with contextlib.ExitStack() as database:
         server = database.enter_context(postgres_for_hubs()) if postgres else None
         async with staged() as stage:
-            await stage.start_hub(*([stage.shared_keys()] if postgres else []))
+            flags = [stage.shared_keys()] if postgres else []
+            await stage.start_hub(*flags)
             async with stage.client() as client:
                 await client.create(f"/apis/{API}/approvalrules", RULE)
                 await stage.bootstrap("load-*", "--uses=unlimited", "--expires=24h")
-                run = ScaleRun(stage, client, agents, ramp, server)
+                run = ScaleRun(stage, client, agents, ramp, server, flags)
                 for name, (profile, seconds, during) in {"join": ("join", 0.0, None), **actions}.items():
                     if name != "join" and name not in phases.split(","):
                         continue
