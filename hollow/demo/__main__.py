@@ -1,7 +1,7 @@
 """A fleet on this machine: a hub, three hollow clusters, and three agents, with which the clusters join the hub.
 
 With --hubs=2 there is a second, independent hub, at which the agents have standby registrations. If you kill the first hub, the
-agents fail over to the second. With --once the demo itself kills the first hub.
+agents fail over to the second. With --once the demo itself kills the first hub, and ends when all clusters are Available again.
 
 The demo only starts programs that you could also start by hand. All their files are in one directory. Each start deletes the
 files of earlier demos in this directory.

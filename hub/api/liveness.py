@@ -139,7 +139,7 @@ class BrakeLimits:
         return self.share > 0 and silent >= self.at_least and silent > self.share * fleet
 
     def are_left(self, silent: int, fleet: int) -> bool:
-        """Return whether `silent` is less than half of `at_least`, or at most half of `share` of `fleet` (hysteresis)."""
+        """Return whether an active brake ends: `silent` is below half of `at_least`, or at most half of the share."""
         return 2 * silent < self.at_least or 2 * silent <= self.share * fleet
 
 

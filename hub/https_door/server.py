@@ -110,7 +110,7 @@ class DoorChanges:
     resources: dict[GroupResource, ChangeResource] = field(default_factory=dict)
 
     def changed(self, groups: Iterable[ApiGroup], objects: Storage, authorizer: Reviewer) -> list[ApiGroup]:
-        """Returns the groups after the changes in `resources`. `objects`: storage of resources that declare no storage."""
+        """Returns the groups with the changes of `self.resources`. `objects`: storage of resources that declare none."""
 
         def one(resource: Resource) -> Resource:
             change = self.resources.get(resource.key)

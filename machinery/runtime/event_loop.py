@@ -63,7 +63,7 @@ class PausingSelector(selectors.DefaultSelector):
         return self._busy and self._monotonic() < self._window_ends + WINDOW
 
     def pace(self, file: socket.socket) -> None:
-        """From now on, poll `file` with pauses. Only one file of a loop has pauses."""
+        """From now on, poll this file with pauses while it is busy. It replaces an earlier file. Needs epoll."""
         if hasattr(selectors, "EpollSelector"):
             self._paced, self._is_polled = file.fileno(), True
 

@@ -104,7 +104,7 @@ class BootstrapFile(BootstrapSource):
 
 
 class BootstrapSecret(BootstrapSource):
-    """A bootstrap kubeconfig in the key `kubeconfig` of a secret. As in OCM, its files are other keys of the secret."""
+    """A bootstrap kubeconfig in the key `kubeconfig` of a secret. Files in the kubeconfig are other keys of the secret."""
 
     def __init__(self, secrets: Secrets, name: str, reach: Reach = ANY_REACH) -> None:
         self._secrets = secrets

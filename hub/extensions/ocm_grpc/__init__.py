@@ -52,7 +52,7 @@ log = structlog.get_logger(__name__)
 
 
 async def install(core: HubCore) -> None:
-    """Add the door if it has an address. Raises InvalidError for another suffix of API groups than OCM's."""
+    """Add the door if it has an address. Raises InvalidError if the hub's API groups do not have OCM's suffix."""
     settings = core.context.settings
     if not isinstance(settings, OcmGrpcSettings) or settings.ocm_grpc_listen is None:
         return

@@ -176,7 +176,7 @@ def _post_rotation(client: ApiClient, cluster: ObjectReference, spec: dict[str, 
 @click.command("release-brake")
 @connected
 def release_brake(client: ApiClient) -> None:
-    """Release the brake: for silent clusters the hub sets taints, raises alarms, and marks and removes stale ones again.
+    """Release the brake: the hub sets taints and alarms for silent clusters again, and marks and removes stale clusters.
 
     The brake activates when a large share of the fleet becomes silent at the same time; `hubctl get fleet` shows the brake.
     After a release only clusters that become silent later count.

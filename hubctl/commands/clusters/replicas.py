@@ -66,7 +66,7 @@ def drain_replica(
 
     No beat is lost: an agent ends its session after a beat on the new session. A drained replica is not ready, so load
     balancers choose other replicas. It still serves operators and tools, and a leader stays the leader. To stop the process,
-    send SIGTERM. The hub refuses to drain the last replica that accepts sessions.
+    send SIGTERM. Without --force the hub refuses to drain the last replica that accepts sessions.
 
     \b
     Examples:

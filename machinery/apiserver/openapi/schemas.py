@@ -16,7 +16,7 @@ KIND = {"type": "string", "description": "Kind is a string value representing th
 
 @cache
 def shared() -> Mapping[str, Mapping[str, Any]]:
-    """Return shared.yaml: schemas in `objects`, `discovery` and `version`; `parameters`; texts of `refusals` by HTTP code."""
+    """Return shared.yaml: schemas by name in `objects`, `discovery`, `version`; query parameters; error texts by HTTP code."""
     parts = bounded_yaml.load(Path(__file__).with_name("shared.yaml").read_bytes())
     refusal = {meta(name): parts["objects"][meta(name)] for name in ("Status", "StatusDetails", "StatusCause", "ListMeta")}
     return {**parts, "discovery": {**parts["discovery"], **refusal}, "version": {**parts["version"], **refusal}}
