@@ -31,6 +31,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Time passes in which the process does not run: a SIGSTOP."""
         self._passed += seconds
 
+    async def shutdown_default_executor(self, *_limit: object) -> None:
+        """Without the limit of Python 3.12 and newer: it would pass at once."""
+        await super().shutdown_default_executor()
+
     def _run_once(self) -> None:
         ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
         while scheduled and scheduled[0].cancelled():  # the loop itself would wait in real time for the one behind it
