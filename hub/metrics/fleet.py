@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 
+from hub.api.managedclusters.availability import PARTED
 from hub.api.meta.change import MANAGED_CLUSTERS
-from hub.api.query.selection import CONDITIONS, HUB_ACCEPTS, VERSION
+from hub.api.query.selection import CONDITIONS, HUB_ACCEPTS, REASON, VERSION
 from hub.controllers.hub.retention import history_status
 from hub.metrics.doors import OTHER, bounded
 from hub.ports import BACKUP_MADE, Store, Transaction
@@ -34,7 +35,7 @@ NAMES = (*(name for _, name in LEFT), "more")
 MOST_CRITICAL = 500
 _MINOR = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?!\d)")
 
-CLUSTERS = gauge("hub_clusters", "Clusters by availability: available, unavailable, unknown, never_heard_of.", "state")
+CLUSTERS = gauge("hub_clusters", "Clusters by state: available, unavailable, unknown, other_hub, never_heard_of.", "state")
 ACCEPTED = gauge(
     "hub_clusters_accepted", "Clusters that are accepted (true), and those that wait or are denied (false).", "accepted"
 )
@@ -117,7 +118,8 @@ class FleetSnapshots:
 
 def counted(tx: Transaction, *, detailed: bool = False) -> Snapshot:
     """Returns the values of the metrics in COUNTED. `detailed`: also the metrics with one series per cluster."""
-    states = tx.objects.tally(MANAGED_CLUSTERS, AVAILABLE)
+    states, reasons = (tx.objects.tally(MANAGED_CLUSTERS, field) for field in (AVAILABLE, REASON))
+    parted = sum(reasons.get(reason, 0) for reason in PARTED)  # Unknown here, because their agents use another hub
     accepted = tx.objects.tally(MANAGED_CLUSTERS, HUB_ACCEPTS)
     versions = Counter[str]()
     for version, count in tx.objects.tally(MANAGED_CLUSTERS, VERSION).items():
@@ -126,7 +128,8 @@ def counted(tx: Transaction, *, detailed: bool = False) -> Snapshot:
     ending = tx.trusts.ending([tx.now + span for span, _ in LEFT])  # each count includes the one before
     earliest, backup, kept = tx.trusts.first_end(tx.now), tx.facts.get(BACKUP_MADE), history_status(tx)
     values: dict[Metric, Values] = {
-        CLUSTERS: {name: states.get(state, 0) for state, name in STATES.items()},
+        CLUSTERS: {"other_hub": parted}
+        | {name: states.get(state, 0) - parted * (state == conditions.UNKNOWN) for state, name in STATES.items()},
         ACCEPTED: {"true": accepted.get("true", 0), "false": sum(accepted.values()) - accepted.get("true", 0)},
         VERSIONS: bounded(versions),
         BRAKE: int(brake.now(tx).holds),

@@ -10,6 +10,7 @@ from dataclasses import replace
 from hub.api import managedclustersets as set_rules
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.managedclusters.availability import has_parted
 from hub.api.managedclustersets import ClusterSet
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Kind
@@ -41,15 +42,15 @@ def all_sets(tx: Transaction) -> list[ClusterSet]:
 
 
 def critical_clusters(tx: Transaction, at_most: int) -> Mapping[str, str]:
-    """Return names and availability of at most `at_most` clusters which have, or whose set has, the label CRITICAL."""
+    """Return availability by name of at most `at_most` clusters with the label CRITICAL or in such a set, that use this hub."""
     labelled = (Requirement(set_rules.CRITICAL, Operator.EQUALS, ("true",)),)
     sets = (set_rules.cluster_set(stored.document) for stored in tx.objects.find(CLUSTER_SETS, Query(labels=labelled)).items)
     queries = [Query(labels=labelled), *(query for each in sets if each is not None and (query := each.query()) is not None)]
     found: dict[str, str] = {}
     for query in queries:
         for stored in tx.objects.find(MANAGED_CLUSTERS, replace(query, limit=at_most)).items:
-            available = cluster_rules.availability(stored.document)
-            found[stored.key.name] = available.status if available is not None else ""
+            if not has_parted(available := cluster_rules.availability(stored.document)):
+                found[stored.key.name] = available.status if available is not None else ""
     return dict(sorted(found.items())[:at_most])
 
 

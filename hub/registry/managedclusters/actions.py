@@ -20,10 +20,7 @@ from machinery.meta.timestamps import format_time
 
 
 def order_move(tx: Transaction, cluster: ClusterName, word: str, actor: str, *, dry_run: bool = False) -> dict[str, Any]:
-    """Order the agent to move to the hub `word` (id, name or URL) of its hub list, and return that hub's entry of the list.
-
-    Raises NotFoundError, InvalidError.
-    """
+    """Order the agent to move to the hub `word` (id, name, URL). Return its list entry. Raises NotFoundError, InvalidError."""
     stored = clusters.find(tx, cluster)
     available = cluster_rules.availability(stored.document)
     if available is not None and availability.has_parted(available):

@@ -23,6 +23,7 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.hubreplicas import LogLevelOrder, Replica
 from hub.api.liveness import BrakeLimits
 from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.availability import silence_condition
 from hub.api.managedclusters.cluster import JoinRequest, StatusReport, joining_document
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Change
@@ -252,7 +253,7 @@ def test_fleet_is_counted_by_state_and_lifetime_and_clusters_on_demand(newcomer:
     for name, ends in (("a", -1), ("b", 20), ("c", 24 * 6), ("d", 24 * 29), ("e", 24 * 300), ("f", 24 * 301)):
         store.transact(lambda tx, name, ends: put_trust(name, timedelta(hours=ends), tx), name, ends)
     fleet = store.transact(counted)
-    assert fleet[of_fleet.CLUSTERS] == {"available": 1, "unavailable": 0, "unknown": 0, "never_heard_of": 1}
+    assert fleet[of_fleet.CLUSTERS] == {"available": 1, "unavailable": 0, "unknown": 0, "other_hub": 0, "never_heard_of": 1}
     assert fleet[of_fleet.ACCEPTED] == {"true": 1, "false": 1}
     assert fleet[of_fleet.CERTIFICATES] == {"ended": 1, "1d": 1, "7d": 1, "30d": 1, "more": 2}
     now = store.transact(lambda tx: tx.now).timestamp()
@@ -267,6 +268,20 @@ def test_fleet_is_counted_by_state_and_lifetime_and_clusters_on_demand(newcomer:
     change_cluster(store, lambda cluster: doc.with_metadata(cluster, labels=critical))
     assert (store.transact(counted)[of_fleet.CRITICAL], fleet[of_fleet.CLUSTER]) == ({EDGE: 0}, {EDGE: 0})
     assert (cast("Any", fleet[of_fleet.EXPIRY])[EDGE], fleet[of_fleet.BACKUP]) == (now + 86400, now)
+
+
+def test_a_cluster_whose_agent_uses_another_hub_is_not_counted_as_silent(newcomer: Newcomer, store: InlineStore) -> None:
+    newcomer.accepted()
+    critical = {"alert.open-cluster-management.io/critical": "true"}
+    change_cluster(store, lambda cluster: doc.with_metadata(cluster, labels=critical))
+    now = store.transact(lambda tx: tx.now)
+    for owner, unknown, parted in (("hub-b", 0, 1), (None, 1, 0)):
+        silent = silence_condition(owner, heard=True)
+        change_cluster(store, partial(doc.with_status_condition, condition=silent, now=now))
+        fleet = store.transact(counted)
+        found = cast("Any", fleet[of_fleet.CLUSTERS])
+        assert (found["unknown"], found["other_hub"]) == (unknown, parted)
+        assert fleet[of_fleet.CRITICAL] == ({EDGE: 0} if unknown else {})
 
 
 async def test_scrapes_ask_the_database_rarely_and_show_no_old_number_while_it_is_unavailable(clock: ManualClock) -> None:
