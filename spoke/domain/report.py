@@ -202,7 +202,7 @@ AVAILABLE_CONDITION = Condition(AVAILABLE, TRUE, "ManagedClusterAvailable", "Man
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """State of the API server. `failing_since`: monotonic start of the first failed probe in seconds; None: no failure."""
+    """State of the API server. `failing_since`: start of the first failed probe, in monotonic seconds; None: no failure."""
 
     verdict: bool | None = None
     failing_since: float | None = None

@@ -72,7 +72,7 @@ class Dialled:
 
 
 async def dial(address: Address, trust: bytes, *, grpc: bool) -> Dialled:
-    """Connect once without a client certificate. `grpc`: to the gRPC door, which requires a client certificate and HTTP/2."""
+    """Connect once without a client certificate. `grpc`: expect HTTP/2, and a door that refuses clients without one."""
     context = client_context(trust)
     context.set_alpn_protocols(["h2"] if grpc else ["http/1.1"])
     try:
