@@ -66,7 +66,7 @@ def listed_reason(reason: str | None) -> str:
 
 
 def recorded_reason(listed: str) -> str:
-    """Return the `Reason` for a reason code of a revocation list. A list does not show if the hub or an operator gave it."""
+    """Return the `Reason` for a reason code of a revocation list. Lists do not show who revoked, so it is an operator's."""
     return next((reason.value for reason in Reason if _LISTED.get(reason) == listed), Reason.UNSPECIFIED.value)
 
 

@@ -48,7 +48,7 @@ class TrustBundleReceiver(Protocol):
     def push(self, bundle: bytes) -> None: ...
 
     def reconsider(self) -> None:
-        """Refreshes the session after a change of the hub's CAs: its agent may have to renew its certificate."""
+        """Make the session read its cluster again after a change of the CAs, because the agent may have to renew."""
 
 
 class TrustBundlePush:

@@ -103,8 +103,8 @@ def rotate(client: ApiClient, *, wait: bool, compromised: bool, name: str, withi
 def proceed(client: ApiClient, name: str) -> None:
     """Start the next phase of a CA rotation now, without waiting for the remaining agents.
 
-    These agents reconnect with their recovery certificate while it is valid. Agents of Open Cluster Management have none
-    and need a new bootstrap credential. The hub always waits for replicas that do not have the key of the next issuing CA.
+    Unless the CA is Retiring, these agents reconnect with their valid recovery certificate. Agents of Open Cluster Management
+    have none and need a new bootstrap credential. The hub always waits for replicas without the key of the next issuing CA.
 
     \b
     Examples:

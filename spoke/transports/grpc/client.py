@@ -300,7 +300,7 @@ class RecoveringHubClient(GrpcHubClient):
         raise UnavailableError("the hub did not return the name of the certificate signing request")
 
     async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
-        """Follow a request. Raises NotFoundError if this client has not submitted it; the caller then submits it again."""
+        """Follow a request. Raises NotFoundError if another client has submitted it; the caller then submits it anew."""
         if self._request is None:
             raise NotFoundError(f'the certificate signing request "{name}" was submitted with another credential')
         async with aclosing(self._recover(self._request)) as answers:
