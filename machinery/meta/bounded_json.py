@@ -66,7 +66,7 @@ def _begun(text: bytes) -> int:
 def _why(text: bytes, error: Exception) -> str:
     if not text:
         return "unexpected end of JSON input"
-    if isinstance(error, UnicodeDecodeError):
+    if isinstance(error, UnicodeDecodeError) or "UTF-8" in str(error):  # msgspec before 0.23; since 0.23
         return "it is not UTF-8"
     if isinstance(error, RecursionError):
         return f"it is nested deeper than {DEEPEST}"
