@@ -328,6 +328,10 @@ def rewritten(file: Path, new: Path, entry: str, old: bytes, by: bytes) -> None:
             target.writestr(name, content.replace(old, by) if name == entry else content)
 
 
+COLUMNS = (
+    "SELECT table_name, column_name, data_type, collation_name, is_nullable FROM information_schema.columns"
+    " WHERE table_schema = 'public' ORDER BY 1, 2"
+)
 RELEASES = sorted(Path(__file__).parents[1].joinpath("fixtures", "versions").glob("*.*/"))
 
 
@@ -374,6 +378,8 @@ async def test_a_database_and_a_backup_of_every_release_are_served_on_postgresql
             connection.execute((release / "postgres.sql").read_text())
             connection.commit()
             await check(url, head)
-        with postgres_databases.empty() as url:
+            loaded = connection.execute(COLUMNS).fetchall()
+        with postgres_databases.empty() as url, psycopg.connect(url, autocommit=True) as connection:
             restored(release, url)
             await check(url, head)
+            assert connection.execute(COLUMNS).fetchall() == loaded  # what migrations create is what the release had
