@@ -32,8 +32,8 @@ RULE = {
     "spec": {"decides": ["Accept", "Approve"], "requesters": [{"kind": "BootstrapCredential"}], "clusterNames": ["load-*"]},
 }
 SESSIONS, TRANSITIONS = "muster_hub_sessions", "muster_hub_cluster_transitions_total"
-SAMPLE_SECONDS, CONNECTED_WITHIN, BACK_WITHIN, SHORTEST_RAMP = 10.0, 1_200.0, 300.0, 120.0
-PAGES, PAUSE_BETWEEN_PAGES, PROCESSES, DAILY_CHANGES = 300, 0.1, 2, 24
+SAMPLE_SECONDS, CONNECTED_WITHIN, BACK_WITHIN, REOPENED_OVER = 10.0, 1_200.0, 300.0, 300.0
+PAGES, PAUSE_BETWEEN_PAGES, PROCESSES = 300, 0.1, 2
 MIB, HOUR = 1024.0 * 1024.0, 3600.0
 DATABASE = (
     "SELECT pg_database_size(datname), pg_current_wal_lsn() - '0/0'::pg_lsn, xact_commit, numbackends"
@@ -59,7 +59,8 @@ class Sample:
 class ScaleRun:
     """One hub and its load. `postgres`: URL and postmaster of the hub's database; None: SQLite.
 
-    `flags`: further flags of the hub. `spent`: processor time in seconds of hubs that have ended.
+    `changes`: of each cluster's status during a churn. `flags`: further flags of the hub. `spent`: processor time in seconds of
+    hubs that have ended.
     """
 
     stage: Stage
@@ -67,6 +68,7 @@ class ScaleRun:
     agents: int
     ramp: float
     postgres: tuple[str, int] | None
+    changes: float
     flags: Sequence[str] = ()
     spent: float = 0.0
 
@@ -112,12 +114,12 @@ class ScaleRun:
         """Run a profile for so long. Call `during` when all agents are connected. Sample the hub until the load ends."""
         await self.until_sessions(lambda count: count == 0, "the sessions of the last phase have ended")
         folder, report = self.stage.folder, self.stage.folder / f"{name}.json"
-        ramp = self.ramp if profile == "join" else min(self.ramp, SHORTEST_RAMP)
+        ramp = self.ramp if profile == "join" else min(self.ramp, REOPENED_OVER)
         load = await self.stage.start(
             f"load-{name}",
             *("hollow", "load", profile, f"--bootstrap-kubeconfig={folder / 'load-all.bootstrap'}", f"--report={report}"),
             *(f"--state-dir={folder / 'agents'}", f"--agents={self.agents}", f"--processes={PROCESSES}"),
-            *([f"--changes-per-minute={DAILY_CHANGES / seconds * 60}"] if profile == "churn" else []),
+            *([f"--changes-per-minute={self.changes / seconds * 60}"] if profile == "churn" else []),
             *(f"--ramp={ramp}s", f"--duration={seconds}s", f"--start-within={CONNECTED_WITHIN}s"),
         )
         if profile != "join":
@@ -220,9 +222,8 @@ async def scale(
     phases: Annotated[str, "Phases after the join, in this order."] = "steady,pages,restart,renew,churn",
     steady: Annotated[float, "Seconds that are measured with steady sessions."] = 600.0,
     renewal: Annotated[float, "Seconds over which all certificates are renewed."] = 3_600.0,
-    churn: Annotated[
-        float, "Seconds in which each cluster changes its status 24 times; meanwhile all certificates are renewed."
-    ] = 7_200.0,
+    churn: Annotated[float, "Seconds in which statuses change; meanwhile all certificates are renewed."] = 7_200.0,
+    changes: Annotated[float, "Changes of each cluster's status during the churn; the default is those of a day."] = 24.0,
     postgres: Annotated[bool, "On a PostgreSQL of the tests. Without it: SQLite."] = False,
 ) -> dict[str, Any]:
     """Many simulated agents at one replica; with the defaults about four hours. Progress is written to standard error."""
@@ -231,7 +232,7 @@ async def scale(
         "pages": ("steady", PAGES * PAUSE_BETWEEN_PAGES * 2, read_pages),
         "restart": ("steady", BACK_WITHIN, restart),
         "renew": ("steady", renewal * 1.1, renew_within(renewal)),
-        "churn": ("churn", churn, renew_within(min(renewal, churn / 2))),
+        "churn": ("churn", churn, renew_within(min(renewal, churn * 0.9))),
     }
     found: dict[str, Any] = {}
     with contextlib.ExitStack() as database:
@@ -242,7 +243,7 @@ async def scale(
             async with stage.client() as client:
                 await client.create(f"/apis/{API}/approvalrules", RULE)
                 await stage.bootstrap("load-*", "--uses=unlimited", "--expires=24h")
-                run = ScaleRun(stage, client, agents, ramp, server, flags)
+                run = ScaleRun(stage, client, agents, ramp, server, changes, flags)
                 for name, (profile, seconds, during) in {"join": ("join", 0.0, None), **actions}.items():
                     if name != "join" and name not in phases.split(","):
                         continue
