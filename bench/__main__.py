@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from bench import bodies, console, core, door, failover, heartbeats, processes, queries, scale, sessions
+from bench import bodies, console, core, door, failover, heartbeats, processes, queries, replicas, scale, sessions
 from bench.stage import benchmark
 
 BYTECODE = Path(__file__).parents[1] / ".cache" / "pycache"
@@ -25,7 +25,8 @@ for command in (core.core, processes.hubctl, bodies.bodies):
     bench.add_command(command)
 for measure in (
     *(processes.start, processes.join, processes.rest, sessions.sessions, sessions.issuance, heartbeats.heartbeats),
-    *(heartbeats.availability, door.door, queries.queries, failover.failover, console.console, scale.scale),
+    *(door.door, queries.queries, failover.failover, console.console, scale.scale),
+    *(replicas.reports, replicas.upgrade),
 ):
     bench.add_command(benchmark(measure))
 

@@ -1,7 +1,6 @@
-"""Cost of heartbeats and of healthy clusters: processor time of a hub that runs as a process.
+"""Cost of heartbeats: processor time of a hub that runs as a process.
 
-    python -m bench heartbeats [--sessions 1000] [--seconds 60] [--warm-up 120]    per heartbeat
-    python -m bench availability [--clusters 1000] [--seconds 120] [--postgres]    per cluster and minute
+    python -m bench heartbeats [--sessions 1000] [--seconds 60] [--warm-up 120]
 
 All agents run in this process, each with its own certificate and connection.
 """
@@ -10,29 +9,23 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from contextlib import asynccontextmanager
 from itertools import count
 from typing import Annotated, Any
 
 from grpc import aio
 
 from bench.agents import Agent, Target, bootstrap, open_session, register_many
-from bench.stage import Stage, cpu_seconds, memory_mib, postgres_cpu_seconds, postgres_for_hubs, staged
+from bench.stage import Stage, cpu_seconds, memory_mib, staged
 from machinery.wire.session.v1 import session_pb2 as wire
-from spoke.domain.schedule import pause
 
-OPENING_AT_ONCE = 50
-IDLE_SECONDS, WARM_UP_SECONDS = 30.0, 45.0
-"""Seconds for which a hub without clusters is measured; seconds after which taints and Events of new clusters are written."""
+OPENING_AT_ONCE, BEAT_SECONDS = 50, 1.0
 
 
 class Fleet:
-    """Open sessions that send beats, every `interval` seconds. None: at random intervals, as the hub requests."""
+    """Open sessions that send a beat every BEAT_SECONDS."""
 
-    def __init__(self, target: Target, agents: list[Agent], interval: float | None) -> None:
-        self._interval = interval
+    def __init__(self, target: Target, agents: list[Agent]) -> None:
         self._target = target
         self._agents = agents
         self._slots = asyncio.Semaphore(OPENING_AT_ONCE)
@@ -48,48 +41,35 @@ class Fleet:
     async def _session(self, tasks: asyncio.TaskGroup, agent: Agent) -> None:
         async with self._slots:
             call = await open_session(self._target.channel(agent.credential), agent)
-            pace = Pace(wire.HubMessage.FromString(await call.read()).welcome.beat_interval.ToTimedelta().total_seconds())
+            await call.read()  # its Welcome
             self.open += 1
-        tasks.create_task(self._read(call, pace))
+        tasks.create_task(self._read(call))
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(random.uniform(0, self._interval or pace.seconds))  # noqa: S311 - spreads load, guards nothing
+        await asyncio.sleep(random.uniform(0, BEAT_SECONDS))  # noqa: S311 - spreads load, guards nothing
         due = loop.time()
         for sequence in count(1):
             beat = wire.Beat(sequence=sequence, verdict=wire.VERDICT_AVAILABLE)
             await call.write(wire.AgentMessage(beat=beat).SerializeToString())
             self.sent += 1
-            due = due + self._interval if self._interval else loop.time() + pace.drawn()
+            due += BEAT_SECONDS
             await asyncio.sleep(max(0.0, due - loop.time()))
 
-    async def _read(self, call: Any, pace: "Pace") -> None:
+    async def _read(self, call: Any) -> None:
         acknowledged = 0
         while (raw := await call.read()) is not aio.EOF:
             message = wire.HubMessage.FromString(raw)
             if message.WhichOneof("message") == "beat_ack":
                 self.acknowledged += message.beat_ack.sequence - acknowledged
                 acknowledged = message.beat_ack.sequence
-                if message.beat_ack.HasField("next_interval"):
-                    pace.seconds = message.beat_ack.next_interval.ToTimedelta().total_seconds()
         raise RuntimeError(f"a session ended: {await call.code()} {await call.details()}")
 
 
-@dataclass
-class Pace:
-    """The interval at which the hub wants a session to beat."""
-
-    seconds: float
-
-    def drawn(self) -> float:
-        """Return the seconds until the next beat, in step like those of agents. Hub and agents have the same clock here."""
-        return pause(timedelta(seconds=self.seconds), random.random(), datetime.now(UTC)).total_seconds()  # noqa: S311 - spreads load
-
-
 @asynccontextmanager
-async def beating(stage: Stage, clusters: int, warm_up: float, interval: float | None = None) -> AsyncIterator[Fleet]:
+async def beating(stage: Stage, clusters: int, warm_up: float) -> AsyncIterator[Fleet]:
     """Open sessions of new clusters, and wait for the warm-up. The sessions end with the block."""
     target, credential = await bootstrap(stage)
     agents = await register_many(target, credential, [f"bench-{number:05}" for number in range(clusters)])
-    fleet = Fleet(target, agents, interval)
+    fleet = Fleet(target, agents)
     running = asyncio.create_task(fleet.run())
     try:
         while fleet.open < clusters:
@@ -116,7 +96,7 @@ async def heartbeats(
     """
     async with staged() as stage:
         hub = await stage.start_hub("--auto-approve=*", "--beat-interval=1s", "--beats-per-second=0")
-        async with beating(stage, sessions, warm_up, interval=1.0) as fleet:
+        async with beating(stage, sessions, warm_up) as fleet:
             before, began, cpu = fleet.acknowledged, time.monotonic(), cpu_seconds(hub.pid)
             await asyncio.sleep(seconds)
             beats, spent, took = fleet.acknowledged - before, cpu_seconds(hub.pid) - cpu, time.monotonic() - began
@@ -130,40 +110,3 @@ async def heartbeats(
         "hub_pss_mib": round(pss, 1),
         "hub_rss_mib": round(rss, 1),
     }
-
-
-async def availability(
-    clusters: int = 1_000,
-    seconds: float = 120.0,
-    *,
-    postgres: Annotated[bool, "On a PostgreSQL of the tests. Without it: SQLite."] = False,
-) -> dict[str, float]:
-    """Processor time of the hub per healthy cluster and minute, with default settings.
-
-    Everything the hub does is counted, its cost without clusters included, which is measured before and listed as well. With
-    --postgres the processor time of all processes of the database is listed too.
-    """
-    async with AsyncExitStack() as stack:
-        postmaster = stack.enter_context(postgres_for_hubs())[1] if postgres else None
-        stage = await stack.enter_async_context(staged())
-        hub = await stage.start_hub("--auto-approve=*", *([stage.shared_keys()] if postmaster is not None else []))
-        await asyncio.sleep(5)
-        idle_seconds, before = min(seconds, IDLE_SECONDS), cpu_seconds(hub.pid)
-        await asyncio.sleep(idle_seconds)
-        idle = cpu_seconds(hub.pid) - before
-        async with beating(stage, clusters, WARM_UP_SECONDS) as fleet:
-            beats, began, before = fleet.acknowledged, time.monotonic(), cpu_seconds(hub.pid)
-            database = postgres_cpu_seconds(postmaster) if postmaster is not None else 0.0
-            await asyncio.sleep(seconds)
-            beats, took, spent = fleet.acknowledged - beats, time.monotonic() - began, cpu_seconds(hub.pid) - before
-            database = postgres_cpu_seconds(postmaster) - database if postmaster is not None else 0.0
-    minutes = clusters * took / 60
-    found = {
-        "clusters": float(clusters),
-        "beats_per_second": round(beats / took, 1),
-        "hub_cpu_ms_per_cluster_minute": round(spent / minutes * 1e3, 3),
-        "hub_cpu_ms_per_minute_without_clusters": round(idle / idle_seconds * 60e3, 1),
-    }
-    if postmaster is not None:
-        found["postgres_cpu_ms_per_cluster_minute"] = round(database / minutes * 1e3, 3)
-    return found

@@ -1,6 +1,7 @@
 """Many simulated agents at one replica with default settings: joins, steady sessions, a restart, renewals, a long churn.
 
     python -m bench scale [--agents 10000] [--phases steady,restart] [--postgres]
+    python -m bench scale [--agents 3000] --phases restore
 
 The hub, its database and `hollow load` share the machine. The phases use one hub, one after the other. First all agents join.
 Each later phase opens all sessions again before it measures.
@@ -10,7 +11,9 @@ import asyncio
 import contextlib
 import json
 import signal
+import sqlite3
 import statistics
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +24,7 @@ import click
 from sqlalchemy import create_engine, text
 
 from bench.stage import CLUSTERS, Stage, cpu_seconds, memory_mib, postgres_cpu_seconds, postgres_for_hubs, staged
-from hollow.demo.processes import Child
+from hollow.demo.processes import Child, ask
 from machinery.client.rest import KubeClient
 
 API = "hub.open-cluster-management.io/v1alpha1"
@@ -34,7 +37,13 @@ RULE = {
 SESSIONS, TRANSITIONS = "muster_hub_sessions", "muster_hub_cluster_transitions_total"
 SAMPLE_SECONDS, CONNECTED_WITHIN, BACK_WITHIN, REOPENED_OVER = 10.0, 1_200.0, 300.0, 300.0
 PAGES, PAUSE_BETWEEN_PAGES, PROCESSES = 300, 0.1, 2
-MIB, HOUR = 1024.0 * 1024.0, 3600.0
+MIB, HOUR, DAY_MICROSECONDS = 1024.0 * 1024.0, 3600.0, 86_400_000_000
+HISTORY_DAYS, CHANGES_PER_DAY = 29, 3
+HISTORY = (
+    "INSERT INTO changes SELECT (SELECT max(revision) FROM changes) + row_number() OVER (), ?, c.actor, o.kind, o.namespace,"
+    " o.name, 'MODIFIED', o.document, c.labels_before, c.fields_before"
+    " FROM objects o JOIN changes c ON c.revision = o.revision WHERE o.kind LIKE 'managedclusters.%'"
+)
 DATABASE = (
     "SELECT pg_database_size(datname), pg_current_wal_lsn() - '0/0'::pg_lsn, xact_commit, numbackends"
     " FROM pg_stat_database WHERE datname = current_database()"
@@ -108,6 +117,18 @@ class ScaleRun:
 
         await self.stage.until(is_reached, what, within=within, every=0.5)
 
+    async def end_hub(self, number: signal.Signals) -> None:
+        self.spent += cpu_seconds(self.hub.pid)
+        self.hub.send(number)
+        await self.hub.ended()
+
+    async def back_since(self, began: float) -> dict[str, float]:
+        """Start the hub, and wait until all sessions are back. Return the seconds since this time."""
+        await self.stage.start_hub(*self.flags)
+        ready = time.monotonic() - began
+        await self.until_connected(BACK_WITHIN)
+        return {"ready_seconds": round(ready, 1), "all_back_seconds": round(time.monotonic() - began, 1)}
+
     async def load(
         self, name: str, profile: str, seconds: float, during: Callable[["ScaleRun"], Awaitable[Any]] | None = None
     ) -> dict[str, Any]:
@@ -139,7 +160,7 @@ class ScaleRun:
         found = await working if working else None
         if not report.exists():
             raise RuntimeError(f"{name}: the load {load.how_it_ended()}: {load.last_words()}")
-        unknown = await self.total(TRANSITIONS, "Unknown") - (0.0 if during is restart else unknown)
+        unknown = await self.total(TRANSITIONS, "Unknown") - (0.0 if during in (restart, restore) else unknown)
         return {**described(samples), "became_unknown": unknown, "found": found, "load": trimmed(report)}
 
 
@@ -157,13 +178,39 @@ async def read_pages(run: ScaleRun) -> dict[str, float]:
 async def restart(run: ScaleRun) -> dict[str, float]:
     """Kill the hub, start it again, and wait until all sessions are back."""
     began = time.monotonic()
-    run.spent += cpu_seconds(run.hub.pid)
-    run.hub.send(signal.SIGKILL)
-    await run.hub.ended()
-    await run.stage.start_hub(*run.flags)
-    ready = time.monotonic() - began
-    await run.until_connected(BACK_WITHIN)
-    return {"ready_seconds": round(ready, 1), "all_back_seconds": round(time.monotonic() - began, 1)}
+    await run.end_hub(signal.SIGKILL)
+    return await run.back_since(began)
+
+
+def write_history(database: Path) -> None:
+    """Change a database as if its clusters had joined 29 days ago, and each had changed three times a day since then."""
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        ((now,),) = connection.execute("SELECT max(at) FROM changes")
+        connection.execute("UPDATE changes SET at = at - ?", (HISTORY_DAYS * DAY_MICROSECONDS,))
+        for back in range(HISTORY_DAYS * CHANGES_PER_DAY - 1, 0, -1):
+            connection.execute(HISTORY, (now - back * DAY_MICROSECONDS // CHANGES_PER_DAY,))
+        connection.execute("UPDATE revision SET value = (SELECT max(revision) FROM changes)")
+
+
+async def restore(run: ScaleRun) -> dict[str, float]:
+    """Write a history and a backup, kill the hub, remove all its files, restore the backup, and wait for all sessions."""
+    folder, backup = run.stage.folder, run.stage.folder / "backup.zip"
+    (folder / "passphrase").write_text("a passphrase of this benchmark")
+    options = (f"--data-dir={folder / 'hub'}", f"--passphrase-file={folder / 'passphrase'}", str(backup))
+    await run.end_hub(signal.SIGTERM)
+    await asyncio.to_thread(write_history, folder / "hub" / "hub.db")
+    await run.back_since(time.monotonic())
+    times = []
+    for command in ("backup", "restore"):
+        began = time.monotonic()
+        if command == "restore":
+            await run.end_hub(signal.SIGKILL)
+            (folder / "hub").rename(folder / "lost-hub")
+        if (ended := await ask([sys.executable, "-m", "hub", command, *options], CONNECTED_WITHIN)).returncode:
+            raise RuntimeError(ended.stderr)
+        times.append(round(time.monotonic() - began, 1))
+    sizes = {"database_mib": (folder / "hub" / "hub.db").stat().st_size / MIB, "backup_mib": backup.stat().st_size / MIB}
+    return {"backup_seconds": times[0], "restored_seconds": times[1], **sizes, **await run.back_since(began)}
 
 
 def renew_within(seconds: float) -> Callable[[ScaleRun], Awaitable[dict[str, float]]]:
@@ -231,6 +278,7 @@ async def scale(
         "steady": ("steady", steady, None),
         "pages": ("steady", PAGES * PAUSE_BETWEEN_PAGES * 2, read_pages),
         "restart": ("steady", BACK_WITHIN, restart),
+        "restore": ("steady", BACK_WITHIN * 3, restore),
         "renew": ("steady", renewal * 1.1, renew_within(renewal)),
         "churn": ("churn", churn, renew_within(min(renewal, churn * 0.9))),
     }
