@@ -70,6 +70,11 @@ def parse_certificate(encoded: bytes) -> CertificateFacts:
     return facts_of(load_certificate(encoded))
 
 
+def end_of(encoded: bytes) -> datetime:
+    """Return the end of a certificate (DER, or the first in PEM) without parsing all its fields. Raises InvalidError."""
+    return load_certificate(encoded).not_valid_after_utc
+
+
 def parse_chain(pem: bytes) -> tuple[CertificateFacts, ...]:
     """Parse all certificates of a PEM file in order, at least one. Raises InvalidError."""
     return tuple(facts_of(certificate) for certificate in load_chain(pem))

@@ -126,5 +126,5 @@ def expire(tx: Transaction, names: Sequence[str], ends: RequestRetention, actor:
 def _is_due(stored: StoredObject, ends: RequestRetention, now: datetime) -> bool:
     chain, not_after = doc.mapping(stored.document, "status").get("certificate"), None
     with suppress(ValueError, MusterError):  # an unreadable certificate counts as none
-        not_after = pki.parse_certificate(b64decode(str(chain))).not_after if chain else None
+        not_after = pki.end_of(b64decode(str(chain))) if chain else None
     return now >= removed_at(stored.document, ends, not_after)

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -69,7 +70,7 @@ def move_cluster(client: ApiClient, names: tuple[str, ...], to: str, *, cancel: 
 
 
 PER_SECOND = 20
-"""Renewals per second of several clusters, if --within is not set."""
+"""Renewals per second of several clusters, if --within is not set. Questions per second whether they have renewed."""
 SHORTEST_SPREAD = timedelta(minutes=1)
 POLL_SECONDS = 1.0
 
@@ -142,21 +143,25 @@ def _wait_for_renewals(client: ApiClient, clusters: Sequence[ObjectReference], t
     A cluster without a certificate, or a cluster that is deleted meanwhile, counts as renewed.
     """
     until = math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
-    waiting, shown = list(clusters), -1
+    waiting, shown, next_line = deque(clusters), -1, 0.0
     while True:
-        waiting = [each for each in waiting if not all(agent.get("renewed") for agent in _rotating_agents(client, each))]
-        done = len(clusters) - len(waiting)
-        if clusters and done != shown:
-            shown = done
+        done, now = len(clusters) - len(waiting), time.monotonic()
+        if clusters and done != shown and (now >= next_line or not waiting):
             click.echo(f"{done} of {len(clusters)} renewed")
+            shown, next_line = done, now + POLL_SECONDS
         if not waiting:
             return
-        if time.monotonic() > until:
-            some = ", ".join(each.name for each in waiting[:10]) + (" ..." if waiting[10:] else "")
+        if all(agent.get("renewed") for agent in _rotating_agents(client, waiting[0])):
+            waiting.popleft()
+            continue
+        if now > until:
+            names = [each.name for each in waiting]
+            some = ", ".join(names[:10]) + (" ..." if names[10:] else "")
             raise CommandError(
                 f"{len(waiting)} have not renewed in time; they renew when they reconnect: {some}", code=TIMED_OUT
             )
-        time.sleep(POLL_SECONDS)
+        waiting.rotate(-1)
+        time.sleep(max(POLL_SECONDS / len(waiting), 1 / PER_SECOND))
 
 
 def _rotating_agents(client: ApiClient, cluster: ObjectReference) -> list[dict[str, Any]]:

@@ -1,13 +1,18 @@
 """What holds for every command of hubctl, and how commands read their arguments."""
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import click
 import pytest
 
 from hubctl.__main__ import COMMANDS, SYNONYMS, hubctl
+from hubctl.arguments.targets import ObjectReference
+from hubctl.client.resources import CLUSTERS
+from hubctl.commands.clusters import actions
 from hubctl.commands.objects.label import read_taints, tainted
 from hubctl.commands.objects.wait import read_wanted, time_left
 from hubctl.errors import CommandError
@@ -92,6 +97,19 @@ def test_wait_knows_when_a_condition_a_value_a_creation_or_a_deletion_is_there()
     assert time_left("0")() <= 0
     assert 99 * 3600 < time_left("100h")() <= 100 * 3600
     check_refusal(CommandError, time_left, "soon", match="--timeout")
+
+
+def test_many_clusters_are_asked_at_a_bounded_rate_whether_they_have_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, slept = Counter[str](), list[float]()
+
+    def agents(_client: Any, one: ObjectReference) -> list[dict[str, Any]]:
+        asked[one.name] += 1
+        return [{"renewed": asked[one.name] > 3}]
+
+    monkeypatch.setattr(actions, "_rotating_agents", agents)
+    monkeypatch.setattr(actions, "time", Mock(monotonic=lambda: sum(slept), sleep=slept.append))
+    actions._wait_for_renewals(Mock(), [ObjectReference(CLUSTERS, f"c{number}") for number in range(100)], None)
+    assert (asked.total(), sum(slept) >= 300 / actions.PER_SECOND) == (400, True)
 
 
 def test_templates_find_and_print_values_as_kubectl_does() -> None:
