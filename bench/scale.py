@@ -35,7 +35,7 @@ RULE = {
     "spec": {"decides": ["Accept", "Approve"], "requesters": [{"kind": "BootstrapCredential"}], "clusterNames": ["load-*"]},
 }
 SESSIONS, TRANSITIONS = "muster_hub_sessions", "muster_hub_cluster_transitions_total"
-SAMPLE_SECONDS, CONNECTED_WITHIN, BACK_WITHIN, REOPENED_OVER = 10.0, 1_200.0, 300.0, 300.0
+SAMPLE_SECONDS, CONNECTED_WITHIN, BACK_WITHIN, REOPENED_OVER = 10.0, 1_200.0, 300.0, 240.0
 PAGES, PAUSE_BETWEEN_PAGES, PROCESSES = 300, 0.1, 2
 MIB, HOUR, DAY_MICROSECONDS = 1024.0 * 1024.0, 3600.0, 86_400_000_000
 HISTORY_DAYS, CHANGES_PER_DAY = 29, 3
