@@ -70,7 +70,7 @@ def move_cluster(client: ApiClient, names: tuple[str, ...], to: str, *, cancel: 
 
 
 PER_SECOND = 20
-"""Renewals per second of several clusters, if --within is not set. Questions per second whether they have renewed."""
+"""Renewals per second of several clusters, if --within is not set; with --wait, answers per second that one has not renewed."""
 SHORTEST_SPREAD = timedelta(minutes=1)
 POLL_SECONDS = 1.0
 
