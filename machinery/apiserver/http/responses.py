@@ -1,8 +1,8 @@
 """Responses in the negotiated form: a media type, and in it whole objects, only their metadata, or a table.
 
-Stored bytes are inserted unchanged where possible and decoded only if necessary. Long lists are sent in pieces, so that they do
-not block the event loop and the whole body is never copied. A piece is sent after the client has read the previous piece. For
-clients that accept gzip, a thread compresses the pieces.
+Stored bytes are inserted unchanged where possible and decoded only if necessary. Long lists are sent in pieces and never
+indented, so that they do not block the event loop and the whole body is never copied. A piece is sent after the client has read
+the previous piece. For clients that accept gzip, a thread compresses the pieces.
 """
 
 import asyncio
@@ -238,7 +238,7 @@ async def list_answer(
     request: web.Request, envelope: Mapping[str, Any], items: Sequence[bytes], form: ResponseForm
 ) -> web.StreamResponse:
     size = sum(map(len, items))
-    if size < LONG or form.media != JSON or form.pretty or request.method == "HEAD":
+    if size < LONG or form.media != JSON or request.method == "HEAD":
         return await json_answer(request, encode_list(envelope, items), form)
     length = len(_head(envelope)) + size + len(items) - 1 + len(_END)
 

@@ -180,13 +180,14 @@ async def list_(call: ResourceCall) -> web.StreamResponse:
     if GROUP_BY in request.query:
         return await value_answer(request, await counted(call), form)
     options = list_options(call.resource, call.namespace, request.query, call.clock.now())
-    is_plain = form.shape is not ResponseShape.TABLE and form.media == JSON and not form.pretty and request.method != "HEAD"
+    is_plain, page = form.shape is not ResponseShape.TABLE and form.media == JSON and request.method != "HEAD", None
     if portion is not None and is_plain and options.query.limit is None and options.query.order is None:
         first = await list_page(call, replace(options, query=replace(options.query, limit=portion)))
         if first.after is not None and not first.moves:
             envelope = _envelope(call, {"resourceVersion": str(first.revision)})
             return await portions_answer(request, envelope, _portions(call, options.query, first))
-    page = await list_page(call, options)
+        page = first if first.after is None else None
+    page = page or await list_page(call, options)
     metadata = _list_metadata(page, options, request.query.get("sortBy", "").strip())
     if form.shape is ResponseShape.TABLE:
         return await value_answer(request, await call.tables().table(page.items, metadata), form)

@@ -76,7 +76,7 @@ async def test_export_never_holds_more_than_some_portions_of_a_list(hub: HubUnde
         await response.read()  # what is loaded once
     size = 0
     tracemalloc.start()
-    async with listing(hub) as response:
+    async with listing(hub, **{"User-Agent": "curl/8.1"}) as response:
         async for chunk in response.content.iter_chunked(1 << 16):
             size += len(chunk)
     _, peak = tracemalloc.get_traced_memory()
