@@ -278,7 +278,7 @@ async def scale(
         "steady": ("steady", steady, None),
         "pages": ("steady", PAGES * PAUSE_BETWEEN_PAGES * 2, read_pages),
         "restart": ("steady", BACK_WITHIN, restart),
-        "restore": ("steady", BACK_WITHIN * 3, restore),
+        "restore": ("steady", BACK_WITHIN * 2, restore),
         "renew": ("steady", renewal * 1.1, renew_within(renewal)),
         "churn": ("churn", churn, renew_within(min(renewal, churn * 0.9))),
     }

@@ -1,5 +1,6 @@
 """Deletes old rows: change log, Events, audit, transitions, certificates, requests, bootstrap credentials, console sessions."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -212,13 +213,7 @@ class RequestCleanup(Reconciler[str]):
         self._clock_guard = clock_guard
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        due, gone = await self._store.read(self._clock_guard.guarded(request_ends.due_for_removal), self._ends) or (), 0
-        for place in range(0, len(due), REMOVED_AT_ONCE):
-            names = due[place : place + REMOVED_AT_ONCE]
-            expire = self._clock_guard.guarded(request_ends.expire)
-            removed = await self._store.run(expire, names, self._ends, f"{ACTOR}:{CLEANUP}")
-            gone += removed or 0
-        if gone:
+        if gone := await self._remove_requests():
             log.info("finished requests removed", count=gone)
         forgotten = await self._store.run(
             self._clock_guard.guarded(lambda tx: tx.credentials.forget_ended(tx.now - self._keep_credentials))
@@ -228,6 +223,23 @@ class RequestCleanup(Reconciler[str]):
         for name in await self._store.read(self._clock_guard.guarded(consolesessions.ended)) or ():
             await self._store.run(consolesessions.end, name, f"{ACTOR}:{CLEANUP}")
         return self._clock_guard.wait or None
+
+    async def _remove_requests(self) -> int:
+        """Examine the requests in portions, because a thread that parses thousands at once delays heartbeats."""
+        examine, expire = (
+            self._clock_guard.guarded(request_ends.due_for_removal),
+            self._clock_guard.guarded(request_ends.expire),
+        )
+        gone, after = 0, None
+        while True:
+            found = await self._store.read(examine, self._ends, after)
+            due, after = found or ((), None)
+            for place in range(0, len(due), REMOVED_AT_ONCE):
+                removed = await self._store.run(expire, due[place : place + REMOVED_AT_ONCE], self._ends, f"{ACTOR}:{CLEANUP}")
+                gone += removed or 0
+            if after is None:
+                return gone
+            await asyncio.sleep(PAUSE.total_seconds())
 
 
 def register(builder: ControllerBuilder) -> None:

@@ -106,11 +106,16 @@ def decide(tx: Transaction, name: str, *, approve: bool, reason: str, message: s
     return write(tx, REQUESTS, decided, stored, actor, writer=HUB_WRITER)
 
 
-REMOVED_AT_ONCE = 100
+REMOVED_AT_ONCE, EXAMINED_AT_ONCE = 100, 500
 
 
-def due_for_removal(tx: Transaction, ends: RequestRetention) -> Sequence[str]:
-    return [stored.key.name for stored in tx.objects.find(REQUESTS, Query()).items if _is_due(stored, ends, tx.now)]
+def due_for_removal(tx: Transaction, ends: RequestRetention, after: Key | None) -> tuple[Sequence[str], Key | None]:
+    """Examine a portion of the requests, after this key. Return the names of those that are due, and the key of the last one.
+
+    The key is None after the last portion.
+    """
+    page = tx.objects.find(REQUESTS, Query(limit=EXAMINED_AT_ONCE, after=after))
+    return [stored.key.name for stored in page.items if _is_due(stored, ends, tx.now)], page.after
 
 
 def expire(tx: Transaction, names: Sequence[str], ends: RequestRetention, actor: str) -> int:
