@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from bench import bodies, console, core, door, failover, heartbeats, processes, queries, replicas, scale, sessions
+from bench import bodies, console, core, door, failover, heartbeats, processes, queries, scale, sessions
 from bench.stage import benchmark
 
 BYTECODE = Path(__file__).parents[1] / ".cache" / "pycache"
@@ -21,12 +21,11 @@ def bench(context: click.Context) -> None:
         context.invoke(core.core)
 
 
-for command in (core.core, processes.hubctl, bodies.bodies):
+for command in (core.core, bodies.bodies):
     bench.add_command(command)
 for measure in (
     *(processes.start, processes.join, processes.rest, sessions.sessions, sessions.issuance, heartbeats.heartbeats),
     *(door.door, queries.queries, failover.failover, console.console, scale.scale),
-    *(replicas.reports, replicas.upgrade),
 ):
     bench.add_command(benchmark(measure))
 

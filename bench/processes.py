@@ -1,7 +1,6 @@
-"""Start, memory and idle cost of single processes: the hub, hubctl and the agent.
+"""Start, memory and idle cost of single processes: the hub and the agent.
 
     python -m bench start [--trials 5]       hub: start until /readyz answers 200
-    python -m bench hubctl [--runs 15]       hubctl: every command with --help
     python -m bench join [--trials 7]        agent: start to Available; memory of agent and hub
     python -m bench rest [--seconds 60]      agent: processor time and memory while nothing happens
 
@@ -9,11 +8,8 @@ Everything runs on one machine, with a hub on SQLite that approves by rule.
 """
 
 import asyncio
-import os
 import signal
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -22,8 +18,6 @@ import click
 
 from bench.stage import Stage, cpu_seconds, memory_mib, staged
 from hollow.demo.processes import Child
-from hubctl.__main__ import hubctl as program
-from hubctl.reference import commands
 from machinery.client.rest import KubeClient
 
 JOIN_SETTLE_SECONDS, REST_SETTLE_SECONDS = 5.0, 15.0
@@ -51,26 +45,6 @@ async def start(trials: int = 5) -> dict[str, float]:
         "ready_p50_seconds": round(statistics.median(times[1:]), 2),
         "ready_cpu_p50_seconds": round(statistics.median(spent[1:]), 2),
     }
-
-
-@click.command()
-@click.option("--runs", default=15, show_default=True, type=click.IntRange(1), help="Processes per command.")
-def hubctl(runs: int) -> None:
-    """Wall and processor time of whole processes of every command of hubctl, imports included."""
-    for words, _ in commands(program):
-        command = (*words, "--help")
-        samples = [_run_hubctl(*command) for _ in range(runs)]
-        wall = statistics.median(sample[0] for sample in samples) * 1000
-        cpu = statistics.median(sample[1] for sample in samples) * 1000
-        click.echo(f"hubctl {' '.join(command):<44} median of {runs}: {wall:4.0f} ms wall, {cpu:4.0f} ms CPU")
-
-
-def _run_hubctl(*arguments: str) -> tuple[float, float]:
-    before, began = os.times(), time.perf_counter()
-    subprocess.run([sys.executable, "-m", "hubctl", *arguments], check=True, stdout=subprocess.DEVNULL)
-    wall, after = time.perf_counter() - began, os.times()
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return wall, cpu
 
 
 async def join(trials: int = 7, driver: Driver = "auto") -> dict[str, float]:

@@ -226,11 +226,8 @@ class RequestCleanup(Reconciler[str]):
 
     async def _remove_requests(self) -> int:
         """Examine the requests in portions, because a thread that parses thousands at once delays heartbeats."""
-        examine, expire = (
-            self._clock_guard.guarded(request_ends.due_for_removal),
-            self._clock_guard.guarded(request_ends.expire),
-        )
-        gone, after = 0, None
+        guarded, gone, after = self._clock_guard.guarded, 0, None
+        examine, expire = guarded(request_ends.due_for_removal), guarded(request_ends.expire)
         while True:
             found = await self._store.read(examine, self._ends, after)
             due, after = found or ((), None)
