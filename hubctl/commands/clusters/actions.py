@@ -151,26 +151,28 @@ def _wait_for_renewals(client: ApiClient, clusters: Sequence[ObjectReference], t
             shown, next_line = done, now + POLL_SECONDS
         if not waiting:
             return
-        if all(agent.get("renewed") for agent in _rotating_agents(client, waiting[0])):
+        if _has_renewed(client, waiting[0]):
             waiting.popleft()
             continue
         if now > until:
-            names = [each.name for each in waiting]
+            names = [each.name for each in waiting if not _has_renewed(client, each)]
+            if not names:
+                waiting.clear()
+                continue
             some = ", ".join(names[:10]) + (" ..." if names[10:] else "")
-            raise CommandError(
-                f"{len(waiting)} have not renewed in time; they renew when they reconnect: {some}", code=TIMED_OUT
-            )
+            raise CommandError(f"{len(names)} have not renewed in time; they renew when they reconnect: {some}", code=TIMED_OUT)
         waiting.rotate(-1)
         time.sleep(max(POLL_SECONDS / len(waiting), 1 / PER_SECOND))
 
 
-def _rotating_agents(client: ApiClient, cluster: ObjectReference) -> list[dict[str, Any]]:
+def _has_renewed(client: ApiClient, cluster: ObjectReference) -> bool:
+    """Whether each agent of the cluster has renewed. A deleted cluster counts as renewed."""
     try:
-        return _post_rotation(client, cluster, {"show": True})
+        return all(agent.get("renewed") for agent in _post_rotation(client, cluster, {"show": True}))
     except CommandError as error:
         if error.reason != "NotFound":
             raise
-        return []
+        return True
 
 
 def _post_rotation(client: ApiClient, cluster: ObjectReference, spec: dict[str, Any]) -> list[dict[str, Any]]:
