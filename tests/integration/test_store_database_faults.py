@@ -258,7 +258,7 @@ def certificate_of(now: datetime) -> tuple[bytes, CertificateRecord]:
 
 async def test_a_full_disk_under_the_server(server_template: "PostgresServer", server_folder: Path) -> None:
     with small_disk(server_folder / "disk", "96m") as disk, started(server_template.copied(disk.place / "a")) as server:
-        async with replicas(server.url) as (one, two):
+        async with replicas(server.url, session=SessionLimits()) as (one, two):
             await one.run(put, "before")
             disk.fill()
             acknowledged = {"before"}
