@@ -266,7 +266,9 @@ async def scale(
     agents: int = 10_000,
     *,
     ramp: Annotated[float, "Seconds over which the agents join."] = 170.0,
-    phases: Annotated[str, "Phases after the join, in this order."] = "steady,pages,restart,renew,churn",
+    phases: Annotated[
+        str, "Phases after the join, in this order. A further one: restore, only on SQLite."
+    ] = "steady,pages,restart,renew,churn",
     steady: Annotated[float, "Seconds that are measured with steady sessions."] = 600.0,
     renewal: Annotated[float, "Seconds over which all certificates are renewed."] = 3_600.0,
     churn: Annotated[float, "Seconds in which statuses change; meanwhile all certificates are renewed."] = 7_200.0,
