@@ -101,6 +101,7 @@ class Compaction(Reconciler[str]):
         for place in range(0, len(keys), PORTION):
             portion = {key: due[key] for key in keys[place : place + PORTION]}
             self._removed["events"] += await self.store.run(events.expire, portion, f"{ACTOR}:{NAME}")
+            await asyncio.sleep(PAUSE.total_seconds())
         return len(due) == most
 
     async def _changes(self) -> bool:
@@ -234,6 +235,7 @@ class RequestCleanup(Reconciler[str]):
             for place in range(0, len(due), REMOVED_AT_ONCE):
                 removed = await self._store.run(expire, due[place : place + REMOVED_AT_ONCE], self._ends, f"{ACTOR}:{CLEANUP}")
                 gone += removed or 0
+                await asyncio.sleep(PAUSE.total_seconds())
             if after is None:
                 return gone
             await asyncio.sleep(PAUSE.total_seconds())
