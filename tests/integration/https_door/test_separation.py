@@ -378,14 +378,11 @@ async def test_no_other_path_tells_anybody_anything_but_what_is_public(
         answers = {path: status for _, path, status in await statuses(hub, asker, (("GET", path) for path in tried))}
         for path, status in answers.items():
             served = path == "/crl" or (asker.refused == FORBIDDEN and path in PUBLIC)
-            assert status != 200 or served or (asker.name != "nobody" and _is_discovery(path)), (asker.name, path)
+            is_discovery = path in KNOWN or path.startswith(PARTS)
+            assert status != 200 or served or (asker.name != "nobody" and is_discovery), (asker.name, path)
             assert status == 200 or not served, (asker.name, path, status)
             if asker.refused == UNKNOWN and path != "/crl":
                 assert status == UNKNOWN, (asker.name, path, status)
-
-
-def _is_discovery(path: str) -> bool:
-    return path in KNOWN or path.startswith(PARTS)
 
 
 async def test_lists_and_watches_hold_nothing_of_another_cluster(hub: HubUnderTest, askers: list[RequesterRecord]) -> None:

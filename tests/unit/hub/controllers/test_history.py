@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from hub.api import history as rules
 from hub.api.approvalrules import flag_rules
 from hub.api.auditrecords import AuditEntry, AuditFields, AuditQuery
+from hub.api.certificatesigningrequests import RequestRetention
 from hub.api.events import EventRecord
 from hub.api.history import BYTES_OF_A_ROW, RetentionPeriods, Volume, warnings
 from hub.api.managedclusteraddons.health import in_step
@@ -24,7 +25,7 @@ from hub.api.meta.change import ADDONS, EVENTS, MANAGED_CLUSTERS, REQUESTS, Kind
 from hub.controllers.clock_guard import SETTLED, ClockGuard
 from hub.controllers.event_recorder import AT_MOST, Recorder
 from hub.controllers.hub import retention as compaction_module
-from hub.controllers.hub.retention import PAUSE, Compaction
+from hub.controllers.hub.retention import PAUSE, Compaction, RequestCleanup
 from hub.controllers.observers.transition_recorder import TransitionRecorder
 from hub.ports import Transaction
 from hub.registry import auditrecords as audit, events
@@ -372,10 +373,6 @@ async def settle(subject: Compaction, until: timedelta = timedelta()) -> int:
     return steps
 
 
-def kept_reasons(recorded: Sequence[EventRecord]) -> list[str]:
-    return [each.reason for each in recorded]
-
-
 async def test_the_past_is_kept_for_its_time_and_watches_for_theirs(hub: Hub) -> None:
     hub.join("c1")
     relabel(hub, 40, DAY)
@@ -402,7 +399,7 @@ async def test_a_log_that_is_too_large_loses_its_oldest_past_and_nothing_a_watch
     subject = compaction(hub, replace(KEEPING, history_bytes=half), recorded.append)
     await settle(subject)
     assert present(subject.status).ledger.bytes <= half
-    assert kept_reasons(recorded) == [rules.SHORTENED]
+    assert [each.reason for each in recorded] == [rules.SHORTENED]
     relabel(hub, 1, timedelta())
     newest = hub.revision
     await settle(compaction(hub, replace(KEEPING, history_bytes=0)))
@@ -423,7 +420,7 @@ async def test_a_disk_that_fills_up_costs_history_and_is_reported(hub: Hub, monk
         monkeypatch.setattr("hub.store.writer.transaction.volume", lambda _connection, free=free: Volume(0, free=free))
         recorded.clear()
         await settle(subject)
-        assert kept_reasons(recorded) == expected
+        assert [each.reason for each in recorded] == expected
     ledger = hub.store.transact(lambda tx: tx.changes.ledger())
     assert ledger.floor == ledger.compacted, "with no room at all nothing is kept but what watches need"
 
@@ -441,6 +438,26 @@ async def test_each_transaction_passes_a_portion_and_no_part_asks_in_vain(hub: H
     assert len(written) <= of_the_log * steps + others
     ledger = hub.store.transact(lambda tx: tx.changes.ledger())
     assert (ledger.compacted, ledger.floor) == (hub.revision, hub.revision)
+
+
+async def test_each_portion_of_old_events_and_requests_ends_with_a_pause(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def pause(_seconds: float) -> None:
+        written.append("pause")
+
+    for portion in ("PORTION", "REMOVED_AT_ONCE"):
+        monkeypatch.setattr(compaction_module, portion, 1)
+    hub.join("c1")
+    for reason in ("One", "Two"):
+        hub.submit("c1")
+        hub.store.transact(events.record, [EventRecord("c1", EAST, reason, "")], "hub")
+    hub.clock.advance(31 * DAY)
+    written = transactions_of(hub.store, monkeypatch)
+    monkeypatch.setattr("asyncio.sleep", pause)
+    cleanup = RequestCleanup(hub.store, RequestRetention(HOUR, HOUR), HOUR, ClockGuard(hub.clock, timedelta()))
+    for subject in (compaction(hub), cleanup):
+        written.clear()
+        await subject.reconcile("all")
+        assert [each == "pause" for each in written[:4]] == [False, True, False, True]
 
 
 async def test_a_clock_that_is_a_year_ahead_for_two_minutes_costs_nothing(hub: Hub) -> None:
@@ -497,7 +514,7 @@ async def test_audit_records_above_their_size_go_early_and_not_for_strangers(hub
 
     assert (await left(20_000), recorded) == ((10, 100), [])
     assert (await left(10 * (BYTES_OF_A_ROW + 800)), await left(9_999)) == ((10, 100), (8, 100))
-    assert kept_reasons(recorded) == [rules.AUDIT_FILLS_UP, rules.AUDIT_SHORTENED]
+    assert [each.reason for each in recorded] == [rules.AUDIT_FILLS_UP, rules.AUDIT_SHORTENED]
     hub.store.transact(lambda tx: tx.audit.add([replace(each, at=each.at - DAY) for each in others]))
     assert await left(9_999) == (4, 100), "the caller with most of them loses its own first, although others' are older"
     assert sum(size.records for size in hub.store.transact(audit.sizes)[1].values()) == 9
