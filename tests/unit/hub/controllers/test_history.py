@@ -441,8 +441,10 @@ async def test_each_transaction_passes_a_portion_and_no_part_asks_in_vain(hub: H
 
 
 async def test_each_portion_of_old_events_and_requests_ends_with_a_pause(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    writes = transactions_of(hub.store, monkeypatch)
+
     async def pause(_seconds: float) -> None:
-        written.append("pause")
+        writes.append("pause")
 
     for portion in ("PORTION", "REMOVED_AT_ONCE"):
         monkeypatch.setattr(compaction_module, portion, 1)
@@ -451,13 +453,11 @@ async def test_each_portion_of_old_events_and_requests_ends_with_a_pause(hub: Hu
         hub.submit("c1")
         hub.store.transact(events.record, [EventRecord("c1", EAST, reason, "")], "hub")
     hub.clock.advance(31 * DAY)
-    written = transactions_of(hub.store, monkeypatch)
     monkeypatch.setattr("asyncio.sleep", pause)
-    cleanup = RequestCleanup(hub.store, RequestRetention(HOUR, HOUR), HOUR, ClockGuard(hub.clock, timedelta()))
-    for subject in (compaction(hub), cleanup):
-        written.clear()
+    for subject in (compaction(hub), RequestCleanup(hub.store, RequestRetention(), HOUR, ClockGuard(hub.clock, timedelta()))):
+        writes.clear()
         await subject.reconcile("all")
-        assert [each == "pause" for each in written[:4]] == [False, True, False, True]
+        assert [each == "pause" for each in writes[:4]] == [False, True, False, True]
 
 
 async def test_a_clock_that_is_a_year_ahead_for_two_minutes_costs_nothing(hub: Hub) -> None:
