@@ -106,7 +106,7 @@ def decide(tx: Transaction, name: str, *, approve: bool, reason: str, message: s
     return write(tx, REQUESTS, decided, stored, actor, writer=HUB_WRITER)
 
 
-REMOVED_AT_ONCE, EXAMINED_AT_ONCE = 100, 500
+REMOVED_AT_ONCE, EXAMINED_AT_ONCE = 25, 500
 
 
 def due_for_removal(tx: Transaction, ends: RequestRetention, after: Key | None) -> tuple[Sequence[str], Key | None]:
