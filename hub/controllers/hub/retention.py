@@ -33,7 +33,7 @@ MEASURED_AT_ONCE = 2_000
 RECORDS_AT_ONCE, SHORTENED_AT_ONCE = 2_000, 200
 """Audit records removed per transaction, by age and for space."""
 PORTION = 25
-"""Events deleted per transaction. With 10,000 busy agents a transaction with 200 Events delayed heartbeats by two seconds."""
+"""Events deleted per transaction. The number is small, so that heartbeats and other writers do not wait long."""
 PORTIONS = 200
 """Portions of Events per query, which scans all Events."""
 FORGOTTEN_AT_ONCE = 1_000
