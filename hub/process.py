@@ -1,7 +1,6 @@
 """The process of a hub: umask, logging, garbage collection, signals, time limits and exit code."""
 
 import asyncio
-import gc
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -19,7 +18,7 @@ from machinery.lifecycle.hooks import HookError
 from machinery.lifecycle.process import LastResort, Verbosity, stop_signals, verbosity_signal
 from machinery.lifecycle.server import Server
 from machinery.lifecycle.startup import StartError
-from machinery.lifecycle.usage import limit_arenas, raise_file_limit
+from machinery.lifecycle.usage import collect_rarely, limit_arenas, raise_file_limit
 from machinery.observability import logs, telemetry
 from machinery.runtime import event_loop as loop
 from machinery.runtime.tasks import TaskEndedError
@@ -29,9 +28,6 @@ log = structlog.get_logger(__name__)
 STARTED, FAILED = 0, 1
 CLOSED_WITHIN = timedelta(seconds=10)
 """Time limit for closing all resources, after the doors are closed."""
-COLLECT_AFTER = (20_000, 20, 50)
-PRIVATE = 0o077
-"""The umask: only the hub's user can read the files it writes, including the database."""
 
 Assemble = Callable[[ProcessContext, AsyncExitStack], Awaitable[Server]]
 """Assembles a hub and returns its server. The stack closes what the function opens."""
@@ -39,17 +35,12 @@ Assemble = Callable[[ProcessContext, AsyncExitStack], Awaitable[Server]]
 
 def main(settings: HubSettings, assemble: Assemble) -> int:
     """Run a hub until a stop is requested, and return the exit code. If it cannot start, print one line to standard error."""
-    os.umask(PRIVATE)
+    os.umask(0o077)  # only the hub's user can read the files it writes, including the database
     raise_file_limit()
     limit_arenas()
     logs.configure(settings.log_level, settings.log_format)
     log.info("hub starting", version=product.version())
-    # Imported objects stay forever, and reference counts free the short-lived objects of sessions. With Python's default, a
-    # collection after every 700 new objects, garbage collection was a fifth of the cost of a heartbeat.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECT_AFTER)
-    gc.enable()
+    collect_rarely()
     traces = None
     if settings.trace_endpoint is not None:
         pod = os.environ.get("POD_NAME", "")

@@ -1,7 +1,6 @@
 """The agents of one worker process. The process reports every second, and executes commands of its parent."""
 
 import asyncio
-import gc
 import json
 import math
 import os
@@ -19,7 +18,7 @@ from hollow.load.session import AgentParts
 from hollow.load.settings import LoadSettings, Profile
 from machinery.client.kubeconfig import read_kubeconfig
 from machinery.errors import InvalidError
-from machinery.lifecycle.usage import raise_file_limit, resident
+from machinery.lifecycle.usage import collect_rarely, raise_file_limit, resident
 from machinery.observability import logs
 from machinery.observability.logs import LogFormat
 from machinery.runtime.clock import Clock, SystemClock
@@ -180,7 +179,11 @@ async def work() -> None:
             with suppress(BrokenPipeError):
                 print(json.dumps(fleet.snapshot(), separators=(",", ":")), flush=True)  # noqa: T201 - for the parent
 
-    parts = (fleet.run(), report(), _execute_all(reader, fleet))
+    async def execute() -> None:
+        while line := await reader.readline():
+            fleet.execute(line.decode().strip())
+
+    parts = (fleet.run(), report(), execute())
     tasks = [asyncio.create_task(each, name="load/work") for each in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -190,14 +193,8 @@ async def work() -> None:
         each.result()
 
 
-async def _execute_all(reader: asyncio.StreamReader, fleet: Fleet) -> None:
-    while line := await reader.readline():
-        gc.collect()
-        gc.freeze()  # without this, each full collection examines the objects of all agents, which takes seconds
-        fleet.execute(line.decode().strip())
-
-
 if __name__ == "__main__":
     logs.configure("error", LogFormat.JSON)
     raise_file_limit()
+    collect_rarely()
     asyncio.run(work())

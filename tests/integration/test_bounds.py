@@ -281,10 +281,15 @@ print(os.read(reading, 65_536).count(b"<heap nr="))
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's allocator has arenas")
 def test_threads_share_two_arenas_of_the_allocator() -> None:
     for more, arenas in (({}, ARENAS), ({"MALLOC_ARENA_MAX": "5"}, 5)):
-        ended = subprocess.run(
-            [sys.executable, "-c", COUNT_ARENAS], env={**os.environ, **more}, capture_output=True, check=True
-        )
-        assert int(ended.stdout) == arenas
+        assert int(subprocess.check_output([sys.executable, "-c", COUNT_ARENAS], env={**os.environ, **more})) == arenas
+
+
+def test_a_process_with_many_objects_does_not_examine_all_for_garbage() -> None:
+    code = (
+        "import gc; from machinery.lifecycle import usage; usage.collect_rarely(); examined = lambda: gc.get_stats()[2];"
+        "before = examined(); made = [[] for _ in range(10**6)]; print(examined() == before, gc.get_freeze_count() > 1_000)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "True True\n"
 
 
 FRAGMENT_MEMORY = """

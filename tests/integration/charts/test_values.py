@@ -35,10 +35,7 @@ from tests.charts.rendering import (
 from tests.checks import check_refusal, present
 
 LEAST, LEAST_SPOKE = VALUES["hub"], VALUES["spoke"]
-SIGN_IN = {
-    "console": "on",
-    "consoleSignIn": {"url": "https://people.example.com", "authenticator": "corp", "tlsSecret": "tls"},
-}
+SIGN_IN = {"console": "on", "consoleSignIn": {"url": "https://people.example.com", "authenticator": "corp", "tlsSecret": "tls"}}
 SERVED_BY_KUBERNETES = {
     *("", "apiextensions.k8s.io", "certificates.k8s.io", "coordination.k8s.io", "events.k8s.io"),
     "rbac.authorization.k8s.io",

@@ -229,11 +229,7 @@ async def test_a_wait_ends_when_it_is_so_and_when_the_time_is_over(fleet: HubUnd
         ("hubctl label cluster edge1 tier=gold", DONE, ""),
         ("hubctl delete cluster edge2 --wait --timeout 20s", DONE, ""),
         ("hubctl wait cluster edge2 --for=condition=Available", NOT_FOUND, ""),
-        (
-            "hubctl wait cluster edge1 --for=create --timeout=0 -o name",
-            DONE,
-            ".open-cluster-management.io/edge1\n",
-        ),
+        ("hubctl wait cluster edge1 --for=create --timeout=0 -o name", DONE, ".open-cluster-management.io/edge1\n"),
     )
     assert await waiting.line() == 'cluster "edge1" has {.metadata.labels.tier}=gold'
     assert await gone.line() == 'cluster "edge2" is deleted'
