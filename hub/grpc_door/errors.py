@@ -1,8 +1,8 @@
 """Translates errors into gRPC statuses. The error's reason determines the code. Trailing metadata has details."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
-from typing import Any, NoReturn
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from typing import Any
 
 import grpc
 import structlog
@@ -44,24 +44,29 @@ CODES: dict[str, grpc.StatusCode] = {
 }
 
 
-async def abort(context: Context, error: Exception) -> NoReturn:
-    """End the call with the error's status. Any error but a MusterError becomes INTERNAL, and is logged with its stack trace.
+def set_status(context: Context, error: Exception) -> None:
+    """Let a call end with the error's status when its handler returns; gRPC ignores the answer.
 
-    Trailing metadata: reason, audit id and, if the error has them, cause, epoch and retry delay (milliseconds).
+    Any error but a MusterError becomes INTERNAL, and is logged with its stack trace. Trailing metadata: reason, audit id and,
+    if the error has them, cause, epoch and retry delay (milliseconds). With gRPC's `abort`, call and error would refer to each
+    other, and only a full garbage collection, which is rare, would free them.
     """
     request_id = logs.request_id()
-    identified = ((AUDIT_ID, request_id),) if request_id else ()
-    if not isinstance(error, MusterError):
+    code, message, trailing = grpc.StatusCode.INTERNAL, "internal error", [(REASON, INTERNAL_REASON)]
+    if isinstance(error, MusterError):
+        code, message, trailing = CODES.get(error.reason, code), error.message, [(REASON, error.reason)]
+        if error.denial_cause is not None:
+            trailing.append((CAUSE, error.denial_cause.value))
+        if isinstance(error, StaleEpochError):
+            trailing.append((EPOCH, str(error.epoch)))
+        if error.retry_after is not None:
+            trailing.append((PUSHBACK, str(round(error.retry_after.total_seconds() * 1000))))
+    else:
         log.error("call failed", exc_info=error)
-        await context.abort(grpc.StatusCode.INTERNAL, "internal error", ((REASON, INTERNAL_REASON), *identified))
-    trailing = [(REASON, error.reason), *identified]
-    if error.denial_cause is not None:
-        trailing.append((CAUSE, error.denial_cause.value))
-    if isinstance(error, StaleEpochError):
-        trailing.append((EPOCH, str(error.epoch)))
-    if error.retry_after is not None:
-        trailing.append((PUSHBACK, str(round(error.retry_after.total_seconds() * 1000))))
-    await context.abort(CODES.get(error.reason, grpc.StatusCode.INTERNAL), error.message, tuple(trailing))
+    context.set_code(code)
+    context.set_details(message)
+    context.set_trailing_metadata((*trailing, *(((AUDIT_ID, request_id),) if request_id else ())))
+    error.__traceback__ = None
 
 
 PREFIX = "/muster.registration."
@@ -82,27 +87,25 @@ class RegistrationInterceptor(aio.ServerInterceptor):
         decode, encode = handler.request_deserializer, handler.response_serializer
 
         async def answer(raw: bytes, context: Context) -> Any:
-            async with _aborting(context):
+            with _errors_as_status(context):
                 return await handler.unary_unary(decode(raw), context)
 
         async def stream(raw: bytes, context: Context) -> AsyncIterator[Any]:
-            async with _aborting(context), aclosing(handler.unary_stream(decode(raw), context)) as answers:
-                async for each in answers:
-                    yield each
+            with _errors_as_status(context):
+                async with aclosing(handler.unary_stream(decode(raw), context)) as answers:
+                    async for each in answers:
+                        yield each
 
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(stream, None, encode)
         return grpc.unary_unary_rpc_method_handler(answer, None, encode)
 
 
-@asynccontextmanager
-async def _aborting(context: Context) -> AsyncIterator[None]:
-    """Converts an error of the block into the status of the call."""
+@contextmanager
+def _errors_as_status(context: Context) -> Iterator[None]:
     try:
         yield
-    except aio.AbortError:
-        raise
     except DecodeError:
-        await abort(context, BadRequestError("the message cannot be decoded"))
+        set_status(context, BadRequestError("the message cannot be decoded"))
     except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
-        await abort(context, error)
+        set_status(context, error)

@@ -183,14 +183,10 @@ NAMES = [ClusterName(f"c{number:02d}") for number in range(CLUSTERS)]
 AT_ONCE = {"auto_approve": ("*",), "taint_delay": "0s", "brake_share": 0.0, "default_cluster_set": False}
 ONCE_EACH = (
     ("certificatesigningrequests", "--auto-approve", "MODIFIED"),
-    ("managedclusters", "--auto-approve", "MODIFIED"),
-    ("managedclusters", "availability", "MODIFIED"),
-    ("managedclusters", "taints", "MODIFIED"),
-    ("managedclusters", "removal", "DELETED"),
-    ("managedclusteraddons", "addon-health", "MODIFIED"),
-    ("managedclusteraddons", "removal", "DELETED"),
-    ("namespaces", "--auto-approve", "ADDED"),
-    ("namespaces", "namespaces", "DELETED"),
+    *(("managedclusters", "--auto-approve", "MODIFIED"), ("managedclusters", "availability", "MODIFIED")),
+    *(("managedclusters", "taints", "MODIFIED"), ("managedclusters", "removal", "DELETED")),
+    *(("managedclusteraddons", "addon-health", "MODIFIED"), ("managedclusteraddons", "removal", "DELETED")),
+    *(("namespaces", "--auto-approve", "ADDED"), ("namespaces", "namespaces", "DELETED")),
     ("namespaces", "namespaces", "ADDED"),
 )  # kind, who, what: for every cluster once, however many hubs there are
 Holds = Callable[[Transaction], bool]

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 from uuid import uuid4
 
 import grpc
@@ -152,22 +152,21 @@ class EventService:
     @asynccontextmanager
     async def _call(self, method: str, context: Context) -> AsyncIterator[Relay]:
         """Yield the relay of the call, count the call, and turn errors of the block into the call's status."""
-        failure: BaseException | None = None
         relay: Relay | None = None
         try:
             with self._gate:
                 relay = self._relays.of(context.peer())
                 yield relay
         except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
-            failure = error
+            self.counts.ended(method, error)
             if isinstance(error, UnauthorizedError) and relay is not None:
                 relay.end(error.message)  # the agent connects again, with its newest certificate
-            await _abort(context, error)
+            _set_status(context, error)
         except BaseException as error:
-            failure = error
+            self.counts.ended(method, error)
             raise
-        finally:
-            self.counts.ended(method, failure)
+        else:
+            self.counts.ended(method, None)
 
 
 def _decoded(kind: Any, raw: bytes) -> Any:
@@ -203,15 +202,21 @@ async def _write(relay: Relay, context: Context, event: bytes) -> None:
         raise UnavailableError("the agent does not read") from None
 
 
-async def _abort(context: Context, error: Exception) -> NoReturn:
-    """End the call with the status of an error. The text is a Kubernetes Status if OCM's agents expect one."""
-    if not isinstance(error, MusterError):
+def _set_status(context: Context, error: Exception) -> None:
+    """Let the call end with the status of an error, like `hub.grpc_door.errors.set_status`.
+
+    The text is a Kubernetes Status if OCM's agents expect one.
+    """
+    code, text = grpc.StatusCode.UNAVAILABLE, "internal error"
+    if isinstance(error, MusterError):
+        code, text = _CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION), error.message[:LONGEST_MESSAGE]
+        if code is grpc.StatusCode.PERMISSION_DENIED:
+            text = f"access denied: {text}"
+        elif code is not grpc.StatusCode.UNAUTHENTICATED:
+            status = {**status_document(error), "message": text, "details": {}}
+            text = msgspec.json.encode({"ErrStatus": status}).decode()
+    else:
         log.error("call failed", exc_info=error)
-        await context.abort(grpc.StatusCode.UNAVAILABLE, "internal error")
-    code, text = _CODES.get(error.reason, grpc.StatusCode.FAILED_PRECONDITION), error.message[:LONGEST_MESSAGE]
-    if code is grpc.StatusCode.PERMISSION_DENIED:
-        text = f"access denied: {text}"
-    elif code is not grpc.StatusCode.UNAUTHENTICATED:
-        status = {**status_document(error), "message": text, "details": {}}
-        text = msgspec.json.encode({"ErrStatus": status}).decode()
-    await context.abort(code, text)
+    context.set_code(code)
+    context.set_details(text)
+    error.__traceback__ = None

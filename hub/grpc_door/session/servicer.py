@@ -6,10 +6,9 @@ from datetime import timedelta
 
 import grpc
 from google.protobuf.message import DecodeError
-from grpc import aio
 
 from hub.access.rules import session_holder
-from hub.grpc_door.errors import Context, abort
+from hub.grpc_door.errors import Context, set_status
 from hub.grpc_door.session.calls import open_call
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.stream import Session
@@ -45,12 +44,13 @@ class SessionServicer:
                     session = Session(call, record, await self._hello(context))
                     is_read = True
                     await session.serve()
-        except aio.AbortError:
+        except asyncio.CancelledError as cancelled:
+            cancelled.__traceback__ = None  # else it would keep the session until a full garbage collection
             raise
         except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status
             if not is_read:
                 await _read_hello(context)
-            await abort(context, error)
+            set_status(context, error)
 
     def stop_waiting(self) -> None:
         """Ends streams that have not sent Hello, with UNAVAILABLE. The gate must already be closed."""

@@ -98,6 +98,7 @@ class Session(BeatSink, TrustBundleReceiver):
                     await self._run(ReportQueue(tasks, self.end))
             except ExceptionGroup as errors:
                 failure = errors.exceptions[0]  # the first one, which cancels the other tasks
+                errors.__traceback__ = None  # else it would keep the session until a full garbage collection
             finally:
                 self._write_soon()
                 last = {task for task in (self._writer, self._reports.leaving) if task is not None}
@@ -120,6 +121,7 @@ class Session(BeatSink, TrustBundleReceiver):
                 await self._read(queue)
         finally:
             self._tasks = None  # a group of tasks that ends accepts no further one
+            self._last_beat = None  # its sink is this session
             expiry.cancel()
             parts.trust_push.leave(self)
             parts.sessions.remove(self)

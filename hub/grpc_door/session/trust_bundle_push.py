@@ -54,13 +54,7 @@ class TrustBundleReceiver(Protocol):
 class TrustBundlePush:
     """The queue of sessions that wait for the bundle, and the reports that wait to be written. One per process."""
 
-    def __init__(
-        self,
-        store: Store,
-        bundle: Callable[[], bytes],
-        *,
-        authorities: Callable[[], object] = lambda: None,
-    ) -> None:
+    def __init__(self, store: Store, bundle: Callable[[], bytes], *, authorities: Callable[[], object] = lambda: None) -> None:
         """`bundle`: returns the trust bundle (PEM). `authorities`: returns the hub's CAs; a different result means a change."""
         self._store = store
         self._bundle = bundle

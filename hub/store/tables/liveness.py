@@ -230,12 +230,7 @@ class SqlTransitions(SqlTable, Transitions):
         _ADD_TRANSITION.run(self._connection, _TRANSITION.values(transition))
 
     def of(
-        self,
-        cluster: ClusterName | None,
-        *,
-        limit: int,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        self, cluster: ClusterName | None, *, limit: int, since: datetime | None = None, until: datetime | None = None
     ) -> Sequence[Transition]:
         newest = (_transition.id.desc(),) if cluster is not None else (_transition.at.desc(), _transition.id.desc())
         chosen = select(_transitions).order_by(*newest).limit(limit)

@@ -149,13 +149,7 @@ def lines(document: Mapping[str, Any], row: Mapping[str, str], requests: Mapping
 
 
 TAINT_TITLES = {"Key": "key", "Value": "value", "Effect": "effect", "Added": "timeAdded"}
-CONDITION_TITLES = {
-    "Type": "type",
-    "Status": "status",
-    "Since": "lastTransitionTime",
-    "Reason": "reason",
-    "Message": "message",
-}
+CONDITION_TITLES = {"Type": "type", "Status": "status", "Since": "lastTransitionTime", "Reason": "reason", "Message": "message"}
 HUB_TITLES = {"Name": "name", "State": "state", "ID": "id", "URL": "url", "Credential Ends": "credentialEndsAt"}
 
 

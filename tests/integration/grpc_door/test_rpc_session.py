@@ -1,7 +1,8 @@
 """One agent's session: welcome, heartbeats and their acknowledgements, reports, and ends that the session decides."""
 
 import asyncio
-from collections.abc import Callable
+import gc
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -329,6 +330,31 @@ async def test_session_that_ends_is_sent_what_is_stored_and_ignores_what_comes_l
         session.acknowledge(3, ended_silence=True)
         session.reconsider()
         session.end(ConflictError("revoked"))
+
+
+async def test_ended_session_is_freed_without_garbage_collection(stage: RpcStage) -> None:
+    """Only a full collection examines old objects. It is rare, and stops a hub with many sessions."""
+    credential = await stage.enrol("edge1")
+    leaving: tuple[Callable[[Stream], Awaitable[object]], ...] = (
+        *(Stream.close, lambda stream: stream.call.done_writing(), lambda stream: stream.send(farewell=wire.Farewell())),
+    )
+
+    def known() -> int:
+        return sum(type(each) is Session for each in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        for leave in leaving:
+            stream = await stage.welcomed(credential)
+            await stream.beat(1)
+            await leave(stream)
+            await until(lambda: known() == 0)
+        await (await stage.welcomed(credential)).beat(1)
+        await stage.welcomed(credential)  # the hub ends the first session
+        await until(lambda: known() == 1)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["while it lies in the buffer", "when it was acknowledged"])

@@ -102,18 +102,10 @@ async def test_api_server_needs_no_authority_key_identifier_with_any_python(monk
 
 async def test_refusal_is_raised_by_its_reason_or_code_with_its_details(server: ScriptedApiServer, client: KubeClient) -> None:
     rows: list[tuple[str, int, type[MusterError]]] = [
-        ("NotFound", 404, NotFoundError),
-        ("AlreadyExists", 409, AlreadyExistsError),
-        ("Conflict", 409, ConflictError),
-        ("Expired", 410, ExpiredError),
-        ("Gone", 410, ExpiredError),
-        ("Forbidden", 403, ForbiddenError),
-        ("Unauthorized", 401, UnauthorizedError),
-        ("Invalid", 422, InvalidError),
-        ("ServerTimeout", 500, DeadlineError),
-        ("InternalError", 500, UnavailableError),
-        ("", 404, NotFoundError),
-        ("", 409, ConflictError),
+        *(("NotFound", 404, NotFoundError), ("AlreadyExists", 409, AlreadyExistsError), ("Conflict", 409, ConflictError)),
+        *(("Expired", 410, ExpiredError), ("Gone", 410, ExpiredError), ("Forbidden", 403, ForbiddenError)),
+        *(("Unauthorized", 401, UnauthorizedError), ("Invalid", 422, InvalidError), ("ServerTimeout", 500, DeadlineError)),
+        *(("InternalError", 500, UnavailableError), ("", 404, NotFoundError), ("", 409, ConflictError)),
     ]
     for reason, code, error in rows:
         answering(server, code, {"kind": "Status", "code": code, "reason": reason, "message": "because"})

@@ -272,14 +272,8 @@ def note(store: InlineStore, skew: timedelta, limit: timedelta = NONE) -> tuple[
 
 def test_clock_is_wrong_from_the_limit_on_unless_an_annotation_turns_that_off(accepted: InlineStore) -> None:
     rows = (
-        (NONE, NONE, SYNCED),
-        (GRACE - MICRO, NONE, SYNCED),
-        (MICRO - GRACE, NONE, SYNCED),
-        (GRACE, NONE, OUT),
-        (MINUTE, 2 * MINUTE, SYNCED),
-        (-GRACE, NONE, OUT),
-        (MINUTE, 2 * MINUTE, SYNCED),
-        (2 * MINUTE, 2 * MINUTE, OUT),
+        *((NONE, NONE, SYNCED), (GRACE - MICRO, NONE, SYNCED), (MICRO - GRACE, NONE, SYNCED)),
+        *((GRACE, NONE, OUT), (-GRACE, NONE, OUT), (MINUTE, 2 * MINUTE, SYNCED), (2 * MINUTE, 2 * MINUTE, OUT)),
     )
     check_results(lambda skew, limit: note(accepted, skew, limit), rows)
     change_cluster(accepted, lambda old: doc.with_annotations(old, {clocksync.SKIPPED: "yes"}))

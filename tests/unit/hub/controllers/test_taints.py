@@ -350,13 +350,9 @@ def test_taints_follow_the_availability() -> None:
 
 def test_taints_of_a_flapping_cluster_wait_for_the_hold_and_never_shorter_than_the_delay() -> None:
     rows = (
-        (rules.SILENT, False, 30 * SECOND),
-        (None, False, 30 * SECOND),
-        (rules.UNAVAILABLE, False, timedelta()),
-        (rules.AVAILABLE, False, timedelta()),
-        (rules.SILENT, True, 300 * SECOND),
-        (rules.UNAVAILABLE, True, 300 * SECOND),
-        (rules.AVAILABLE, True, 300 * SECOND),
+        *((rules.SILENT, False, 30 * SECOND), (None, False, 30 * SECOND)),
+        *((rules.UNAVAILABLE, False, timedelta()), (rules.AVAILABLE, False, timedelta())),
+        *((rules.SILENT, True, 300 * SECOND), (rules.UNAVAILABLE, True, 300 * SECOND), (rules.AVAILABLE, True, 300 * SECOND)),
     )
     check_results(lambda available, flaps: TaintDelays().wait(available, flaps=flaps), rows)
     assert TaintDelays(delay=9 * MINUTE, damping=Damping(hold=MINUTE)).wait(rules.SILENT, flaps=True) == 9 * MINUTE
