@@ -18,7 +18,7 @@ from machinery.lifecycle.hooks import HookError
 from machinery.lifecycle.process import LastResort, Verbosity, stop_signals, verbosity_signal
 from machinery.lifecycle.server import Server
 from machinery.lifecycle.startup import StartError
-from machinery.lifecycle.usage import collect_rarely, limit_arenas, raise_file_limit
+from machinery.lifecycle.usage import limit_arenas, limit_collections, raise_file_limit
 from machinery.observability import logs, telemetry
 from machinery.runtime import event_loop as loop
 from machinery.runtime.tasks import TaskEndedError
@@ -40,7 +40,7 @@ def main(settings: HubSettings, assemble: Assemble) -> int:
     limit_arenas()
     logs.configure(settings.log_level, settings.log_format)
     log.info("hub starting", version=product.version())
-    collect_rarely()
+    limit_collections()
     traces = None
     if settings.trace_endpoint is not None:
         pod = os.environ.get("POD_NAME", "")

@@ -18,7 +18,7 @@ from hollow.load.session import AgentParts
 from hollow.load.settings import LoadSettings, Profile
 from machinery.client.kubeconfig import read_kubeconfig
 from machinery.errors import InvalidError
-from machinery.lifecycle.usage import collect_rarely, raise_file_limit, resident
+from machinery.lifecycle.usage import limit_collections, raise_file_limit, resident
 from machinery.observability import logs
 from machinery.observability.logs import LogFormat
 from machinery.runtime.clock import Clock, SystemClock
@@ -196,5 +196,5 @@ async def work() -> None:
 if __name__ == "__main__":
     logs.configure("error", LogFormat.JSON)
     raise_file_limit()
-    collect_rarely()
+    limit_collections()
     asyncio.run(work())

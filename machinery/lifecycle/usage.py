@@ -52,7 +52,7 @@ def limit_arenas() -> None:
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, ARENAS)
 
 
-def collect_rarely() -> None:
+def limit_collections() -> None:
     """Never examine the objects that exist now for garbage, and others rarely: reference counts free most objects of sessions.
 
     With Python's default, a collection after 700 new objects, collections were a fifth of a heartbeat's cost, and stopped a
