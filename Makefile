@@ -56,7 +56,7 @@ mutations: $(VENV)/.dev ## apply each patch of tests/mutations to a copy and see
 	$(BIN)/python -m tests.mutations $(ARGS)
 
 .PHONY: check
-check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and pages, functions named in docs/explanation, words in names, types of the console
+check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and pages, functions named in docs/explanation, words in names, types of the console, mutations that apply
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -68,6 +68,7 @@ check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and
 	@$(BIN)/deno check --quiet --no-lock --config $(CONSOLE)/deno.json $(CONSOLE)/static/main.js $(CONSOLE)/static/core/worker.js
 	@$(BIN)/python -m tests.walks
 	@$(BIN)/python -m tests.vocabulary
+	@git apply --check tests/mutations/*.patch
 
 .PHONY: format
 format: $(VENV)/.dev ## format and mend what ruff can mend
