@@ -133,11 +133,7 @@ def _type(schema: Schema) -> str:
 def _about(schema: Schema) -> str:
     """The description, with allowed values, bounds and the default."""
     inner = schema.get("items") if isinstance(schema.get("items"), Mapping) else schema.get("additionalProperties")
-    parts = [
-        _text(schema).rstrip("."),
-        *_bounds(schema),
-        *(_bounds(inner) if isinstance(inner, Mapping) else ()),
-    ]
+    parts = [_text(schema).rstrip("."), *_bounds(schema), *(_bounds(inner) if isinstance(inner, Mapping) else ())]
     return _cell(". ".join(part for part in parts if part) + ".")
 
 

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "get": ("hubctl.commands.objects.get:get", "List clusters, csr, addons, the fleet or other objects."),
     "wait": ("hubctl.commands.objects.wait:wait", "Wait until clusters or other objects reach a condition."),
-    "describe": (
-        "hubctl.commands.objects.describe:describe",
-        "Show the details of a cluster or another object.",
-    ),
+    "describe": ("hubctl.commands.objects.describe:describe", "Show the details of a cluster or another object."),
     "diagnose": ("hubctl.commands.clusters.diagnose:diagnose", "Explain why a cluster is not Available, and how to fix it."),
     "history": ("hubctl.commands.objects.history:history", "Show the changes of a cluster, with time and author."),
     "diff": ("hubctl.commands.objects.history:diff", "Show the differences between two points in time."),

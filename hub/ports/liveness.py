@@ -55,12 +55,7 @@ class Transitions(Protocol):
     def add(self, transition: Transition) -> None: ...
 
     def of(
-        self,
-        cluster: ClusterName | None,
-        *,
-        limit: int,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        self, cluster: ClusterName | None, *, limit: int, since: datetime | None = None, until: datetime | None = None
     ) -> Sequence[Transition]:
         """Return at most `limit` transitions of a cluster (None: of all), newest first. `since` and `until` are inclusive."""
 

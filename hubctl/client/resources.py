@@ -69,11 +69,7 @@ CLUSTERS = _known(
     "clusters cluster mcl mcls", f"cluster.{GROUP_SUFFIX}/v1", "managedclusters", "ManagedCluster", "cluster", wide=True
 )
 REQUESTS = _known(
-    "csr csrs",
-    "certificates.k8s.io/v1",
-    "certificatesigningrequests",
-    "CertificateSigningRequest",
-    "certificate request",
+    "csr csrs", "certificates.k8s.io/v1", "certificatesigningrequests", "CertificateSigningRequest", "certificate request"
 )
 CREDENTIALS = _known(
     "bootstrap-credentials bootstrap-credential",

@@ -19,11 +19,7 @@ COLUMNS = ("custom-columns", "custom-columns-file")
 FORMS = (*TABLES, *DOCUMENTS, *TEMPLATES, *COLUMNS, "csv")
 CRL_FORMATS = ("pem", "der", "text")
 WITH_ARGUMENT = frozenset((*TEMPLATES, *COLUMNS))
-EXAMPLES = {
-    "jsonpath": "'{.metadata.name}'",
-    "jsonpath-as-json": "'{.status}'",
-    "custom-columns": "NAME:.metadata.name",
-}
+EXAMPLES = {"jsonpath": "'{.metadata.name}'", "jsonpath-as-json": "'{.status}'", "custom-columns": "NAME:.metadata.name"}
 HELP = "wide, json, yaml, name, csv, jsonpath=TEMPLATE, custom-columns=TITLE:.path,...; see `hubctl get --help`."
 
 

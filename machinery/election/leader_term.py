@@ -189,8 +189,7 @@ class LeaderTerm:
                         return TermEnd.NOT_RENEWED
                     if not is_overdue:
                         log.warning(
-                            "the work continues without the lock: no holder is known, and nothing is written",
-                            term=held.term,
+                            "the work continues without the lock: no holder is known, and nothing is written", term=held.term
                         )
                     is_overdue = True
                 try:

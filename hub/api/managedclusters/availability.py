@@ -31,9 +31,7 @@ from machinery.product import GROUP_SUFFIX
 
 MOVED = replace(SILENT, reason="ManagedClusterMoved", message="The registration agent has moved to another hub.")
 STANDBY = replace(
-    SILENT,
-    reason="ManagedClusterStandby",
-    message="The registration agent reports to another hub; this one is a standby hub.",
+    SILENT, reason="ManagedClusterStandby", message="The registration agent reports to another hub; this one is a standby hub."
 )
 PARTED = frozenset((MOVED.reason, STANDBY.reason))
 """Reasons for Unknown after the agent announced its departure. A cluster with this reason is not silent."""

@@ -14,14 +14,7 @@ import structlog
 
 from hub.api.managedclusters.cluster import is_accepted
 from hub.extensions.ocm_grpc.api import ApiCaller
-from hub.extensions.ocm_grpc.cloudevents import (
-    CLUSTERS,
-    LEASES,
-    TOKENS,
-    DataType,
-    deletion_event,
-    object_event,
-)
+from hub.extensions.ocm_grpc.cloudevents import CLUSTERS, LEASES, TOKENS, DataType, deletion_event, object_event
 from machinery.errors import ForbiddenError, MusterError, UnavailableError
 from machinery.identity import ClusterName
 from machinery.meta.objects import ChangeType, Document

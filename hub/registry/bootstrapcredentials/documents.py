@@ -26,10 +26,7 @@ MAX_PATTERNS = 64
 MAX_LABELS = 64
 SHOWN = 100
 """Largest number of uses that a document lists."""
-ATTESTATION_FIELDS = {
-    **{name: name for name in ("issuer", "keys", "audience", "subject")},
-    "certificateAuthority": "authority",
-}
+ATTESTATION_FIELDS = {**{name: name for name in ("issuer", "keys", "audience", "subject")}, "certificateAuthority": "authority"}
 """Fields of `spec.attestation`, each with the name of the field of AttestationRequirement that it sets."""
 _GLOB = re.compile(r"[a-z0-9*?\[\]!-]{1,253}")
 _invalid = partial(Cause, "FieldValueInvalid")

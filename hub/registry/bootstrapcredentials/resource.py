@@ -44,8 +44,7 @@ def _labels(row: TableRow) -> str:
 
 
 BOOTSTRAP_CREDENTIAL = ResourceDefinition(
-    declared("bootstrapcredentials.hub", {"Cluster": _clusters, "Uses": _uses, "Labels": _labels}),
-    stored=False,
+    declared("bootstrapcredentials.hub", {"Cluster": _clusters, "Uses": _uses, "Labels": _labels}), stored=False
 )
 
 

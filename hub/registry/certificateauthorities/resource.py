@@ -127,8 +127,4 @@ def _give_up(
     return authorities.give_up(tx, named, actor, within, cannot=cannot, dry_run=dry_run), seen
 
 
-CERTIFICATE_AUTHORITY = ResourceDefinition(
-    declared("certificateauthorities.hub"),
-    bind=authorities_of,
-    stored=False,
-)
+CERTIFICATE_AUTHORITY = ResourceDefinition(declared("certificateauthorities.hub"), bind=authorities_of, stored=False)

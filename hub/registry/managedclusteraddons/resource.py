@@ -31,12 +31,7 @@ def _identified(row: TableRow) -> str:
 MANAGED_CLUSTER_ADD_ON = ResourceDefinition(
     declared(
         ADDONS,
-        {
-            "Since": _since,
-            "Reason": _available("reason"),
-            "Registrations": _identified,
-            "Message": _available("message"),
-        },
+        {"Since": _since, "Reason": _available("reason"), "Registrations": _identified, "Message": _available("message")},
         versions=(HUB_KINDS.version(ADDONS, "v1alpha1", versions.add_on_shown, versions.add_on_stored),),
         selectable=of_conditions,
         selectable_names=ADD_ON_FIELDS,

@@ -24,8 +24,7 @@ def _check_known(files: KubeconfigFiles, name: str) -> None:
 def _edit_contexts(files: KubeconfigFiles, name: str, change: Callable[[list[Document]], list[Document]]) -> None:
     """Change the contexts in the file that contains this context; if there is none, in the file for new entries."""
     edit_kubeconfig(
-        files.holding("contexts", name),
-        lambda document: {**document, "contexts": change(list(document.get("contexts") or ()))},
+        files.holding("contexts", name), lambda document: {**document, "contexts": change(list(document.get("contexts") or ()))}
     )
 
 

@@ -95,13 +95,7 @@ def rotate() -> None:
 @with_options(*CHANGE)
 @connected
 def rotate_cluster(
-    client: ApiClient,
-    names: tuple[str, ...],
-    within: timedelta | None,
-    timeout: timedelta | None,
-    *,
-    wait: bool,
-    **chosen: Any,
+    client: ApiClient, names: tuple[str, ...], within: timedelta | None, timeout: timedelta | None, *, wait: bool, **chosen: Any
 ) -> None:
     """Make the agents of clusters renew their certificates and those of their add-ons, with new keys.
 

@@ -19,13 +19,7 @@ MANAGER = "hubctl"
 
 @click.command()
 @click.option(
-    "-f",
-    "--filename",
-    "files",
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    help="File, directory, or - for standard input.",
+    "-f", "--filename", "files", multiple=True, required=True, metavar="FILE", help="File, directory, or - for standard input."
 )
 @click.option("-R", "--recursive", is_flag=True, help="Include subdirectories.")
 @text_option("-n", "--namespace", "CLUSTER", "Namespace of objects that specify none.")

@@ -89,11 +89,7 @@ def _existing(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
 @click.command()
 @click.argument("words", nargs=-1, metavar="KIND NAME...", shell_complete=target_words)
 @click.option(
-    "--for",
-    "wanted",
-    required=True,
-    metavar="WHAT",
-    help="condition=TYPE[=STATUS], delete, create, jsonpath='{PATH}'[=VALUE].",
+    "--for", "wanted", required=True, metavar="WHAT", help="condition=TYPE[=STATUS], delete, create, jsonpath='{PATH}'[=VALUE]."
 )
 @click.option(
     "--timeout",

@@ -169,11 +169,7 @@ async def serve(
 
     try:
         server = await loop.create_server(
-            lambda: Arrival(connections, guarded, ssl_context),
-            host,
-            port,
-            backlog=TCP_BACKLOG,
-            reuse_port=False,
+            lambda: Arrival(connections, guarded, ssl_context), host, port, backlog=TCP_BACKLOG, reuse_port=False
         )
     except BaseException:
         await runner.cleanup()
