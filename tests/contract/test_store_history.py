@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from hub.controllers.clock_guard import ClockGuard
 from hub.controllers.hub.retention import Compaction
 from hub.ports import Store, Transaction, Written
 from hub.store.changelog.past import ChangeLogPast
+from machinery.apiserver.http.options import MAX_NUMBER
 from machinery.errors import ExpiredError
 from machinery.meta.objects import ChangeType, Key, Query
 from machinery.meta.selectors import Operator, Requirement
@@ -100,6 +102,9 @@ async def test_past_is_selected_as_it_was_and_changes_of_objects_are_listed_back
     assert [list(await store.read(sizes, at, labels=prod)) for at in (1, 2, 3, 4)] == [["a"], ["a", "b"], ["b"], ["b", "c"]]
     assert list(await store.read(sizes, 2, limit=1)) == ["a"]
     assert list(await store.read(sizes, 2, after=Key("", "a"))) == ["b"]
+    forged = Query(namespace="ours", after=Key("", ""), at=3, limit=MAX_NUMBER)
+    assert not (await store.read(lambda tx: tx.objects.find(MANAGED_CLUSTERS, forged))).items
+    assert not (await store.read(lambda tx: tx.objects.find(MANAGED_CLUSTERS, replace(forged, at=None)))).items
     await store.run(remove, "a")
     await store.run(put, "a", size=3)
 

@@ -118,7 +118,8 @@ class ChangeLogPast(ChangeLogRetention):
 
     def _places(self, kind: Kind, namespace: str | None, last: Key, at: int, portion: int) -> list[tuple[str, str, int]]:
         """Keys after `last`, each with its newest revision up to `at`."""
-        values = {"kind": kind, "at": at, "namespace": last.namespace, "name": last.name, "portion": portion}
+        start = last.namespace if namespace is None else namespace  # `last` may come from a forged continue token
+        values = {"kind": kind, "at": at, "namespace": start, "name": last.name, "portion": portion}
         found = self._connection.execute(_PLACES if namespace is None else _PLACES_OF, values)
         return [(row[0], row[1], row[2]) for row in found]
 

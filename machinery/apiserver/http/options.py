@@ -22,7 +22,9 @@ LATEST = -1
 EXACT, NOT_OLDER = "Exact", "NotOlderThan"
 LONGEST_MANAGER = 128
 """Longest name of a field manager in bytes."""
-MAX_NUMBER = 2**31 - 1
+MAX_NUMBER = 2**31 - 2
+"""A page also reads one object more than its limit, and PostgreSQL's integers have 32 bits."""
+NO_TOKEN = "invalid continue token: continue key is not valid"  # noqa: S105 - no secret
 MAX_DIGITS = 19
 """Revisions with fewer digits fit into 64 bits."""
 _DURATION = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
@@ -165,6 +167,8 @@ def list_options(resource: Resource, namespace: str, query: Parameters, now: dat
         if known:
             raise BadRequestError("specifying resource version is not allowed when using continue")
         started = read_continue(token, query.get("sortBy", "").strip())
+        if namespace and started.after.namespace != namespace:
+            raise BadRequestError(NO_TOKEN)
         order = None if chosen.order is None else _ordered(resource, query, started.place)
         return ListOptions(replace(chosen, after=started.after, at=started.at, order=order), place=started.place)
     match = query.get("resourceVersionMatch")
@@ -220,7 +224,7 @@ def read_continue(token: str, sort_by: str = "") -> Started:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, BadRequestError):
         is_sound = False
     if not is_sound:
-        raise BadRequestError("invalid continue token: continue key is not valid") from None
+        raise BadRequestError(NO_TOKEN) from None
     return Started(Key(namespace, name), at, place)
 
 

@@ -57,6 +57,10 @@ def test_continue_tokens_timeouts_and_field_selectors_are_read_or_refused() -> N
     assert [options.request_timeout({"timeout": text}, most) for text in asked] == [most, most, timedelta(seconds=1.5)]
     assert options.read_continue(options.write_continue(Key("ns", "a"), 42)) == options.Started(Key("ns", "a"), 42)
     large = [urlsafe_b64encode(text).decode() for text in (b"[" * 30_000, b'{"start":"/a","rv":%d}' % 10**30)]
+    theirs = {"continue": options.write_continue(Key("theirs", "a"), 42)}
+    with pytest.raises(BadRequestError, match="continue key is not valid"):
+        options.list_options(CONFIG_MAP, "ours", theirs, NOW)
+    assert options.list_options(CONFIG_MAP, "", theirs, NOW).query.after == Key("theirs", "a")
     junk = [(token, "") for token in ("garbage", "", "e30", "bnVsbA", "eyJydiI6MSwic3RhcnQiOjF9", *large)]
     check_refusals(BadRequestError, options.read_continue, junk)
     times = ("soon", "1", "1x", "s", "-", "1e3s", "99999999h", "0x1s", "1s ", "1" * 30_000)
