@@ -111,9 +111,10 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
     While finalizers or content remain, only mark it as deleting. A finalizer then keeps the cluster until
     `hub.registry.deletion` has removed the content.
     """
-    document = old.document
-    if not doc.is_deleting(document) and (doc.finalizers(document) or has_content(tx, old.key.name)):
-        return put(tx, doc.deleting(removal.with_finalizers(document), tx.now), old, actor)
+    document, is_marked = old.document, doc.is_deleting(old.document)  # a marked cluster has lost its last finalizer
+    if has_content(tx, old.key.name) or (doc.finalizers(document) and not is_marked):
+        held = removal.with_finalizers(doc.with_metadata(document, finalizers=None) if is_marked else document)
+        return put(tx, held if is_marked else doc.deleting(held, tx.now), old, actor)
     tx.credentials.forget_name(ClusterName(old.key.name))
     _end_cluster(tx, ClusterName(old.key.name), CLUSTER_DELETED)
     _record_transition(tx, old.uid, document, None, actor)

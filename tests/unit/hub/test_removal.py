@@ -189,6 +189,18 @@ def test_objects_made_while_another_finalizer_holds_the_cluster_go_too(newcomer:
     assert (cluster_of(store), names(store, ADDONS)) == (None, [])
 
 
+def test_content_keeps_a_cluster_whose_last_finalizer_is_removed_at_the_door(newcomer: Newcomer, store: InlineStore) -> None:
+    newcomer.registered()
+    hold(store, "example.com/other")
+    delete(store)
+    proceed(store)
+    add_addon(store, "a")
+    store.transact(lambda tx: WRITE_PATHS[MANAGED_CLUSTERS].remove(tx, clusters.find(tx, EDGE), Requester(OPERATOR)))
+    assert list(doc.finalizers(present(cluster_of(store)))) == [rules.FINALIZER]
+    assert proceed(store).gone
+    assert (cluster_of(store), names(store, ADDONS)) == (None, [])
+
+
 def delete_in(way: str, newcomer: Newcomer, made_meanwhile: Callable[[], object]) -> None:
     """Deletes a cluster as an operator does at the HTTPS door, or in a `way` that keeps the credentials."""
     store, path = newcomer.store, WRITE_PATHS[MANAGED_CLUSTERS]
