@@ -52,6 +52,5 @@ def groups_of(
     )
     found: dict[str, list[Resource]] = {}
     for each in {resource.key: resource for resource in (*resources, *others)}.values():
-        is_admitted = each.storage is None and each.admit is None
-        found.setdefault(each.group, []).append(replace(each, admit=admit) if is_admitted else each)
+        found.setdefault(each.group, []).append(replace(each, admit=admit) if each.admit is None else each)
     return [ApiGroup(name, tuple(members)) for name, members in found.items()]

@@ -125,6 +125,8 @@ async def test_requests_that_apply_are_answered_as_the_table_has_it(client: Appl
             status, answer = await client("GET", path)
         elif "create" in step:
             status, answer = await client("POST", PATH.rpartition("/")[0], example(**step["create"]), Content_Type=JSON)
+        elif "put" in step:
+            status, answer = await client("PUT", path, {**example(), **step["put"]}, Content_Type=JSON)
         elif "merge" in step:
             named = {"User_Agent": step["agent"]} if "agent" in step else {}
             status, answer = await client.merge(step["merge"], f"{path}?{step.get('query', '')}", **named)

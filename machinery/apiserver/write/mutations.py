@@ -33,6 +33,7 @@ from machinery.apiserver.write.writes import (
     Write,
     check_configuration,
     check_envelope,
+    check_name,
     check_preconditions,
     check_types,
     other_name_error,
@@ -83,9 +84,7 @@ class Mutations:
     async def update(self, call: ResourceCall) -> web.Response:
         write = _write(call, _options(call, "UpdateOptions"))
         document = await self._document(call, write)
-        name = document["metadata"].get("name") or call.attributes.name
-        if name != call.attributes.name:
-            raise other_name_error(name, call.attributes.name)
+        check_name(document["metadata"].get("name"), call.attributes.name)
         return await write_answer(call, write, await self._change(call, write, lambda old: write.changed(document, old)))
 
     async def patch(self, call: ResourceCall) -> web.Response:
@@ -108,8 +107,7 @@ class Mutations:
             else:
                 patched = apply_strategic_patch(shown, patch, call.resource.merge_keys)
             document = check_envelope(write, patched, call.namespace)
-            if document["metadata"].get("name") != call.attributes.name:
-                raise other_name_error(document["metadata"].get("name", ""), call.attributes.name)
+            check_name(document["metadata"].get("name"), call.attributes.name)
             return write.changed(document, old)
 
         return await write_answer(call, write, await self._change(call, write, change))

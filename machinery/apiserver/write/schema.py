@@ -27,6 +27,15 @@ METADATA_FIELDS = frozenset(
         "managedFields",
     )
 )
+_TEXT, _NAME, _FLAG = {"type": "string"}, {"type": "string", "minLength": 1}, {"type": "boolean"}
+_OWNER: Schema = {
+    "type": "object",
+    "required": ["apiVersion", "kind", "name", "uid"],
+    "properties": dict.fromkeys(("apiVersion", "kind", "name", "uid"), _NAME)
+    | dict.fromkeys(("controller", "blockOwnerDeletion"), _FLAG),
+}
+_METADATA: Schema = {"properties": {"generateName": _TEXT, "ownerReferences": {"type": "array", "items": _OWNER}}}
+"""Metadata whose wrong types would break typed clients. `machinery.apiserver.write.metadata` checks other metadata."""
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING = "x-kubernetes-int-or-string"
 LONGEST_MATCHED = 4096
@@ -88,7 +97,7 @@ def defaulted(schema: Schema, value: Any) -> Any:
 def violations(schema: Schema, document: Mapping[str, Any]) -> list[Cause]:
     """Return all violations of the schema: missing required fields first, then by property name."""
     content = {name: value for name, value in document.items() if name not in ENVELOPE}
-    return list(_violations(schema, content, ""))
+    return [*_violations(_METADATA, document.get("metadata") or {}, "metadata"), *_violations(schema, content, "")]
 
 
 def _violations(schema: Schema, value: Any, path: str) -> Iterator[Cause]:

@@ -267,14 +267,19 @@ def check_configuration(write: Write, config: Mapping[str, Any], key: Key) -> di
     metadata = config.get("metadata")
     if not isinstance(metadata, dict):
         raise BadRequestError("error decoding patch: metadata must be an object")
-    if not metadata.get("name"):
-        raise BadRequestError(f"the name of the object ({key.name} based on URL) was undeterminable: name must be provided")
-    if metadata["name"] != key.name:
-        raise other_name_error(str(metadata["name"]), key.name)
+    check_name(metadata.get("name"), key.name)
     if (metadata.get("namespace") or key.namespace) != key.namespace:
         raise BadRequestError("the namespace of the provided object does not match the namespace sent on the request")
     place = {"namespace": key.namespace} if key.namespace else {}
     return {**config, "metadata": {**metadata, **place}}
+
+
+def check_name(given: Any, expected: str) -> None:
+    """Raises BadRequestError if an object's name is absent or is not the name in the URL."""
+    if not given:
+        raise BadRequestError(f"the name of the object ({expected} based on URL) was undeterminable: name must be provided")
+    if given != expected:
+        raise other_name_error(str(given), expected)
 
 
 def other_name_error(given: str, expected: str) -> BadRequestError:

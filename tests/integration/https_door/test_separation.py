@@ -135,6 +135,8 @@ async def test_an_agent_uses_its_own_cluster_and_neither_accepts_nor_denies_itse
         assert (status, f"an agent does not change metadata.{key}" in refused["message"]) == (403, True)
         await agent.patch(f"{own}/status", {"metadata": {key: value}, **patch})
         assert not (await agent.get(own))[1]["metadata"].get(key)
+        event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", key: value}, "involvedObject": {}}
+        assert (await agent.ask("POST", "/api/v1/namespaces/edge1/events", event))[0] == 403
     assert (await agent.patch(f"{CLUSTERS}/{OTHER}/status", patch))[0] == 403
 
     for accepts, status in ((True, 200), (False, 403)):
