@@ -11,6 +11,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +24,7 @@ from machinery.apiserver.http.responses import JSON, ResponseShape, item_bytes
 from machinery.apiserver.http.status_errors import InternalError, status_document
 from machinery.apiserver.read.reads import ResourceCall, TableWriter, fresh, partial
 from machinery.errors import DeadlineError, ExpiredError, MusterError, NotAcceptableError, UnavailableError
-from machinery.meta.objects import ChangeType, StoredObject
+from machinery.meta.objects import ChangeType, Query, StoredObject
 from machinery.runtime.event_loop import drain_rate, paced
 
 INITIAL_END = "k8s.io/initial-events-end"
@@ -161,23 +162,21 @@ async def _lines(
     last_bookmark = loop.time()
     if options.initial:
         await fresh(call, options.revision)
-        restart(is_reading=True)
-        page = await storage.list(key, options.query)
-        after = page.revision
-        restart()
-        for stored in page.items:
-            yield _line(ChangeType.ADDED.value, await _document(call, tables, stored, defined=not defined))
-            defined = tables is not None
+        query: Query | None = replace(options.query, limit=storage.portion)
+        while query is not None:  # a portion is released after the next one was read
+            restart(is_reading=True)
+            page = await storage.list(key, query)
+            after = page.revision
+            restart()
+            for stored in page.items:
+                yield _line(ChangeType.ADDED.value, await _document(call, tables, stored, defined=not defined))
+                defined = tables is not None
+            query = None if page.after is None else replace(query, after=page.after, at=after)
         if options.mark_initial and options.bookmarks:
             yield _bookmark_line(call, after, annotations={INITIAL_END: "true"})
         restart()
-    elif not options.revision:
-        after = await storage.revision()
     else:
-        try:
-            await fresh(call, after)
-        except DeadlineError as error:
-            raise ExpiredError(f"too large resource version: {after}; the objects must be listed again") from error
+        after = await _resumed(call, after)
     shape = (call.api_version, call.form, call.request.query.get("includeObject"))
     async with storage.watch(key, options.query, after=after) as events:
         async for event in events:
@@ -193,6 +192,17 @@ async def _lines(
                 line = event.lines[form] = _line(event.type.value, document)
             defined = tables is not None
             yield line
+
+
+async def _resumed(call: ResourceCall, after: int) -> int:
+    """Return the revision after which a watch without initial events begins; `after` 0: now."""
+    if not after:
+        return await call.storage.revision()
+    try:
+        await fresh(call, after)
+    except DeadlineError as error:
+        raise ExpiredError(f"too large resource version: {after}; the objects must be listed again") from error
+    return after
 
 
 async def _document(call: ResourceCall, tables: TableWriter | None, stored: StoredObject, *, defined: bool) -> bytes:

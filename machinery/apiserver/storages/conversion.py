@@ -31,6 +31,10 @@ class ConvertedStorage(Storage):
         self._conversion = conversion
         self._of = conversion.stored_as
 
+    @property
+    def portion(self) -> int | None:
+        return self._inner.portion
+
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         del resource
         with _unnamed():

@@ -67,7 +67,10 @@ async def listing(hub: HubUnderTest, query: str = "", **headers: str) -> AsyncIt
         yield response
 
 
-async def test_export_never_holds_more_than_some_portions_of_a_list(hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("query", ["", "?watch=1&timeoutSeconds=1"], ids=["list", "watch"])
+async def test_export_never_holds_more_than_some_portions_of_a_list(
+    hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
     monkeypatch.setattr("hub.https_door.storage.storage.PORTION", PORTION)
     count = 300
     for first in range(0, count, 50):
@@ -76,7 +79,7 @@ async def test_export_never_holds_more_than_some_portions_of_a_list(hub: HubUnde
         assert b"\n" not in await response.read(), "long pages are not indented either; this also loads what is loaded once"
     size = 0
     tracemalloc.start()
-    async with listing(hub, **{"User-Agent": "curl/8.1"}) as response:
+    async with listing(hub, query, **{"User-Agent": "curl/8.1"}) as response:
         async for chunk in response.content.iter_chunked(1 << 16):
             size += len(chunk)
     _, peak = tracemalloc.get_traced_memory()
@@ -88,7 +91,8 @@ async def test_export_never_holds_more_than_some_portions_of_a_list(hub: HubUnde
 async def test_an_export_is_of_the_revision_at_which_it_began(hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hub.https_door.storage.storage.PORTION", PORTION)
     await hub.store.run(put_numbered, range(30))
-    portions, list_ = 0, ServiceStorage.list
+    portions = 0
+    list_ = ServiceStorage.list
 
     async def interrupted(self: ServiceStorage, *arguments: Any, **options: Any) -> Any:
         """Others write after the first portion."""
@@ -108,6 +112,26 @@ async def test_an_export_is_of_the_revision_at_which_it_began(hub: HubUnderTest,
     revisions = [int(item["metadata"]["resourceVersion"]) for item in found["items"]]
     assert set(found["metadata"]) == {"resourceVersion"}
     assert max(revisions) <= int(found["metadata"]["resourceVersion"]) < await hub.store.read(lambda tx: tx.changes.newest())
+
+
+async def test_initial_events_of_a_watch_are_of_one_revision(hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hub.https_door.storage.storage.PORTION", PORTION)
+    await hub.store.run(put_numbered, range(30))
+    list_, page = ServiceStorage.list, None
+
+    async def interrupted(self: ServiceStorage, *arguments: Any, **options: Any) -> Any:
+        nonlocal page
+        page, is_first = await list_(self, *arguments, **options), page is None
+        if is_first:
+            await hub.store.run(touch)
+        return page
+
+    monkeypatch.setattr(ServiceStorage, "list", interrupted)
+    async with listing(hub, "?watch=1&timeoutSeconds=1") as response:
+        events = [json.loads(line) for line in (await response.read()).splitlines()]
+    shown = [(event["type"], event["object"]["metadata"]["name"]) for event in events]
+    later = [("MODIFIED", "edge-0029"), ("DELETED", "edge-0028"), ("ADDED", "edge-0900")]
+    assert shown == [*(("ADDED", f"edge-{number:04}") for number in range(30)), *later]
 
 
 async def test_export_of_metadata_or_of_whole_portions_is_complete(hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
