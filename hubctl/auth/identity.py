@@ -181,8 +181,6 @@ def run_plugin(found: Kubeconfig, plugin: ExecUser, *, prompts: bool = True) -> 
     import subprocess  # noqa: PLC0415 - likewise
 
     called = f"the plug-in {plugin.command} of kubeconfig {found.source}"
-    hint = "".join(character if character.isprintable() else " " for character in plugin.install_hint)
-    hint = " ".join(hint.split())
     at_terminal = prompts and sys.stdin is not None and sys.stdin.isatty()
     if plugin.interactive is Interactive.ALWAYS and not at_terminal:
         raise CommandError(f"{called} needs a terminal (interactiveMode: Always), and the standard input is not a terminal")
@@ -191,7 +189,8 @@ def run_plugin(found: Kubeconfig, plugin: ExecUser, *, prompts: bool = True) -> 
     request = exec_info(cluster, api_version=plugin.api_version, interactive=interactive, config=plugin.cluster_config)
     is_relative = os.sep in plugin.command and not Path(plugin.command).is_absolute()
     path = shutil.which(str(Path(found.source).absolute().parent / plugin.command) if is_relative else plugin.command)
-    if path is None:
+    if path is None:  # only then client-go shows the hint too
+        hint = " ".join("".join(each if each.isprintable() else " " for each in plugin.install_hint).split())
         raise UsageError(f"{called} cannot be found: {hint or 'install it, or put it on the PATH'}")
     timeout = PLUGIN_TIMEOUT if prompts else COMPLETION_TIMEOUT
     try:
@@ -210,7 +209,7 @@ def run_plugin(found: Kubeconfig, plugin: ExecUser, *, prompts: bool = True) -> 
         why = (error.strerror if isinstance(error, OSError) else "") or "invalid arguments or environment"
         raise UsageError(f"{called} cannot be run ({why})") from None
     if done.returncode != 0:
-        raise CommandError(f"{called} failed with exit code {done.returncode}: {hint or 'its messages are above'}")
+        raise CommandError(f"{called} failed with exit code {done.returncode}: its messages are above")
     try:
         return read_credential(done.stdout.decode(errors="replace"), plugin.api_version)
     except InvalidError as error:

@@ -74,8 +74,7 @@ class OidcIssuer:
             except (OSError, UnicodeDecodeError) as error:
                 raise CommandError(f"the client secret in {self._secret_file} cannot be read: {error}") from None
         named, authorization = identified(form, self._client_id, secret)
-        headers = {"Authorization": authorization} if authorization else {}
-        answer = self._request(self._endpoint("token_endpoint"), urlencode(named).encode(), headers)
+        answer = self._request(self._endpoint("token_endpoint"), named, authorization)
         if not isinstance(answer.get("id_token") or answer.get("access_token"), str):
             raise CommandError(f"the issuer {self._issuer} answers without a token: is openid among --oidc-scope?")
         return answer
@@ -91,10 +90,11 @@ class OidcIssuer:
             raise CommandError(f"the issuer {self._issuer} has no https:// URL for its {name}")
         return endpoint
 
-    def _request(self, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def _request(self, url: str, form: Mapping[str, str] | None = None, authorization: str = "") -> dict[str, Any]:
         if not url.startswith("https://"):
             raise UsageError(f"the issuer {url} is not an https:// URL")
-        request = urllib.request.Request(url, body, {"Accept": "application/json", **(headers or {})})  # noqa: S310 - https alone
+        headers = {"Accept": "application/json", **({"Authorization": authorization} if authorization else {})}
+        request = urllib.request.Request(url, urlencode(form).encode() if form else None, headers)  # noqa: S310 - https alone
         proxy = https_proxy_for(url, os.environ)
         handlers = (urllib.request.ProxyHandler({"https": proxy} if proxy else {}), _NoRedirects())
         opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=self._context), *handlers)
@@ -103,7 +103,9 @@ class OidcIssuer:
             with opener.open(request, timeout=REQUEST_TIMEOUT) as response:
                 document = json.loads(response.read(MAX_ANSWER))
         except urllib.error.HTTPError as error:
-            raise CommandError(f"the issuer at {host} refuses (HTTP {error.code}{_reason(error)})") from None
+            has_ended = error.code in (400, 403) and "refresh_token" in (form or ())  # 400: RFC 6749, 5.2; 403: Auth0
+            remedy = ": run `hubctl login` again" if has_ended else ""
+            raise CommandError(f"the issuer at {host} refuses (HTTP {error.code}{_reason(error)}){remedy}") from None
         except urllib.error.URLError as error:
             raise CommandError(f"the issuer at {host} cannot be reached: {_why(error.reason)}") from None
         except (OSError, ValueError) as error:
