@@ -4,12 +4,13 @@ A kubeconfig contains names of files and options, but no token. The cache consis
 have the mode 0600, their folders 0700, and they are written atomically. A file that other users could read or write is ignored.
 """
 
+import fcntl
 import json
 import os
 import sys
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,7 +22,7 @@ from hubctl.errors import CommandError, UsageError
 from hubctl.files import private_file
 from hubctl.options import with_options
 from machinery.product import NAME
-from machinery.runtime.directory import PRIVATE_DIRECTORY
+from machinery.runtime.directory import PRIVATE_DIRECTORY, PRIVATE_FILE
 
 if TYPE_CHECKING:
     from hubctl.auth.oidc import OidcIssuer
@@ -72,16 +73,23 @@ class LoginCache:
             file.write(json.dumps(document).encode())
         return path
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Context manager that holds the lock of this login. Threads and processes wait for each other. Raises OSError."""
+        self.folder.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        descriptor = os.open(self.folder / f"{self.key}.lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE)
+        with os.fdopen(descriptor, "wb") as file:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
     def forget(self) -> bool:
         """Delete the certificate and the tokens of this login. Return whether any were stored."""
-        found = [path for path in (self._path(CERTIFICATE), self._path(TOKENS)) if path.exists()]
-        for path in found:
-            path.unlink(missing_ok=True)
-        return bool(found)
+        return forget_all(f"{self.key}.*.json") > 0
 
 
-def forget_all() -> int:
-    found = list(login_folder().glob("*.json"))
+def forget_all(pattern: str = "*.json") -> int:
+    found = list(login_folder().glob(pattern))
     for path in found:
         path.unlink(missing_ok=True)
     return len(found)
@@ -169,21 +177,22 @@ def _absolute(path: str | None) -> str | None:
 
 
 def current_token(source: TokenSource, cache: LoginCache, now: float) -> str:
-    """Return a token to exchange, without interaction. `now`: seconds since 1970. Raises CommandError with the remedy."""
+    """Return a token to exchange, without interaction. `now`: seconds since 1970. Raises OSError and CommandError."""
     if source.file is not None:
         return read_token_file(Path(source.file))
-    stored = cache.read(TOKENS)
-    token = stored.get("token")
     if source.issuer is None:
+        token = cache.read(TOKENS).get("token")
         if not isinstance(token, str) or not token:
             raise CommandError("no token is stored for this login: run `hubctl login` again with a new one")
         return token
-    if isinstance(token, str) and float(stored.get("ends") or 0) > now + MIN_VALIDITY_SECONDS:
-        return token
-    if source.flow == PROGRAM:
-        return store_tokens(_issuer(source).by_client_credentials(), cache)
-    if isinstance(refresh := stored.get("refresh_token"), str):
-        return store_tokens(_issuer(source).by_refresh(refresh), cache)
+    with cache.locked():  # an issuer may end the login if a refresh token is used twice
+        stored = cache.read(TOKENS)
+        if isinstance(token := stored.get("token"), str) and float(stored.get("ends") or 0) > now + MIN_VALIDITY_SECONDS:
+            return token
+        if source.flow == PROGRAM:
+            return store_tokens(_issuer(source).by_client_credentials(), cache)
+        if isinstance(refresh := stored.get("refresh_token"), str):
+            return store_tokens(_issuer(source).by_refresh(refresh), cache)
     raise CommandError("the login at the issuer has ended: run `hubctl login` again")
 
 
@@ -192,9 +201,8 @@ def new_token(source: TokenSource, cache: LoginCache, show: Callable[[str], None
     if source.issuer is None:
         return current_token(source, cache, 0.0)
     issuer = _issuer(source)
-    return store_tokens(
-        issuer.by_client_credentials() if source.flow == PROGRAM else issuer.by_browser(show, browser=browser), cache
-    )
+    answer = issuer.by_client_credentials() if source.flow == PROGRAM else issuer.by_browser(show, browser=browser)
+    return store_tokens(answer, cache)
 
 
 def _issuer(source: TokenSource) -> "OidcIssuer":

@@ -1,15 +1,21 @@
 """The identity of hubctl, from its kubeconfig or from a login that it keeps: precedence, renewal, privacy and refusals."""
 
+import io
 import json
 import os
 import pty
 import stat
 import sys
+import threading
 from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from email.message import Message
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 import yaml
@@ -347,6 +353,29 @@ def test_a_token_is_kept_until_it_ends_and_then_a_login_is_required(wallet: Logi
     check_refusal(CommandError, current_token, TokenSource(is_stored=True), wallet, 0, match="hubctl login")
     without_end = ("", "a", "a.b", "a.e30.c", "a.!.c", "a.W10.c", "a.bnVsbA.c")
     assert [expires_at(text) for text in without_end] == [0] * len(without_end)
+
+
+def test_programs_that_run_together_use_a_refresh_token_once(wallet: LoginCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    both, posted, status = threading.Barrier(2), list[Any](), 400
+    source, fresh = TokenSource(issuer="https://i", client_id="me"), SigningKey().sign({"exp": int(NOW.timestamp()) + 3600})
+
+    def answered(_opener: object, request: Any, **_timeout: float) -> io.BytesIO:
+        if request.data is None:
+            return io.BytesIO(b'{"issuer": "https://i", "token_endpoint": "https://i/token"}')
+        posted.append(request.data)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # for the other program, if that uses the token too
+        if len(posted) > 1:
+            raise HTTPError("https://i/token", status, "", Message(), io.BytesIO(b'{"error": "invalid_grant"}'))
+        return io.BytesIO(json.dumps({"id_token": fresh}).encode())
+
+    monkeypatch.setattr("urllib.request.OpenerDirector.open", answered)
+    wallet.write(TOKENS, {"refresh_token": "one"})
+    with ThreadPoolExecutor() as pool:
+        assert list(pool.map(lambda _: current_token(source, wallet, NOW.timestamp()), "ab")) == [fresh] * 2
+    late = NOW.timestamp() + 3600
+    for status, remedy in ((400, ": run `hubctl login` again"), (503, "")):
+        check_refusal(CommandError, current_token, source, wallet, late, match=rf"{status}, invalid_grant\){remedy}$")
 
 
 def test_no_token_stands_in_what_a_kubeconfig_says(tmp_path: Path) -> None:
