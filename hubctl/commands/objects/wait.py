@@ -14,7 +14,7 @@ from hubctl.arguments.completion import target_words
 from hubctl.arguments.selection import SELECTION, select_objects
 from hubctl.arguments.targets import ObjectReference
 from hubctl.client.connection import connected
-from hubctl.client.http import ApiClient
+from hubctl.client.http import WATCH_TIMEOUT, ApiClient
 from hubctl.errors import TIMED_OUT, CommandError, ConnectionLostError, UsageError
 from hubctl.options import NAMESPACE, with_options
 from hubctl.output.formats import OutputFormat, output_option
@@ -174,25 +174,28 @@ def _polled(client: ApiClient, one: ObjectReference, left: TimeLeft) -> Iterator
 
 
 def _watched(client: ApiClient, one: ObjectReference, left: TimeLeft) -> Iterator[Mapping[str, Any] | None]:
-    """Yield the object now and after each change, until the time is over. Retry while the hub is unreachable."""
+    """Yield the object now, after each change and after each watch, until the time is over. Retry after a lost connection."""
     path, query = one.resource.within(one.namespace), {"fieldSelector": f"metadata.name={one.name}"}
     pauses, seen = Backoff(timedelta(milliseconds=200), timedelta(seconds=2)), False
     while True:
+        answer = None
         try:
             answer = client.get(path, **query)
             seen = True
             yield next(iter(answer.get("items") or ()), None)
             if left() <= 0:
                 return
-            watch = {**query, "watch": "1", "resourceVersion": str(answer["metadata"]["resourceVersion"])}
-            for change in client.stream(path, {**watch, "timeoutSeconds": str(ceil(left()))}, silence=left() + 1):
+            watch = {**query, "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(ceil(left()))}
+            watch["resourceVersion"] = str(answer["metadata"]["resourceVersion"])
+            for change in client.stream(path, watch, silence=min(left() + 1, WATCH_TIMEOUT)):
                 pauses.reset()
                 if change.get("type") == "ERROR":
                     break
-                yield None if change["type"] == "DELETED" else change["object"]
+                if change["type"] != "BOOKMARK":
+                    yield None if change["type"] == "DELETED" else change["object"]
         except CommandError as error:
             if not seen or not (isinstance(error, ConnectionLostError) or error.reason in RETRIABLE):
                 raise
             time.sleep(max(0.0, min(pauses.next().total_seconds(), left())))
-        if left() <= 0:
+        if answer is None and left() <= 0:
             return

@@ -1,6 +1,7 @@
 """What holds for every command of hubctl, and how commands read their arguments."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -9,10 +10,13 @@ import click
 import pytest
 
 from hubctl.__main__ import COMMANDS, SYNONYMS, hubctl
+from hubctl.arguments.targets import ObjectReference
+from hubctl.client.http import WATCH_TIMEOUT
+from hubctl.client.resources import CLUSTERS
 from hubctl.commands.clusters import actions
 from hubctl.commands.objects.label import read_taints, tainted
-from hubctl.commands.objects.wait import read_wanted, time_left
-from hubctl.errors import CommandError
+from hubctl.commands.objects.wait import read_wanted, time_left, wait_for
+from hubctl.errors import CommandError, ConnectionLostError
 from hubctl.jsonpath import as_json, find, parse_path, parse_template, rendered
 from hubctl.kubectl_plugin import offered
 from hubctl.reference import CODES, drift, pages, write
@@ -93,6 +97,21 @@ def test_wait_knows_when_a_condition_a_value_a_creation_or_a_deletion_is_there()
     assert time_left("0")() <= 0
     assert 99 * 3600 < time_left("100h")() <= 100 * 3600
     check_refusal(CommandError, time_left, "soon", match="--timeout")
+
+
+@pytest.mark.parametrize("seconds", [100.0, 30.0])
+def test_a_wait_reads_the_object_again_after_its_connection_was_silent(seconds: float) -> None:
+    silences, lists = list[float](), [{"items": each, "metadata": {"resourceVersion": "7"}} for each in ([], [cluster()])]
+
+    def stream(_path: str, query: dict[str, str], *, silence: float) -> Iterator[dict[str, Any]]:
+        assert query["allowWatchBookmarks"] == "true"
+        yield {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "8"}}}
+        silences.append(silence)
+        raise ConnectionLostError("the hub does not answer in time")
+
+    hub, one = Mock(get=Mock(side_effect=lists), stream=stream), ObjectReference(CLUSTERS, "edge1")
+    assert wait_for(hub, one, read_wanted("create"), lambda: seconds - sum(silences)) == cluster()
+    assert silences == [min(seconds + 1, WATCH_TIMEOUT)]
 
 
 def test_many_clusters_are_asked_at_a_bounded_rate_whether_they_have_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
