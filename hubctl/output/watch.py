@@ -32,8 +32,13 @@ def follow(client: ApiClient, printer: Printer, path: str, query: Mapping[str, s
     end_with_reader()
     pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
     while True:
-        watch = {**query, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": place}
         try:
+            if not place:
+                answer = join_pages(pages(client, path, query, accept=printer.accept))
+                place = str(answer["metadata"]["resourceVersion"])
+                click.echo("hubctl: the watch cannot resume after so long a gap; all objects are shown again", err=True)
+                printer.first(answer)
+            watch = {**query, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": place}
             for event in client.stream(path, watch, accept=printer.accept):
                 kind, found = str(event.get("type")), event.get("object") or {}
                 _check(kind, found)
@@ -42,17 +47,14 @@ def follow(client: ApiClient, printer: Printer, path: str, query: Mapping[str, s
                 if kind != "BOOKMARK":
                     printer.event(kind, found)
         except CommandError as error:
-            if error.reason not in TOO_OLD:
-                if not isinstance(error, ConnectionLostError) and error.reason not in RETRIABLE:
-                    raise
-                if not pauses.failures:
-                    click.echo(f"hubctl: {error.sentence}; trying again", err=True)
-                time.sleep(pauses.next().total_seconds())
+            if error.reason in TOO_OLD and place:
+                place = ""
                 continue
-            answer = join_pages(pages(client, path, query, accept=printer.accept))
-            place = str(answer["metadata"]["resourceVersion"])
-            click.echo("hubctl: the watch cannot resume after so long a gap; all objects are shown again", err=True)
-            printer.first(answer)
+            if not isinstance(error, ConnectionLostError) and error.reason not in RETRIABLE | TOO_OLD:
+                raise
+            if not pauses.failures:
+                click.echo(f"hubctl: {error.sentence}; trying again", err=True)
+            time.sleep(pauses.next().total_seconds())
 
 
 def _check(kind: str, found: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -24,6 +25,7 @@ from hubctl.output.columns import columns_in, columns_of, format_csv
 from hubctl.output.formats import FormatType, OutputFormat, argument_of
 from hubctl.output.printers import Printer, PrintOptions, printer_of
 from hubctl.output.tables import Layout, cell_text, printable, table, wants_color
+from hubctl.output.watch import follow
 from tests.checks import CASE_FILES, check_refusal, refusal
 
 TABLES = yaml.safe_load((CASE_FILES / "outputs.yaml").read_text())
@@ -71,6 +73,18 @@ def test_a_watch_prints_the_type_of_each_event(capsys: pytest.CaptureFixture[str
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["EVENT", "ADDED", "DELETED"]
     printer("json", watch=True, events=True).event("DELETED", EDGE)
     assert '"type": "DELETED"' in capsys.readouterr().out
+
+
+def test_a_watch_lists_again_after_a_gap_until_a_list_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
+    expired, busy = CommandError("too old", reason="Expired"), CommandError("too many requests", reason="TooManyRequests")
+    lists = [busy, {**LIST, "metadata": {"resourceVersion": "9"}}]
+    hub = Mock(stream=Mock(side_effect=[expired, KeyboardInterrupt]), get=Mock(side_effect=lists))
+    with pytest.raises(KeyboardInterrupt):
+        follow(hub, printer("name", watch=True), CLUSTERS.path, {}, "7")
+    assert [call.args[1]["resourceVersion"] for call in hub.stream.call_args_list] == ["7", "9"]
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == len(LIST["items"])
+    assert [line.split("; ")[1] for line in printed.err.splitlines()] == ["trying again", "all objects are shown again"]
 
 
 def test_wrong_forms_columns_and_answers_are_refused_with_the_reason() -> None:
