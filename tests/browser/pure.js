@@ -3,6 +3,7 @@ async () => {
   const load = (folder, names) => Promise.all(names.map((name) => import(`/console/${folder}/${name}.js`)));
   const [text, view, question, beats] = await load("pages/fleet", ["export", "view", "completion", "beats"]);
   const [follow, router, cluster, format] = await load("core", ["follow", "router", "cluster", "format"]);
+  const [{ Feed }, store] = await load("core", ["feed", "store"]);
   const [[table], [diff]] = [await load("components", ["vtable"]), await load("parts", ["differences"])];
   const versions = Object.entries({ a: "v1.9.0", b: "v1.10.0", c: "" });
   const fleet = new Map(versions.map(([name, version]) => [name, { name, version, labels: {} }]));
@@ -12,7 +13,20 @@ async () => {
   const first = (asked) => question.complete(asked, asked.length, fields, values)[0]?.text;
   const state = (status, reason) => ({ conditions: [{ type: "ManagedClusterConditionAvailable", status, reason }] });
   const stateOf = (each) => cluster.stateOf({ spec: { hubAcceptsClient: true }, status: state(...each) }).state;
+  const feed = new Feed();
+  const [live] = feed.tables;
+  const listed = (...names) => live.listed(names.map((name) => ({ metadata: { name, resourceVersion: "1" }, spec: {}, status: {} })));
+  listed("a", "b");
+  live.phase("stale", "the list broke off"); // b is deleted before the next attempt
+  listed("a");
+  live.complete();
+  const drawn = () => new Promise(requestAnimationFrame);
+  store.receive({ type: "changes", kind: "requests", changes: [["old", { name: "old" }]] });
+  await drawn();
+  feed.add((message) => message.kind === "requests" && store.receive(message));
+  await drawn();
   return {
+    rows: [[...live.rows.keys()], [...store.requests.keys()]],
     csv: text.csvOf([["=1+1", "-x", -3, "@x", 'a,"b']]),
     command: text.hubctlCommand({ where: "a || name == 'x'", tile: "revoked", sort: "-memory,since" }),
     order: ["version", "-version"].map((sort) => view.arrange(fleet, new Map(), { sort, matches: null }).join("")),

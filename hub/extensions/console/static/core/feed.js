@@ -6,7 +6,7 @@ import { follow } from "./follow.js";
 
 /** @typedef {"clusters" | "sessions" | "requests"} Kind */
 /** @typedef {{phase: import("./follow.js").Phase, why: string, at: number}} StreamState `at`: when the phase began */
-/** @typedef {{type: "changes", kind: Kind, changes: [string, any][]} | {type: "stream", kind: Kind, state: StreamState}} Message A change has the name and the new row, or null. */
+/** @typedef {{type: "changes", kind: Kind, changes: [string, any][], reset?: true} | {type: "stream", kind: Kind, state: StreamState}} Message A change has the name and the new row, or null. `reset`: earlier rows are gone. */
 /** @typedef {(message: Message) => void} Listener */
 
 const PACE = 60;
@@ -49,7 +49,6 @@ class Table {
 
   complete() {
     for (const name of this.rows.keys()) if (!this.seen.has(name)) this.put(name, null);
-    this.seen = new Set();
   }
 
   /** @param {string} type @param {any} document */
@@ -75,6 +74,7 @@ class Table {
 
   /** @param {import("./follow.js").Phase} phase @param {string} why */
   phase(phase, why) {
+    this.seen = new Set(); // a list has ended, completely or not
     if (phase === this.state.phase && why === this.state.why) return;
     const at = phase === this.state.phase ? this.state.at : Date.now();
     this.flush();
@@ -84,6 +84,7 @@ class Table {
 
   /** @returns {Generator<Message>} everything, for a new listener */
   *snapshot() {
+    yield { type: "changes", kind: this.kind, changes: [], reset: true };
     const all = [...this.rows];
     for (let from = 0; from < all.length; from += PORTION) {
       yield { type: "changes", kind: this.kind, changes: all.slice(from, from + PORTION) };
@@ -130,6 +131,7 @@ export class Feed {
   }
 
   stop() {
+    this.listeners.clear(); // changes may still wait to be sent
     this.end.abort();
   }
 }

@@ -37,7 +37,7 @@ export const stale = computed(() => {
   return gone.length ? gone.reduce((oldest, state) => (state.at < oldest.at ? state : oldest)) : null;
 });
 
-/** Whether all clusters have been listed once. */
+/** Whether all clusters have been listed once since the page joined its feed. */
 export const loaded = signal(false);
 
 /** The time, once a second while the page is visible. */
@@ -84,7 +84,10 @@ function apply() {
         continue;
       }
       const known = maps[message.kind];
-      for (const [name, row] of message.changes) {
+      /** @type {[string, any][]} */
+      const gone = message.reset ? [...known.keys()].map((name) => [name, null]) : [];
+      if (message.reset && message.kind === "clusters") loaded.value = false;
+      for (const [name, row] of [...gone, ...message.changes]) {
         if (row) known.set(name, row);
         else known.delete(name);
         const view = rows[message.kind].get(name);
