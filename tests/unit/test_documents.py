@@ -3,8 +3,10 @@
 import ast
 import contextlib
 import io
+import json
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.util import find_spec
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pytest
 import yaml
 from click.testing import CliRunner
 
@@ -130,6 +133,15 @@ def flaw_of_command(words: list[str]) -> str | None:
         unknown = flags - known - flags_of(program, ())
         return None if known and not unknown else f"no such command, or no flags {sorted(unknown)}"
     return None if program in OTHER_PROGRAMS else "not a program of this list"
+
+
+@pytest.mark.jq
+def test_the_documented_filter_finds_a_failed_attestation_in_the_list_that_hubctl_prints() -> None:
+    [line] = [each for each in lines_of(DOCS / "how-to" / "attestation.md") if each.startswith("hubctl audit -o json | jq ")]
+    record = {"annotations": {"authorization.k8s.io/reason": "attestation failed: the token has expired"}}
+    listed = json.dumps({"kind": "AuditRecordList", "items": [{}, {"annotations": {}}, record]})
+    found = subprocess.run(shlex.split(line)[5:], input=listed, capture_output=True, text=True, check=True)
+    assert json.loads(found.stdout) == record
 
 
 def test_documented_commands_and_their_flags_exist() -> None:
