@@ -20,26 +20,8 @@ from machinery.meta.conditions import Condition
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Reconciler
 from machinery.runtime.tasks import cancel_and_wait
+from spoke.domain import report as reporting
 from spoke.domain.names import AgentIdentity, AgentNames
-from spoke.domain.report import (
-    JOINED_CONDITION,
-    PROBE_PERIOD,
-    PROBE_PERIOD_WHILE_FAILING,
-    RECHECK,
-    AgentEvent,
-    Availability,
-    ClusterClaimRules,
-    ClusterReport,
-    ExternalEndpoint,
-    NamespaceReport,
-    NodeResources,
-    ReportedClaim,
-    allocatable_of,
-    capacity_of,
-    exposed_claims,
-    left_out,
-    truncated_claims,
-)
 from spoke.ports.cluster import Cluster
 from spoke.ports.hub import HubClient, HubSession
 
@@ -53,7 +35,7 @@ class AvailabilityWatch:
     """
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
-        self.current = Availability()
+        self.current = reporting.Availability()
         self._cluster = cluster
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
@@ -76,10 +58,10 @@ class AvailabilityWatch:
         while True:
             began = self._clock.monotonic()
             _, answers = await self.probe()
-            period = PROBE_PERIOD if answers else PROBE_PERIOD_WHILE_FAILING
+            period = reporting.PROBE_PERIOD if answers else reporting.PROBE_PERIOD_WHILE_FAILING
             await asyncio.sleep(max(0.0, period.total_seconds() - (self._clock.monotonic() - began)))
 
-    async def probe(self) -> tuple[Availability, bool]:
+    async def probe(self) -> tuple[reporting.Availability, bool]:
         """Probe the API server once. Return the availability after the probe, and whether this probe succeeded."""
         began = self._clock.monotonic()
         health = await self._cluster.health()
@@ -105,7 +87,7 @@ CHANGED = "changed"
 RESYNC = "resync"
 
 
-ClusterContents = tuple[tuple[NodeResources, ...], str, tuple[ReportedClaim, ...]]
+ClusterContents = tuple[tuple[reporting.NodeResources, ...], str, tuple[reporting.ReportedClaim, ...]]
 
 
 @dataclass(eq=False)
@@ -115,16 +97,16 @@ class StatusReconciler(Reconciler[str]):
     session: HubSession
     cluster: Cluster
     watch: AvailabilityWatch
-    rules: ClusterClaimRules
+    rules: reporting.ClusterClaimRules
     _: KW_ONLY
-    endpoints: tuple[ExternalEndpoint, ...] = ()
+    endpoints: tuple[reporting.ExternalEndpoint, ...] = ()
     further: Callable[[], Iterable[Condition]] = tuple
-    namespaces: Callable[[], tuple[NamespaceReport, ...]] = tuple
-    record_event: Callable[[AgentEvent], object] = lambda _: None
+    namespaces: Callable[[], tuple[reporting.NamespaceReport, ...]] = tuple
+    record_event: Callable[[reporting.AgentEvent], object] = lambda _: None
 
     def __post_init__(self) -> None:
         self._accepted = False
-        self._reported: ClusterReport | None = None
+        self._reported: reporting.ClusterReport | None = None
         self._truncated = 0
 
     def accept(self, *, accepted: bool) -> None:
@@ -142,7 +124,7 @@ class StatusReconciler(Reconciler[str]):
             self._reported = report
         if isinstance(read, Exception):
             raise read
-        return RECHECK if read is None else None
+        return reporting.RECHECK if read is None else None
 
     async def _read_while_available(self) -> ClusterContents | Exception | None:
         """Like `_read`; None: the API server became unavailable during the read, so the caller reports this without waiting."""
@@ -165,9 +147,9 @@ class StatusReconciler(Reconciler[str]):
             return next((error for error in errors.exceptions if isinstance(error, MusterError)), errors)
         return tuple(nodes.result()), version.result(), tuple(claims.result())
 
-    def _report(self, state: Availability, read: ClusterContents | Exception | None) -> ClusterReport:
-        report = ClusterReport(
-            conditions=(JOINED_CONDITION, *((state.condition,) if state.condition else ()), *self.further()),
+    def _report(self, state: reporting.Availability, read: ClusterContents | Exception | None) -> reporting.ClusterReport:
+        report = reporting.ClusterReport(
+            conditions=(reporting.JOINED_CONDITION, *((state.condition,) if state.condition else ()), *self.further()),
             complete=False,
             endpoints=self.endpoints,
             namespaces=self.namespaces(),
@@ -175,18 +157,18 @@ class StatusReconciler(Reconciler[str]):
         if read is None or isinstance(read, Exception):
             return report
         nodes, version, claims = read
-        truncated = truncated_claims(claims, self.rules)
+        truncated = reporting.truncated_claims(claims, self.rules)
         if truncated and truncated != self._truncated:
             log.warning("CustomClusterClaimsTruncated", left_out=truncated, maximum=self.rules.max_custom)
-            self.record_event(left_out(truncated, self.rules.max_custom))
+            self.record_event(reporting.left_out(truncated, self.rules.max_custom))
         self._truncated = truncated
         return replace(
             report,
             complete=True,
-            capacity=capacity_of(nodes),
-            allocatable=allocatable_of(nodes),
+            capacity=reporting.capacity_of(nodes),
+            allocatable=reporting.allocatable_of(nodes),
             kubernetes_version=version,
-            claims=exposed_claims(claims, self.rules),
+            claims=reporting.exposed_claims(claims, self.rules),
             node_count=len(nodes),
         )
 
@@ -200,7 +182,7 @@ class ClusterReconciler(Reconciler[str]):
     cluster: Cluster
     names: AgentNames | None
     annotations: Mapping[str, str]
-    endpoints: tuple[ExternalEndpoint, ...]
+    endpoints: tuple[reporting.ExternalEndpoint, ...]
 
     def __post_init__(self) -> None:
         self._reported = False

@@ -12,23 +12,8 @@ import msgspec
 import structlog
 from google.protobuf.message import DecodeError
 
+from hub.extensions.ocm_grpc import cloudevents
 from hub.extensions.ocm_grpc.api import ApiAnswer, ApiCaller
-from hub.extensions.ocm_grpc.cloudevents import (
-    CLUSTERS,
-    LEASES,
-    REQUESTS,
-    RESYNC,
-    SERVICE,
-    TOKENS,
-    DataType,
-    PublishedEvent,
-    PublishRequest,
-    SubscriptionRequest,
-    api_request,
-    claimed_objects,
-    parse_subscription,
-    published,
-)
 from hub.extensions.ocm_grpc.relay import Relay, Relays
 from hub.extensions.ocm_grpc.subscriptions import Subscription
 from hub.grpc_door.errors import Context
@@ -66,11 +51,11 @@ class EventService:
         self._gate = gate
         self._clock = clock
         self.counts = CallCounts()
-        self._open: dict[tuple[bytes, ClusterName, DataType], set[Subscription]] = {}
+        self._open: dict[tuple[bytes, ClusterName, cloudevents.DataType], set[Subscription]] = {}
 
     def handler(self) -> grpc.GenericRpcHandler:
         return grpc.method_handlers_generic_handler(
-            SERVICE,
+            cloudevents.SERVICE,
             {
                 "Publish": grpc.unary_unary_rpc_method_handler(self.publish),
                 "Subscribe": grpc.unary_stream_rpc_method_handler(self.subscribe),
@@ -83,33 +68,33 @@ class EventService:
     async def publish(self, raw: bytes, context: Context) -> bytes:
         """Make the API request for the event. The agent gets the changed object through its subscription, not as the answer."""
         async with self._call("Publish", context) as relay:
-            event = published(_decoded(PublishRequest, raw).event)
+            event = cloudevents.published(_decoded(cloudevents.PublishRequest, raw).event)
             caller = ApiCaller(self._server, relay.shown, _metadata(context), lambda: None)
             followers = tuple(self._open.get((caller.credential, event.cluster, event.data_type), ()))
-            if event.action == RESYNC:
-                uids = claimed_objects(event)
+            if event.action == cloudevents.RESYNC:
+                uids = cloudevents.claimed_objects(event)
                 for each in followers:
                     each.resync(uids)
                 return b""
-            with _held(followers if event.data_type is REQUESTS else ()):
+            with _held(followers if event.data_type is cloudevents.REQUESTS else ()):
                 answer = await self._request(caller, event)
             if answer.is_error:
-                for each in followers if event.data_type is LEASES else ():
+                for each in followers if event.data_type is cloudevents.LEASES else ():
                     each.resync(())  # its Lease may be outdated
                 raise answer.error()
             relay.permitted = True
-            if event.data_type in (LEASES, TOKENS):
+            if event.data_type in (cloudevents.LEASES, cloudevents.TOKENS):
                 result = answer.document()
-                if event.data_type is TOKENS:  # the agent finds the answer by the uid of the object in its event
+                if event.data_type is cloudevents.TOKENS:  # the agent finds the answer by the uid of the object in its event
                     result = {**event.body, "status": result.get("status")}
                 for each in followers:
                     each.push(event.action, result)
             return b""
 
-    async def _request(self, caller: ApiCaller, event: PublishedEvent) -> ApiAnswer:
-        asked = api_request(event)
+    async def _request(self, caller: ApiCaller, event: cloudevents.PublishedEvent) -> ApiAnswer:
+        asked = cloudevents.api_request(event)
         if event.is_agents_request:  # fail if the cluster is absent: an agent with a certificate does not create it
-            cluster = await caller.send("GET", f"{CLUSTERS.path}/{event.cluster}")
+            cluster = await caller.send("GET", f"{cloudevents.CLUSTERS.path}/{event.cluster}")
             if cluster.is_error:
                 return cluster
         return await caller.send(asked.method, asked.path, asked.body)
@@ -117,7 +102,7 @@ class EventService:
     async def subscribe(self, raw: bytes, context: Context) -> None:
         """Send the objects of a type and their changes until one side ends the stream."""
         async with self._call("Subscribe", context) as relay:
-            data_type, cluster = parse_subscription(_decoded(SubscriptionRequest, raw))
+            data_type, cluster = cloudevents.parse_subscription(_decoded(cloudevents.SubscriptionRequest, raw))
             self._cordon.check()
             caller = ApiCaller(
                 self._server, relay.shown, _metadata(context), lambda: relay.end("the credential or its rights have ended")
