@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 from hub.api.certificates import Lifetimes
 from hub.api.certificatesigningrequests import Requester
@@ -38,10 +38,11 @@ class Fleetwork:
             register(self.builder)
         self._revision = 0
 
-    async def start(self) -> None:
+    async def start(self) -> Self:
         """As a hub starts, or begins to lead."""
         self._revision = await self.builder.handlers.list_all(self.store)
         await self.settle()
+        return self
 
     async def settle(self) -> None:
         """Until nothing changes and nobody waits. Raises AssertionError when that does not come."""

@@ -62,9 +62,7 @@ async def work(hub: Hub) -> Fleetwork:
     says(hub)
     for name, available in (("well", "True"), ("ill", "False"), ("lost", "Unknown"), ("new", None)):
         hub.store.transact(put, ADDONS, addon(name, "c1", available))
-    driven = Fleetwork(hub.store)
-    await driven.start()
-    return driven
+    return await Fleetwork(hub.store).start()
 
 
 async def test_each_add_on_shows_in_a_label_that_follows_it_and_cannot_be_forged(hub: Hub, work: Fleetwork) -> None:
@@ -87,8 +85,7 @@ async def test_each_add_on_shows_in_a_label_that_follows_it_and_cannot_be_forged
 async def test_a_cluster_that_was_never_heard_of_is_not_labelled(hub: Hub) -> None:
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("c1"))
     hub.store.transact(put, ADDONS, addon("well", "c1", "True"))
-    work = Fleetwork(hub.store)
-    await work.start()
+    work = await Fleetwork(hub.store).start()
     assert features(hub) == {}
     says(hub)
     await work.settle()
@@ -180,9 +177,7 @@ def registers(hub: Hub, registrations: list[dict[str, Any]]) -> None:
 async def by_token(hub: Hub) -> Fleetwork:
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("c1"))
     registers(hub, BY_TOKEN)
-    driven = Fleetwork(hub.store)
-    await driven.start()
-    return driven
+    return await Fleetwork(hub.store).start()
 
 
 def infrastructure(hub: Hub) -> tuple[str, str, str]:
@@ -223,8 +218,7 @@ async def test_an_add_on_by_token_has_an_account_and_its_agent_the_right_to_it(h
 async def test_an_add_on_by_certificate_has_nothing(hub: Hub) -> None:
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("c1"))
     registers(hub, BY_CERTIFICATE)
-    before, work = hub.revision, Fleetwork(hub.store)
-    await work.start()
+    before, work = hub.revision, await Fleetwork(hub.store).start()
     assert (parts(hub), ready(hub), hub.revision) == ([], None, before)
     registers(hub, BY_TOKEN)
     await work.settle()
@@ -253,8 +247,7 @@ async def test_an_account_of_somebody_else_is_neither_used_nor_taken_away(hub: H
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("c1"))
     hub.store.transact(put, SERVICE_ACCOUNTS, {"metadata": {"name": "x-agent", "namespace": "c1"}})
     registers(hub, BY_TOKEN)
-    work = Fleetwork(hub.store)
-    await work.start()
+    work = await Fleetwork(hub.store).start()
     assert infrastructure(hub)[:2] == ("False", "TokenInfrastructureApplyFailed")
     assert "serviceaccounts c1/x-agent exists" in infrastructure(hub)[2]
     assert (parts(hub), [event.type for event in work.recorded]) == ([SERVICE_ACCOUNTS], ["Warning"])
@@ -352,8 +345,7 @@ def test_older_versions_read_as_ocm_converts_them() -> None:
     old = TABLES["older"]
     stored = versions.add_on_stored(old)
     assert (stored["metadata"]["annotations"], stored["spec"]) == ({versions.INSTALL_NAMESPACE: "tools"}, {})
-    assert stored["status"] == TABLES["stored"]
-    assert versions.add_on_shown(stored) == old
+    assert (stored["status"], versions.add_on_shown(stored)) == (TABLES["stored"], old)
 
     def shown(spec: Document, annotations: Document) -> str:
         document = {"metadata": {"name": "metrics", "annotations": annotations}, "spec": spec}

@@ -75,8 +75,7 @@ async def test_a_batch_is_signed_bounded_and_goes_on_at_once(hub: Hub) -> None:
     await subject.step()
     assert subject.queue.pause() == timedelta()
     await subject.step()
-    assert subject.queue.pause() is None
-    assert {hub.state(name).phase for name in names} == {RequestPhase.ISSUED}
+    assert (subject.queue.pause(), {hub.state(name).phase for name in names}) == (None, {RequestPhase.ISSUED})
 
 
 async def test_an_approval_stands_while_the_key_is_away_and_is_signed_when_it_is_back(hub: Hub) -> None:
@@ -195,8 +194,7 @@ async def test_a_name_that_fails_holds_up_no_other_and_waits_again(hub: Hub) -> 
     assert {"a", "b"} <= set(done)
     bad.clear()
     hub.clock.advance(present(pause))
-    assert await work(subject) is None
-    assert done[-1] == "bad"
+    assert (await work(subject), done[-1]) == (None, "bad")
 
 
 @asynccontextmanager
@@ -207,8 +205,7 @@ async def working(hub: Hub, *globs: str, decided: list[RuleDecision] | None = No
         write=lambda _tx, outcome: outcome, committed=lambda outcome: reported.extend(outcome.decisions)
     )
     common = (hub.store, hub.issuer, settings, hub.lifetimes)
-    builder = ControllerBuilder(*common, clock=hub.clock, since=lambda _now: START, decisions=audit)
-    controllers = ControllerManager(builder)
+    controllers = ControllerManager(ControllerBuilder(*common, clock=hub.clock, since=lambda _now: START, decisions=audit))
     controllers.start_periodic(scheduler)
     async with GuardedTasks("controllers") as tasks:
         await controllers.start(tasks)

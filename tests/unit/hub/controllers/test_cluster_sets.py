@@ -52,8 +52,7 @@ async def test_sets_count_their_clusters_by_label_and_by_selector_as_both_change
     for document in (cluster_set("one"), cluster_set("two"), cluster_set("europe", {"matchLabels": {"region": "us"}})):
         hub.store.transact(put, CLUSTER_SETS, document)
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("b", region="eu"))
-    work = Fleetwork(hub.store)
-    await work.start()
+    work = await Fleetwork(hub.store).start()
     empty, one = ("True", "NoClusterMatched", "No ManagedCluster selected"), ("False", "ClustersSelected")
     assert [empty_condition(hub, name) for name in ("one", "two", "europe")] == [empty] * 3
     hub.store.transact(put, CLUSTER_SETS, cluster_set("europe", EU))
@@ -84,8 +83,7 @@ async def test_bindings_in_all_namespaces_follow_the_coming_and_going_of_their_s
     for place, name in (("east", "one"), ("west", "one"), ("other", "two")):
         hub.store.transact(open_namespace, place)
         hub.store.transact(put, CLUSTER_SET_BINDINGS, binding(name, place))
-    work = Fleetwork(hub.store)
-    await work.start()
+    work = await Fleetwork(hub.store).start()
     missing, there = ("False", "ClusterSetNotFound"), ("True", "ClusterSetBound")
     for _ in range(2):
         assert [bound(hub, "one", place) for place in ("east", "west")] == [missing] * 2
@@ -102,8 +100,7 @@ async def test_a_binding_that_fails_holds_up_no_other_of_its_set(hub: Hub, monke
     for name in ("east", "west"):
         hub.store.transact(open_namespace, name)
         hub.store.transact(put, CLUSTER_SET_BINDINGS, binding("one", name))
-    work = Fleetwork(hub.store)
-    await work.start()
+    work = await Fleetwork(hub.store).start()
     error = InvalidError("it breaks a rule")
     failing(monkeypatch, clustersets, "update_binding", error, lambda key, _actor: key.namespace == "east")
     hub.store.transact(put, CLUSTER_SETS, cluster_set("one"))
@@ -112,8 +109,7 @@ async def test_a_binding_that_fails_holds_up_no_other_of_its_set(hub: Hub, monke
 
 
 async def test_default_and_global_are_made_and_come_again_when_deleted(hub: Hub) -> None:
-    work = Fleetwork(hub.store, default_cluster_set=True)
-    await work.start()
+    work = await Fleetwork(hub.store, default_cluster_set=True).start()
     first = present(hub.store.transact(find, CLUSTER_SETS, rules.DEFAULT))
     for name in rules.STANDING:
         hub.store.transact(remove, CLUSTER_SETS, name)
@@ -124,12 +120,10 @@ async def test_default_and_global_are_made_and_come_again_when_deleted(hub: Hub)
 
 
 async def test_an_edit_of_their_selector_is_taken_back_unless_they_say_that_it_is_meant(hub: Hub) -> None:
-    work = Fleetwork(hub.store, default_cluster_set=True)
-    await work.start()
+    work = await Fleetwork(hub.store, default_cluster_set=True).start()
     hub.store.transact(put, CLUSTER_SETS, cluster_set(rules.GLOBAL, EU, namespaces=("web",)))
     await work.settle()
-    stored = present(hub.store.transact(find, CLUSTER_SETS, rules.GLOBAL))
-    assert stored.document["spec"] == {
+    assert present(hub.store.transact(find, CLUSTER_SETS, rules.GLOBAL)).document["spec"] == {
         "clusterSelector": {"selectorType": "LabelSelector", "labelSelector": {}},
         "managedNamespaces": [{"name": "web"}],
     }
@@ -145,10 +139,8 @@ async def test_clusters_without_a_set_are_in_default_where_the_gate_is_open(hub:
     hub.join("old")
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("c3", into="one"))
     await Fleetwork(hub.store).start()
-    assert hub.store.transact(find, CLUSTER_SETS, rules.DEFAULT) is None
-    assert label_of(hub, "old") is None
-    work = Fleetwork(hub.store, default_cluster_set=True)
-    await work.start()
+    assert (hub.store.transact(find, CLUSTER_SETS, rules.DEFAULT), label_of(hub, "old")) == (None, None)
+    work = await Fleetwork(hub.store, default_cluster_set=True).start()
     assert [label_of(hub, name) for name in ("old", "c3")] == ["default", "one"]
     before = hub.revision
     await Fleetwork(hub.store, default_cluster_set=True).start()
@@ -182,17 +174,14 @@ async def test_several_hubs_write_what_one_would(hub: Hub) -> None:
 
 
 def bound_sets(hub: Hub, name: str = "a") -> list[tuple[str, str]]:
-    entries = doc.sequence(hub.cluster(name), "status", "managedNamespaces")
-    return [(entry["clusterSet"], entry["name"]) for entry in entries]
+    return [(entry["clusterSet"], entry["name"]) for entry in doc.sequence(hub.cluster(name), "status", "managedNamespaces")]
 
 
 async def staged(hub: Hub) -> Fleetwork:
     hub.store.transact(put, CLUSTER_SETS, cluster_set("one", namespaces=("web", "db")))
     hub.store.transact(put, CLUSTER_SETS, cluster_set("europe", {"matchLabels": {"region": "eu"}}, namespaces=("web",)))
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("a", into="one"))
-    work = Fleetwork(hub.store)
-    await work.start()
-    return work
+    return await Fleetwork(hub.store).start()
 
 
 async def test_clusters_get_the_namespaces_of_their_sets_as_both_change(hub: Hub) -> None:
@@ -256,8 +245,7 @@ async def test_a_cluster_that_is_being_deleted_and_falls_silent_reads_unknown(hu
 
 
 def profiles(hub: Hub) -> list[str]:
-    found = hub.store.transact(lambda tx: tx.objects.find(CLUSTER_PROFILES, Query()))
-    return [str(stored.key) for stored in found.items]
+    return [str(stored.key) for stored in hub.store.transact(lambda tx: tx.objects.find(CLUSTER_PROFILES, Query())).items]
 
 
 def profile(hub: Hub, name: str, place: str) -> dict[str, Any]:
@@ -274,9 +262,7 @@ async def work(hub: Hub) -> Fleetwork:
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("a", into="one", region="eu"))
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("b", into="two", region="eu"))
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("c", into="two", region="us"))
-    driven = Fleetwork(hub.store, with_profiles=True)
-    await driven.start()
-    return driven
+    return await Fleetwork(hub.store, with_profiles=True).start()
 
 
 async def bind(hub: Hub, work: Fleetwork, *places: str) -> None:

@@ -36,7 +36,6 @@ from tests.checks import check_refusal, check_refusal_of, present
 from tests.fakes.inline_store import InlineStore
 
 LIFETIMES = Lifetimes()
-PATIENCE = timedelta(hours=24)
 SECOND = timedelta(seconds=1)
 SEAL = Seal([b"tests seal Secrets with this key"])
 
@@ -68,7 +67,7 @@ class World:
             self.store,
             make,
             self.places,
-            patience=PATIENCE,
+            patience=timedelta(hours=24),
             recovery=LIFETIMES.recovery,
             api_version="hub/v1alpha1",
             record_event=self.recorded.append,
@@ -80,15 +79,15 @@ class World:
         replica = Replica(name, "", "", "", "", "", now, now, ready=True)
         self.store.transact(lambda tx: tx.replicas.put(replica))
 
-    async def go_on(self, *, follows: bool = True) -> None:
-        """As a leader does, until nothing is due; a fresh controller for each step, as after a kill."""
+    async def go_on(self, *, follows: bool = True) -> dict[AuthorityId, Phase]:
+        """As a leader does, until nothing is due; a fresh controller for each step, as after a kill. Returns the phases."""
         for _ in range(20):
             self.clock.advance(timedelta(milliseconds=1))
             self.alive()
             if follows:
                 await self.follower.look()
             if await self.controller().reconcile("all") is None and await self.controller().reconcile("all") is None:
-                return
+                return self.phases
         raise AssertionError("the change of CA never rests")
 
     @property
@@ -141,20 +140,17 @@ async def retiring(world: World) -> World:
     await world.go_on()
     world.holds("edge", Purpose.RECOVERY, 1, world.first)
     world.rotate()
-    await world.go_on()
-    assert world.phases[world.first] is Phase.RETIRING
+    assert (await world.go_on())[world.first] is Phase.RETIRING
     return world
 
 
 @pytest.mark.parametrize("place", [in_files, sealed], ids=["files", "database"])
 async def test_hub_without_agents_changes_its_ca_at_once(tmp_path: Path, place: Callable[[World], KeyPlace]) -> None:
     world = World(tmp_path, place)
-    await world.go_on()
-    assert world.phases == {world.first: Phase.ISSUING}
+    assert await world.go_on() == {world.first: Phase.ISSUING}
     first = present(await world.places.find(world.first))
     world.rotate()
-    await world.go_on()
-    assert world.phases == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
+    assert await world.go_on() == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
     assert world.issuer.trust_bundle == world.issuer.client_trust
     assert [event.reason for event in world.recorded] == ["Distributing", "Issuing", "Outgoing", "Retiring", "Retired"]
     assert await world.places.find(world.first) is None or world.chosen.refusal is None
@@ -229,8 +225,7 @@ async def test_replica_without_the_key_holds_up_its_use(tmp_path: Path, place: C
     await world.go_on()
     world.rotate()
     await world.go_on(follows=False)
-    assert world.phases[world.second] is Phase.DISTRIBUTING
-    assert world.phases[world.first] is Phase.ISSUING
+    assert (world.phases[world.second], world.phases[world.first]) == (Phase.DISTRIBUTING, Phase.ISSUING)
     assert world.issuer.current.facts.key_hash.startswith(world.first)
     await world.go_on()
     assert world.issuer.current.facts.key_hash.startswith(world.second)
@@ -240,17 +235,14 @@ async def test_a_replica_without_the_key_is_not_passed_over_because_the_database
     await world.go_on()
     world.alive("two")
     world.rotate()
-    await world.go_on()
-    assert world.phases[world.second] is Phase.DISTRIBUTING
+    assert (await world.go_on())[world.second] is Phase.DISTRIBUTING
     world.clock.advance(timedelta(minutes=1))  # nobody could say that he lives, and the leader is the first who can again
     world.store.transact(hearing.mark_coverage, "one", began=False, jumped=False)
-    await world.go_on()
-    assert world.phases[world.second] is Phase.DISTRIBUTING
+    assert (await world.go_on())[world.second] is Phase.DISTRIBUTING
     for _ in range(LOST_AFTER // SECOND):
         world.clock.advance(SECOND)
         world.store.transact(hearing.mark_coverage, "one", began=False, jumped=False)
-    await world.go_on()
-    assert world.phases[world.second] is Phase.ISSUING, "it could have spoken by now, and is dead"
+    assert (await world.go_on())[world.second] is Phase.ISSUING, "it could have spoken by now, and is dead"
 
 
 async def test_a_key_that_was_kept_before_the_leader_was_killed_is_used_for_the_next_ca(tmp_path: Path) -> None:
@@ -260,8 +252,7 @@ async def test_a_key_that_was_kept_before_the_leader_was_killed_is_used_for_the_
     orphan = authority_id(authority.certificate)
     await world.chosen.keep(orphan, KeyPair(authority.certificate, key))
     world.rotate()
-    await world.go_on()
-    assert world.phases == {world.first: Phase.RETIRED, orphan: Phase.ISSUING}
+    assert await world.go_on() == {world.first: Phase.RETIRED, orphan: Phase.ISSUING}
     assert (tmp_path / f"ca-{orphan}.key").stat().st_mode & 0o777 == 0o600
     assert not (tmp_path / "ca.key").exists(), "a retired CA's key is nobody's"
 
@@ -276,8 +267,7 @@ async def test_where_no_key_can_be_kept_a_change_is_refused_early_unless_an_oper
     assert await authorities_refusal(world) is not None, "half a pair is on its way"
     (tmp_path / "ca-next.key").write_bytes(key)
     world.rotate(await authorities_refusal(world))
-    await world.go_on()
-    assert world.phases[authority_id(authority.certificate)] is Phase.ISSUING
+    assert (await world.go_on())[authority_id(authority.certificate)] is Phase.ISSUING
     assert (tmp_path / "ca.key").exists(), "what was given is not ours to remove"
 
 
@@ -290,8 +280,7 @@ async def test_what_a_retiring_ca_signed_is_counted_until_its_recovery_certifica
     assert retiring.store.state.authorities[retiring.first].certificate in retiring.issuer.client_trust
     assert f"hub/{retiring.first}" in retiring.issuer.authorities, "its revocation list is signed still"
     retiring.clock.advance(timedelta(days=91))
-    await retiring.go_on()
-    assert retiring.phases[retiring.first] is Phase.RETIRED
+    assert (await retiring.go_on())[retiring.first] is Phase.RETIRED
     assert present(retiring.store.transact(lambda tx: tx.certificates.by_serial(SerialNumber(1)))).revoked_at is None
 
 
@@ -309,19 +298,16 @@ async def test_a_database_clock_that_is_a_year_ahead_for_a_moment_ends_no_ca(wor
     world.clock.advance(SETTLED)
     for jump in (timedelta(days=365), -timedelta(days=365)):
         world.clock.set_forward(jump)
-        await world.go_on()
-        assert world.phases[world.first] is phase
+        assert (await world.go_on())[world.first] is phase
     world.clock.advance(timedelta(days=91))
     world.steady = ClockGuard(world.clock, timedelta())
-    await world.go_on()
-    assert world.phases[world.first] is Phase.RETIRED
+    assert (await world.go_on())[world.first] is Phase.RETIRED
 
 
 async def test_a_ca_goes_at_once_where_an_operator_says_so_whatever_the_clock(retiring: World) -> None:
     retiring.steady = ClockGuard(retiring.clock, SETTLED)
     retiring.store.transact(authorities.proceed, retiring.first, "admin")
-    await retiring.go_on()
-    assert retiring.phases[retiring.first] is Phase.RETIRED
+    assert (await retiring.go_on())[retiring.first] is Phase.RETIRED
 
 
 async def test_a_ca_that_waits_for_its_time_holds_up_no_other_that_is_compromised_or_asked_to_go(retiring: World) -> None:
@@ -342,8 +328,7 @@ async def test_a_ca_that_waits_for_its_time_holds_up_no_other_that_is_compromise
     assert (retiring.phases[retiring.first], retiring.phases[third]) == (Phase.RETIRING, Phase.RETIRED)
     assert Phase.ISSUING in retiring.phases.values()
     retiring.steady = ClockGuard(retiring.clock, timedelta())
-    await retiring.go_on()
-    assert retiring.phases[retiring.first] is Phase.RETIRED
+    assert (await retiring.go_on())[retiring.first] is Phase.RETIRED
 
 
 async def test_a_ca_that_cannot_be_made_does_not_hold_up_the_end_of_another(tmp_path: Path) -> None:
@@ -358,8 +343,7 @@ async def test_a_ca_that_cannot_be_made_does_not_hold_up_the_end_of_another(tmp_
         await world.go_on()
     assert world.phases[world.first] is Phase.RETIRING
     world.store.transact(authorities.proceed, world.first, "admin")
-    await world.go_on()
-    assert world.phases == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
+    assert await world.go_on() == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
     assert world.store.state.authorities[world.second].order is AuthorityOrder.ROTATE
 
 
@@ -377,8 +361,7 @@ async def test_agents_have_their_time_to_leave_a_compromised_ca_whatever_the_clo
         await world.go_on()
     assert world.phases[world.first] is (Phase.OUTGOING if within else Phase.RETIRED)
     world.clock.advance(SETTLED)
-    await world.go_on()
-    assert world.phases[world.first] is Phase.RETIRED
+    assert (await world.go_on())[world.first] is Phase.RETIRED
 
 
 async def test_of_a_compromised_ca_nothing_is_left_and_nobody_vouches_for_the_next_by_it(world: World) -> None:
@@ -387,8 +370,7 @@ async def test_of_a_compromised_ca_nothing_is_left_and_nobody_vouches_for_the_ne
         world.holds("edge", Purpose.AGENT, serial, signer)
     within = timedelta(seconds=30)
     world.store.transact(authorities.give_up, world.first, "admin", within, cannot=None)
-    await world.go_on()
-    assert world.phases == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
+    assert await world.go_on() == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
     assert set(world.store.transact(lambda tx: tx.certificates.revoked_since(world.clock.now() - within))) == {1, 2}
     old = world.store.state.authorities[world.first]
     assert old.compromised
@@ -439,8 +421,7 @@ async def test_silent_agent_takes_from_no_other_the_time_to_leave_a_compromised_
         [authorities.TrustReport(world.store.state.certificates[SerialNumber(9)], frozenset({"f" * 64}))],
     )
     world.clock.advance(timedelta(seconds=6))
-    await world.go_on()
-    assert world.phases[world.first] is Phase.RETIRED
+    assert (await world.go_on())[world.first] is Phase.RETIRED
     seen = world.store.transact(authorities.rotation_snapshot)
     assert seen.left_behind == {world.first: ("frozen", "stays")}
     assert [available(cluster) for cluster in ("moves", "stays", "frozen")] == [AVAILABLE.reason, "Revoked", "Revoked"]
@@ -452,11 +433,8 @@ async def test_however_late_the_next_ca_issues_agents_have_time_to_renew(world: 
     world.store.transact(authorities.give_up, world.first, "admin", timedelta(minutes=1), cannot=None)
     await world.go_on()
     world.clock.advance(timedelta(minutes=5))  # a replica had to be waited for
-    await world.go_on()
-    assert world.phases[world.first] is Phase.OUTGOING
+    assert (await world.go_on())[world.first] is Phase.OUTGOING
     world.clock.advance(timedelta(seconds=59))
-    await world.go_on()
-    assert world.phases[world.first] is Phase.OUTGOING
+    assert (await world.go_on())[world.first] is Phase.OUTGOING
     world.clock.advance(timedelta(seconds=2))
-    await world.go_on()
-    assert world.phases[world.first] is Phase.RETIRED
+    assert (await world.go_on())[world.first] is Phase.RETIRED

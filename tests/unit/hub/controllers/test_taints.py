@@ -36,8 +36,7 @@ from tests.unit.hub.conftest import failing, transactions_of
 from tests.unit.hub.controllers.conftest import Hub
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
-DELAY = TaintDelays().delay
-HOLD = TaintDelays().damping.hold
+DELAY, HOLD = TaintDelays().delay, TaintDelays().damping.hold
 NOW = ManualClock().now()
 LIMITS = BrakeLimits()
 HELD = Brake(since=NOW, silent=30, fleet=100)
@@ -72,6 +71,10 @@ class World:
     async def step(self) -> timedelta | None:
         return await work(self.controller, PERIODIC, *[name for name in self.names if self.wanted(self.hub.cluster(name))])
 
+    async def taints_after_step(self) -> list[str]:
+        await self.step()
+        return self.taints()
+
     def taints(self, name: ClusterName | None = None) -> list[str]:
         taints = self.hub.cluster(name or self.names[0])["spec"].get("taints", [])
         return [taint["key"].rpartition("/")[2] for taint in taints]
@@ -95,8 +98,7 @@ async def test_a_silence_is_tainted_after_a_moment_and_once(hub: Hub) -> None:
     hub.clock.advance(DELAY - SECOND)
     assert (await world.step(), world.taints()) == (SECOND, [])
     hub.clock.advance(SECOND)
-    await world.step()
-    assert world.taints() == ["unreachable"]
+    assert await world.taints_after_step() == ["unreachable"]
     before = hub.revision
     world.begin()
     await world.step()
@@ -111,14 +113,11 @@ async def test_a_silence_that_ends_before_is_not_tainted_and_what_an_agent_says_
     world.set(rules.AVAILABLE)
     await world.step()
     hub.clock.advance(DELAY)
-    await world.step()
-    assert world.taints() == []
+    assert await world.taints_after_step() == []
     world.set(rules.UNAVAILABLE)
-    await world.step()
-    assert world.taints() == ["unavailable"]
+    assert await world.taints_after_step() == ["unavailable"]
     world.set(rules.AVAILABLE)
-    await world.step()
-    assert world.taints() == []
+    assert await world.taints_after_step() == []
 
 
 async def test_cluster_may_have_any_name(hub: Hub) -> None:
@@ -126,8 +125,7 @@ async def test_cluster_may_have_any_name(hub: Hub) -> None:
     world.names = [ClusterName("all")]
     hub.join("all")
     world.set(rules.UNAVAILABLE)
-    await world.step()
-    assert world.taints() == ["unavailable"]
+    assert await world.taints_after_step() == ["unavailable"]
 
 
 async def test_a_newcomer_that_says_nothing_is_tainted(hub: Hub) -> None:
@@ -137,8 +135,7 @@ async def test_a_newcomer_that_says_nothing_is_tainted(hub: Hub) -> None:
     assert await world.step() is not None
     assert world.taints() == []
     hub.clock.advance(DELAY)
-    await world.step()
-    assert world.taints() == ["unreachable"]
+    assert await world.taints_after_step() == ["unreachable"]
 
 
 async def test_a_cluster_that_flaps_is_tainted_and_untainted_only_when_it_holds_still(hub: Hub) -> None:
@@ -152,14 +149,11 @@ async def test_a_cluster_that_flaps_is_tainted_and_untainted_only_when_it_holds_
     hub.clock.advance(HOLD - 2 * SECOND)
     assert (await world.step(), world.taints()) == (SECOND, [])
     hub.clock.advance(SECOND)
-    await world.step()
-    assert world.taints() == ["unreachable"]
+    assert await world.taints_after_step() == ["unreachable"]
     world.set(rules.AVAILABLE)
-    await world.step()
-    assert world.taints() == ["unreachable"]
+    assert await world.taints_after_step() == ["unreachable"]
     hub.clock.advance(HOLD)
-    await world.step()
-    assert world.taints() == []
+    assert await world.taints_after_step() == []
 
 
 async def braked(hub: Hub) -> World:
@@ -212,8 +206,7 @@ async def test_an_operator_releases_it_and_it_does_not_come_back_for_the_same_cl
     world = await braked(hub)
     hub.store.transact(brake.release, "ann")
     await world.step()
-    assert world.tainted == 15
-    assert not hub.store.transact(brake.now).holds
+    assert (world.tainted, hub.store.transact(brake.now).holds) == (15, False)
     hub.clock.advance(SECOND)
     world.set(rules.SILENT, *world.names[15:30])
     hub.clock.advance(DELAY)
@@ -267,8 +260,7 @@ async def test_a_flap_that_grows_old_no_longer_delays(hub: Hub) -> None:
     world.set(rules.UNAVAILABLE)
     assert await world.step() == 10 * SECOND
     hub.clock.advance(10 * SECOND)
-    await world.step()
-    assert world.taints() == ["unavailable"]
+    assert await world.taints_after_step() == ["unavailable"]
 
 
 def test_interval_of_beats_grows_with_the_number_of_sessions_to_half_a_lease() -> None:
@@ -301,13 +293,11 @@ def test_brake_holds_from_ten_clusters_above_the_share_down_to_half_of_that() ->
     later = ((30, 100, HELD), (11, 100, HELD), (10, 100, Brake()), (4, 10, Brake()))
     check_results(lambda silent, fleet: HELD.next_state(LIMITS, silent, fleet, NOW + MINUTE), later)
     none = replace(LIMITS, share=0.0)
-    assert not Brake().next_state(none, 1_000, 1_000, NOW).holds
-    assert not HELD.next_state(none, 1_000, 1_000, NOW).holds
+    assert (Brake().next_state(none, 1_000, 1_000, NOW).holds, HELD.next_state(none, 1_000, 1_000, NOW).holds) == (False, False)
     assert Brake().counts_from(LIMITS, NOW) == NOW - LIMITS.window
     assert HELD.counts_from(LIMITS, NOW + 500 * MINUTE) == NOW - LIMITS.window
     released = HELD.after_release(NOW + MINUTE)
-    assert not released.holds
-    assert released.counts_from(LIMITS, NOW + 2 * MINUTE) == NOW + MINUTE
+    assert (released.holds, released.counts_from(LIMITS, NOW + 2 * MINUTE)) == (False, NOW + MINUTE)
     assert released.next_state(LIMITS, 50, 100, NOW + 5 * MINUTE).released == NOW + MINUTE
 
 
