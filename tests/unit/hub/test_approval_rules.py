@@ -31,14 +31,13 @@ TABLES = yaml.safe_load((CASE_FILES / "approval-rules.yaml").read_text())
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CLUSTER: dict[str, Any] = TABLES["cluster"]
 TOKEN = RequesterRecord(RequesterKind.CREDENTIAL, "c1", "system:bootstrap:c1", ("system:bootstrappers:managedcluster",))
-ROBOT = RequesterRecord(RequesterKind.USER, "ci-robot", "ci-robot", ("robots",))
 RENEWING = RequesterRecord(
     RequesterKind.AGENT, "system:open-cluster-management:edge-1:a", "system:open-cluster-management:edge-1:a"
 )
 ASKERS = {
     "credential": TOKEN,
     "credential of that name": replace(TOKEN, name="ci-robot"),
-    "robot": ROBOT,
+    "robot": RequesterRecord(RequesterKind.USER, "ci-robot", "ci-robot", ("robots",)),
     "agent": RENEWING,
     "nobody": None,
 }
@@ -55,18 +54,14 @@ def candidate(
 
 
 def test_all_parts_of_a_rule_must_fit() -> None:
-    def fits(spec: dict[str, Any], asker: str) -> bool:
-        return rule(**spec).fits(RuleAction.APPROVE, candidate(ASKERS[asker]))
-
-    check_results(fits, TABLES["fits"])
+    check_results(lambda spec, asker: rule(**spec).fits(RuleAction.APPROVE, candidate(ASKERS[asker])), TABLES["fits"])
     chosen = rule(clusterSelector={"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]})
     assert not chosen.fits(RuleAction.APPROVE, candidate(document=None)), "labels of an unknown cluster fit no selector"
 
 
 def test_rule_that_cannot_decide_is_refused_with_field_and_reason() -> None:
     def check(spec: dict[str, Any], field: str, reason: str) -> None:
-        refused = present(refusal(InvalidError, rule, **spec))
-        (cause,) = refused.causes
+        (cause,) = present(refusal(InvalidError, rule, **spec)).causes
         assert (cause.field, reason in cause.message) == (field, True), cause
 
     check_each(check, TABLES["refused"])
@@ -119,10 +114,8 @@ def test_dry_run_reports_its_decision_once_and_decides_nothing(newcomer: Newcome
     requester = newcomer.bootstrap()
     newcomer.join(requester)
     name = newcomer.submit(requester)
-    outcome = present(review(newcomer, name))
-    assert [(each.rule, each.dry_run) for each in outcome.decisions] == [("a", True)]
-    assert review(newcomer, name) is None
-    assert newcomer.state(name).phase is RequestPhase.PENDING
+    assert [(each.rule, each.dry_run) for each in present(review(newcomer, name)).decisions] == [("a", True)]
+    assert (review(newcomer, name), newcomer.state(name).phase) == (None, RequestPhase.PENDING)
     (entry,) = doc.conditions(newcomer.stored(name).document)
     assert (entry["type"], entry["reason"]) == ("ApprovalRuleDryRun", "WouldApprove")
     assert entry["message"] == 'In a dry run, a rule would approve this request: "a".'
@@ -168,8 +161,7 @@ def test_no_rule_accepts_or_approves_a_cluster_that_an_operator_denied(newcomer:
     store.transact(clusters.set_condition, EDGE, clusters_rules.ACCEPTED, "hub")
     newcomer.accept(accepted=False)
     put_rule(store, "a")
-    assert accept(newcomer) is None
-    assert review(newcomer, newcomer.submit(requester)) is None
+    assert (accept(newcomer), review(newcomer, newcomer.submit(requester))) == (None, None)
     assert accept(other) == ApprovalOutcome()
     assert clusters_rules.ACCEPTED_ON in doc.annotations(cluster_of(other))
     assert clusters_rules.accepted_condition(cluster_of(other)).message == "Accepted by hub cluster admin"

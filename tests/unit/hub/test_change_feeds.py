@@ -86,8 +86,7 @@ async def test_changes_that_follow_are_reported_at_once_and_memory_is_bounded() 
     tail = Tail(Log().fetch, Log().mend, 5, LONG)
     tail.offer([change(6), change(7)])
     assert (tail.newest, revisions(tail.after(5)), revisions(tail.after(6)), revisions(tail.after(7))) == (7, [6, 7], [7], [])
-    assert revisions(tail.after(5, limit=1)) == [6]
-    assert tail.after(4) is None
+    assert (revisions(tail.after(5, limit=1)), tail.after(4)) == ([6], None)
     tail.offer([change(7)])
     assert revisions(tail.after(5)) == [6, 7]
     tail = Tail(Log().fetch, Log().mend, 0, LONG)
@@ -96,8 +95,7 @@ async def test_changes_that_follow_are_reported_at_once_and_memory_is_bounded() 
     assert len(tail.after(10, limit=10_000) or ()) == tails.MAX_CHANGES
     newest = tail.newest
     tail.offer([change(newest + 1, tails.MAX_BYTES), change(newest + 2, 1)])
-    assert tail.after(newest) is None
-    assert revisions(tail.after(newest + 1)) == [newest + 2]
+    assert (tail.after(newest), revisions(tail.after(newest + 1))) == (None, [newest + 2])
 
 
 def test_changes_behind_a_gap_wait_for_those_before_them() -> None:

@@ -41,8 +41,7 @@ WORK = AddOnRequest(AddOnName("work"), SIGNER)
 
 def records(newcomer: Newcomer, name: str) -> dict[Purpose, CertificateRecord]:
     uid = newcomer.stored(name).uid
-    found = newcomer.store.transact(lambda tx: tx.certificates.of_request(uid))
-    return {record.purpose: record for record in found}
+    return {record.purpose: record for record in newcomer.store.transact(lambda tx: tx.certificates.of_request(uid))}
 
 
 def test_certificates_are_signed_once_from_the_records_or_not_at_all(newcomer: Newcomer, clock: ManualClock) -> None:
@@ -55,8 +54,7 @@ def test_certificates_are_signed_once_from_the_records_or_not_at_all(newcomer: N
     newcomer.issuer.failure = None
     assert newcomer.issue(name) is not None
     count = len(newcomer.issuer.issued)
-    assert newcomer.issue(name) is None
-    assert len(newcomer.issuer.issued) == count
+    assert (newcomer.issue(name), len(newcomer.issuer.issued)) == (None, count)
     key_hash = pki.key_hash(pki.public_key_of(newcomer.key))
     now, backdated = clock.now(), clock.now() - timedelta(minutes=5)
     issued = records(newcomer, name)
@@ -80,8 +78,7 @@ def test_decision_is_taken_once_and_only_approved_requests_are_signed(newcomer: 
     approved, denied = (newcomer.submit(newcomer.bootstrap()) for _ in range(2))
     assert newcomer.issue(denied) is None
     newcomer.deny(denied)
-    assert newcomer.issue(denied) is None
-    assert records(newcomer, denied) == {}
+    assert (newcomer.issue(denied), records(newcomer, denied)) == (None, {})
     state = newcomer.state(denied)
     assert (state.phase, state.reason, state.message, state.is_final) == (RequestPhase.DENIED, "Test", "no", True)
     check_refusal(ConflictError, newcomer.approve, denied, match="already denied")
@@ -120,8 +117,7 @@ def test_rule_approves_names_that_match_once_and_not_after_a_denial(newcomer: Ne
         newcomer.review(name, *globs)
         return newcomer.state(name).phase
 
-    matching = [("edge",), ("ed*",), ("x", "*")]
-    check_results(phase, [(*globs, RequestPhase.APPROVED) for globs in matching])
+    check_results(phase, [(*globs, RequestPhase.APPROVED) for globs in [("edge",), ("ed*",), ("x", "*")]])
     others: list[tuple[str, ...]] = [(), ("Edge",), ("dge",)]
     check_results(phase, [(*globs, RequestPhase.PENDING) for globs in others])
     denied, other = (newcomer.submit(newcomer.bootstrap()) for _ in range(2))
@@ -158,8 +154,7 @@ def test_superseded_agent_waits_for_an_operator_until_its_successor_is_revoked(n
     clock.advance(timedelta(seconds=1))
     other = Newcomer(newcomer.store, agent=AgentId("agent-2"))
     successor, name = other.registered(), renewal(newcomer, certificate)
-    assert newcomer.review(name, "*") is None
-    assert newcomer.review(addon, "*") is None
+    assert (newcomer.review(name, "*"), newcomer.review(addon, "*")) == (None, None)
     assert other.review(renewal(other, successor)) is not None
     newcomer.store.transact(lambda tx: tx.certificates.revoke([successor.serial], tx.now, "Stolen"))
     assert newcomer.review(name) is not None
@@ -279,8 +274,7 @@ def test_addon_with_a_signer_of_its_own_is_left_to_that_signer(newcomer: Newcome
     name = newcomer.submit(certificate, addon=AddOnRequest(AddOnName("work"), signer), request=request)
     assert newcomer.review(name, "*") is None
     newcomer.approve(name)
-    assert newcomer.issue(name) is None
-    assert newcomer.state(name).phase is RequestPhase.APPROVED
+    assert (newcomer.issue(name), newcomer.state(name).phase) == (None, RequestPhase.APPROVED)
 
 
 def _posted(newcomer: Newcomer, subject: CertificateSubject, spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -311,8 +305,7 @@ def test_posted_request_has_the_requesters_names_and_no_rule_approves_it(newcome
     spec = document["spec"]
     assert (spec["username"], spec["groups"], spec["uid"]) == (OPERATOR, ["system:masters"], "u1")
     assert "extra" not in spec
-    assert document["status"] == {}
-    assert newcomer.review("gc1", "*") is None
+    assert (document["status"], newcomer.review("gc1", "*")) == ({}, None)
 
 
 def token_of(newcomer: Newcomer, cluster: ClusterName | None = EDGE) -> CredentialRecord:
@@ -356,8 +349,7 @@ def test_posted_request_gets_the_common_group_and_at_most_the_longest_lifetime(n
     post(newcomer, _posted(newcomer, CertificateSubject(CN, frozenset((GROUP,))), {"expirationSeconds": 10**18}))
     signed(newcomer)
     record = records(newcomer, "gc1")[Purpose.AGENT]
-    assert set(record.groups) == {GROUP, identity.ALL_CLUSTERS_GROUP}
-    assert record.not_after == clock.now() + timedelta(days=30)
+    assert (set(record.groups), record.not_after) == ({GROUP, identity.ALL_CLUSTERS_GROUP}, clock.now() + timedelta(days=30))
 
 
 def test_approved_request_for_other_names_uses_or_clusters_fails() -> None:

@@ -345,11 +345,7 @@ def status(store: InlineStore) -> Mapping[str, Any]:
 
 async def test_the_status_follows_what_is_found_and_is_written_when_it_is_news(elsewhere: Elsewhere) -> None:
     store = InlineStore(ManualClock())
-
-    async def look(kind: str, document: Document) -> list[Any]:
-        return await examine(kind, document, elsewhere.connect)
-
-    controller = AuthenticatorStatus(store, look)
+    controller = AuthenticatorStatus(store, lambda kind, document: examine(kind, document, elsewhere.connect))
     document = {"metadata": {"name": "corp"}, "spec": SPECS[JWT]}
     store.transact(objects.put, JWT_AUTHENTICATORS, document, None, "test", generations=True)
     key = (KINDS[JWT], "corp")

@@ -111,13 +111,12 @@ def records(store: InlineStore, clock: ManualClock) -> Case:
 
 
 def log_of_changes(store: InlineStore, _clock: ManualClock) -> Case:
-    async def fetch(_after: int) -> tuple[Sequence[Change], int]:
-        return await store.read(lambda _tx: ((), 0))
-
     async def mend(_seen: int, _shown: Change | None) -> bool:
         return False
 
-    return Case(Tail(fetch, mend, 0, timedelta(seconds=1)).run(), "change log cannot be read")
+    return Case(
+        Tail(lambda _after: store.read(lambda _tx: ((), 0)), mend, 0, timedelta(seconds=1)).run(), "change log cannot be read"
+    )
 
 
 def trust(store: InlineStore, clock: ManualClock) -> Case:
@@ -272,8 +271,7 @@ def test_a_cluster_whose_agent_uses_another_hub_is_not_counted_as_silent(newcome
     change_cluster(store, lambda cluster: doc.with_metadata(cluster, labels=critical))
     now = store.transact(lambda tx: tx.now)
     for owner, unknown, parted in (("hub-b", 0, 1), (None, 1, 0)):
-        silent = silence_condition(owner, heard=True)
-        change_cluster(store, partial(doc.with_status_condition, condition=silent, now=now))
+        change_cluster(store, partial(doc.with_status_condition, condition=silence_condition(owner, heard=True), now=now))
         fleet = store.transact(counted)
         found = cast("Any", fleet[of_fleet.CLUSTERS])
         assert (found["unknown"], found["other_hub"]) == (unknown, parted)

@@ -77,8 +77,7 @@ def test_hub_that_never_had_the_cluster_keeps_it_on_standby(newcomer: Newcomer, 
     newcomer.accept()
     store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
     expire(store, clock)
-    assert available(store)[1] == "ManagedClusterStandby"
-    assert stand_by(store, OTHER, 7) == StandbyStatus(accepted=True, epoch=7)
+    assert (available(store)[1], stand_by(store, OTHER, 7)) == ("ManagedClusterStandby", StandbyStatus(accepted=True, epoch=7))
     message = "The registration agent reports to the hub hub-b; this one is a standby hub."
     assert available(store) == ("Unknown", "ManagedClusterStandby", message)
     for _ in range(3):

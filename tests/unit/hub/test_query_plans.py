@@ -153,8 +153,7 @@ def test_clusters_are_selected_by_their_status_and_known_fields_alone() -> None:
 
 def test_order_is_a_list_of_words_or_of_kubectls_paths_or_refused() -> None:
     check_results(lambda text: [[by.facet.word, by.descending] for by in sort_of(text).keys], TABLES["orders"])
-    wrong = TABLES["wrong orders"]
-    check_refusals(BadRequestError, sort_of, [(text, f"^sortBy: .*{re.escape(why)}") for text, why in wrong])
+    check_refusals(BadRequestError, sort_of, [(text, f"^sortBy: .*{re.escape(why)}") for text, why in TABLES["wrong orders"]])
     check_refusal(BadRequestError, groups_of, "version,lastBeat", match="lastBeat differs for every cluster")
     check_refusals(BadRequestError, lambda row: group_query(*row), [(row[:3], f"^{row[3]}") for row in TABLES["wrong groups"]])
 
@@ -181,8 +180,7 @@ def test_groups_are_sorted_by_their_words_counts_and_sums() -> None:
 def test_continue_token_is_valid_for_its_own_order_alone() -> None:
     now, token = ManualClock().now(), write_continue(Key("", "edge1"), 7, "-memory", ("2511",))
     options = list_options(RESOURCE, "", {"continue": token, "sortBy": "-memory", "limit": "2"}, now)
-    assert options.query.after == Key("", "edge1")
-    assert options.query.order == sort_of("-memory", ("2511",))
+    assert (options.query.after, options.query.order) == (Key("", "edge1"), sort_of("-memory", ("2511",)))
     for other in ({}, {"sortBy": "memory"}):
         with pytest.raises(BadRequestError, match="invalid continue token"):
             list_options(RESOURCE, "", {"continue": token, **other}, now)

@@ -127,8 +127,7 @@ def test_what_was_made_for_the_cluster_goes_after_the_addons(newcomer: Newcomer,
     for name, labels in (("made", {"addon.open-cluster-management.io/name": "a"}), ("own", {})):
         document = {"metadata": {"name": name, "namespace": "edge", "labels": labels}}
         store.transact(objects.put, SERVICE_ACCOUNTS, document, None, OPERATOR)
-    score = {"metadata": {"name": "cpu", "namespace": "edge"}}
-    store.transact(objects.put, ADDON_SCORES, score, None, OPERATOR)
+    store.transact(objects.put, ADDON_SCORES, {"metadata": {"name": "cpu", "namespace": "edge"}}, None, OPERATOR)
     delete(store)
     proceed(store)
     assert (names(store, SERVICE_ACCOUNTS), names(store, ADDON_SCORES)) == (["made", "own"], ["cpu"])
@@ -146,12 +145,10 @@ def test_after_the_deadline_all_goes_at_once_with_advice(newcomer: Newcomer, sto
     delete(store)
     proceed(store)
     clock.advance(HOUR - timedelta(seconds=1))
-    assert not proceed(store).overdue
-    assert names(store, ADDONS) == ["held", "later"]
+    assert (proceed(store).overdue, names(store, ADDONS)) == (False, ["held", "later"])
     clock.advance(timedelta(seconds=1))
     assert proceed(store).overdue
-    assert not proceed(store).overdue
-    assert names(store, ADDONS) == ["held"]
+    assert (proceed(store).overdue, names(store, ADDONS)) == (False, ["held"])
     status, reason, message = deleting(store)
     assert (status, reason) == ("False", "DeletionOverdue")
     assert "hubctl delete cluster edge --force" in message
@@ -168,8 +165,7 @@ def test_by_force_everything_goes_and_what_is_given_up_is_named(newcomer: Newcom
     done = proceed(store)
     assert done.gone
     assert done.orphaned == ("managedclusteraddons/a (example.com/pre-delete)", "the cluster itself (example.com/other)")
-    assert names(store, ADDONS) == []
-    assert cluster_of(store) is None
+    assert (names(store, ADDONS), cluster_of(store)) == ([], None)
 
 
 def test_objects_made_while_another_finalizer_holds_the_cluster_go_too(newcomer: Newcomer, store: InlineStore) -> None:
@@ -252,8 +248,7 @@ def test_an_operators_deletion_revokes_the_credentials_of_the_name_when_it_start
         delete_in(way, newcomer, lambda: make("later", cluster=EDGE))
         revoked = [each for each in store.transact(lambda tx: list(tx.credentials.all())) if each.revoked_at]
         assert ({each.revoked_by for each in revoked} <= {OPERATOR}, len(names(store, REVOCATIONS))) == (True, len(revoked))
-        left = store.transact(credential_uses.left_for, EDGE)
-        return [made[each.id] for each in revoked], {made[each.id] for each in left}
+        return [made[each.id] for each in revoked], {made[each.id] for each in store.transact(credential_uses.left_for, EDGE)}
 
     ends, left = ("nothing", "addon", "finalizer"), {"any", "glob", "later"}
     keeps = [(way, (list[str](), {*left, "own"})) for way in ("annotation", "leave", "silence")]
@@ -401,8 +396,7 @@ def test_finalizers_of_the_content_hold_the_namespace_and_it_says_so(store: Inli
         NamespaceDeletionProgress(removed=2),
         NamespaceDeletionProgress(held=2),
     ]
-    stored = present(found(store))
-    by_type = {entry["type"]: (entry["status"], entry["message"]) for entry in doc.conditions(stored.document)}
+    by_type = {entry["type"]: (entry["status"], entry["message"]) for entry in doc.conditions(present(found(store)).document)}
     assert by_type["NamespaceContentRemaining"] == ("True", "Some resources are remaining: configmaps has 2 resource instances")
     assert NAMESPACE_HELD in by_type["NamespaceFinalizersRemaining"][1]
     revision = store.state.revision
@@ -439,8 +433,7 @@ async def test_lost_namespace_is_made_and_known_ones_wait(newcomer: Newcomer, st
     cluster = store.transact(clusters.find, EDGE).document
     subject, namespace = Namespaces(store), namespace_rules.of_cluster(EDGE)
     assert subject.wanted_of(cluster)
-    assert not subject.wanted(namespace)
-    assert not subject.wanted_of(cluster)
+    assert (subject.wanted(namespace), subject.wanted_of(cluster)) == (False, False)
     assert subject.wanted(doc.deleting(namespace, clock.now()))
     assert subject.wanted_of(cluster)
     assert not subject.wanted(namespace_rules.namespace("team")), "a namespace of no cluster"

@@ -79,8 +79,7 @@ def test_cluster_is_revoked_once_with_all_that_is_its_own(newcomer: Newcomer, st
     for gone in (agent, newcomer.certificate(Purpose.RECOVERY), addon):
         assert record(store, gone).revoked_reason == "KeyCompromise"
     assert record(store, bound).revoked_at is not None
-    assert record(store, free).revoked_at is None
-    assert record(store, other).revoked_at is None
+    assert (record(store, free).revoked_at, record(store, other).revoked_at) == (None, None)
     status = document["status"]
     assert (status["revokedBy"], status["certificatesRevoked"]) == (OPERATOR, 4)
     assert status["bootstrapCredentials"] == [bound.credential]
@@ -163,8 +162,7 @@ def test_one_agent_is_revoked_and_the_other_and_the_add_ons_stay(newcomer: Newco
     assert record(store, addon).revoked_at is None
     found = store.transact(lambda tx: tx.certificates.of_cluster(EDGE))
     assert all(each.revoked_at is None for each in found if each.agent == "agent-2")
-    assert document["status"]["requestsRefused"] == [waits]
-    assert newcomer.state(kept).phase is RequestPhase.PENDING
+    assert (document["status"]["requestsRefused"], newcomer.state(kept).phase) == ([waits], RequestPhase.PENDING)
     assert store.transact(revoked.cluster_revoked_at, EDGE) is None, "bootstrap credentials of the cluster stay good"
 
 
@@ -196,8 +194,7 @@ def test_only_a_new_credential_brings_back_a_revoked_cluster(
             attempt(older)
         assert refused.value.denial_cause is DenialCause.CLUSTER_REVOKED
     assert newcomer.state(name).phase is RequestPhase.DENIED
-    elsewhere = Newcomer(store, newcomer.issuer, cluster=OTHER, uid="uid-2")
-    elsewhere.join(older)  # other names may still use it
+    Newcomer(store, newcomer.issuer, cluster=OTHER, uid="uid-2").join(older)  # other names may still use it
     clock.advance(LIFETIMES.backdate)
     new = newcomer.bootstrap(cluster=EDGE)
     newcomer.join(new)
@@ -250,8 +247,7 @@ def test_a_revocation_is_an_event_of_its_cluster_once(newcomer: Newcomer, store:
     chronicle.changed(REVOCATIONS, Key("", "r1"), document, ChangeType.ADDED, OPERATOR)
     (event,) = events
     assert (event.cluster, event.reason, event.type) == ("edge", "Revoked", "Warning")
-    assert event.message == rules.describe(document)
-    assert event.about["metadata"]["uid"] == document["status"]["clusterUID"]
+    assert (event.message, event.about["metadata"]["uid"]) == (rules.describe(document), document["status"]["clusterUID"])
 
 
 class TwoSigners(ListSigner):
@@ -356,8 +352,7 @@ def test_agent_that_was_off_recovers_by_one_request_without_an_operator(newcomer
     assert (state.phase, state.reason) == (RequestPhase.APPROVED, "RecoveredByItsKey")
     assert "recovery certificate of its previous key" in state.message
     newcomer.issue(name)
-    assert recover(newcomer, holder, request=request) == name
-    assert newcomer.state(name).phase is RequestPhase.ISSUED
+    assert (recover(newcomer, holder, request=request), newcomer.state(name).phase) == (name, RequestPhase.ISSUED)
     after = newcomer.certificate()
     assert (after.user, after.cluster, after.agent) == (before.user, before.cluster, before.agent)
     assert after.serial != before.serial
@@ -371,8 +366,7 @@ def test_operator_decides_where_the_rule_says_so_and_a_denial_stands(newcomer: N
     request = newcomer.request(key=pki.generate_key())
     denied = recover(newcomer, holder, request=request, unattended=False)
     newcomer.deny(denied)
-    assert recover(newcomer, holder, request=request) == denied
-    assert newcomer.state(denied).phase is RequestPhase.DENIED
+    assert (recover(newcomer, holder, request=request), newcomer.state(denied).phase) == (denied, RequestPhase.DENIED)
     newcomer.approve(name)
     newcomer.issue(name)
     assert newcomer.state(name).phase is RequestPhase.ISSUED

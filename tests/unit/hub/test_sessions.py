@@ -86,8 +86,7 @@ async def test_newer_session_on_another_replica_ends_the_older_one_of_its_agent(
     both.clock.advance(TICK)
     await both.open(both.two, newer)
     await both.look()
-    assert [type(error) for error in older.ended] == [ConflictError]
-    assert newer.ended == []
+    assert ([type(error) for error in older.ended], newer.ended) == ([ConflictError], [])
     both.one.remove(older)
     await both.one.write()
     assert {each.session for each in both.store.state.sessions.values()} == {"a"}, "the newer one stays recorded"
@@ -103,8 +102,7 @@ async def test_of_two_agents_that_open_at_once_the_first_one_stays_on_whichever_
     both.clock.advance(TICK)
     await both.two.write()
     await both.look()
-    assert [type(error) for error in second.ended] == [AlreadyExistsError]
-    assert first.ended == []
+    assert ([type(error) for error in second.ended], first.ended) == ([AlreadyExistsError], [])
     both.one.remove(first)
     both.one.add(second)
 
@@ -189,8 +187,7 @@ async def test_the_end_of_a_session_is_said_though_one_that_was_refused_its_plac
     both.one.remove(refused)
     both.one.remove(stays)
     await both.one.write()
-    assert both.store.state.sessions == {}
-    assert both.store.state.beats[EDGE].session is None
+    assert (both.store.state.sessions, both.store.state.beats[EDGE].session) == ({}, None)
 
 
 class Particular(InlineStore):
@@ -228,8 +225,7 @@ async def test_a_session_that_the_database_never_takes_keeps_no_other_from_being
     for session in sessions.all():
         sessions.remove(session)
     await sessions.write()
-    assert clusters_with_sessions(store) == set()
-    assert store.state.sessions == {}
+    assert (clusters_with_sessions(store), store.state.sessions) == (set(), {})
 
 
 async def test_what_comes_after_the_database_has_gone_is_written_down_later() -> None:

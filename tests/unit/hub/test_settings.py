@@ -22,8 +22,6 @@ from machinery.product import TITLE
 from machinery.runtime.directory import DataDirectory
 from tests.checks import CASE_FILES, PYTHON, WRONG_TEXTS, check_each, check_refusals, check_results, present, refusal
 
-TABLES = yaml.safe_load((CASE_FILES / "hub-settings.yaml").read_text())
-
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what the test is about
 WRONG_VALUES = (*WRONG_TEXTS, "\udcff", [[1]], {"a": [None]}, -1, 1.5, True, 10**400, float("nan"), float("inf"), ["x\0"])
 KUBE_CERT = {"kube_cert_agent": "true", "kube_cert_agent_image": "muster/hub:1"}
@@ -64,14 +62,12 @@ def test_environment_of_the_process_is_read_for_every_type(monkeypatch: pytest.M
     settings = load({})
     assert (str(settings.grpc_listen), str(settings.https_advertised)) == (f"{EVERYWHERE}:18443", "hub.example.org")
     assert (settings.auto_approve, settings.serving_names) == (("edge-*", "lab-?"), ("hub.example.org", "10.0.0.7"))
-    assert settings.default_lease_duration == timedelta(seconds=2)
-    assert settings.database_url is None
+    assert (settings.default_lease_duration, settings.database_url) == (timedelta(seconds=2), None)
 
 
 def test_all_problems_are_reported_at_once_with_their_sources(file: Path) -> None:
     file.write_text("grpc_listen: here\nagent_lifetime: soon\nno_such: 1\nbeat_interval: 5\nauto_approve: [A]\n")
-    caught = present(refusal(InvalidError, load, {"log_level": "loud"}, file, {"HUB_HTTPS_LISTEN": "a:99999999"}))
-    text = str(caught)
+    text = str(present(refusal(InvalidError, load, {"log_level": "loud"}, file, {"HUB_HTTPS_LISTEN": "a:99999999"})))
     assert text.startswith("the settings have 7 problems:")
     for place in ("grpc_listen", "agent_lifetime", "no_such", "beat_interval", "auto_approve"):
         assert f"file {file}: {place}" in text
@@ -96,7 +92,7 @@ def test_no_refusal_of_a_setting_is_in_the_terms_of_python() -> None:
 
 
 def test_values_that_cannot_be_used_are_refused() -> None:
-    check_refusals(InvalidError, with_flags, TABLES["refused"])
+    check_refusals(InvalidError, with_flags, yaml.safe_load((CASE_FILES / "hub-settings.yaml").read_text())["refused"])
     settings = with_flags({**KUBE_CERT, "kubernetes_ca_groups": ("dev",), "kube_cert_agent_labels": ("a/b=c",)})
     assert (settings.kube_cert_agent, settings.kubernetes_ca_groups) == (True, ("dev",))
     assert load({}, None, {"HUB_LEADER_ELECT_POLL_PERIOD": "5ms"}).election_timings.poll == timedelta(milliseconds=5)
@@ -167,8 +163,7 @@ def test_password_of_the_database_is_kept_and_never_shown() -> None:
     assert "canary" in present(settings.database_url).get_secret_value()
     assert arguments("postgresql://hub:p%40s,s@one,two/fleet")["password"] == "p@s,s"  # noqa: S105 - made up
     for url in ("postgresql://hub@one,two:port/fleet", "postgresql://hub:secret@one:two:three/fleet"):
-        refused = present(refusal(InvalidError, arguments, url))
-        assert "secret" not in str(refused)
+        assert "secret" not in str(present(refusal(InvalidError, arguments, url)))
 
 
 def test_statements_and_silent_connections_end_within_a_third_of_the_lease() -> None:
@@ -194,9 +189,8 @@ SHARED = {"HUB_DATABASE_URL": "postgresql://db/hub"}
 
 
 def named(folder: Path, environment: dict[str, str], name: str | None = None) -> str:
-    settings = load({"replica_name": name}, None, environment)
     with DataDirectory(folder, "hub") as directory:
-        return replica_name(settings, directory, environment)
+        return replica_name(load({"replica_name": name}, None, environment), directory, environment)
 
 
 def test_name_of_a_replica_is_of_its_setting_pod_host_or_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

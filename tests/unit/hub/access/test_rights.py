@@ -43,8 +43,6 @@ from tests.checks import CASE_FILES, check_refusal, check_refusal_of, present, r
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import set_accepted
 
-TABLES = yaml.safe_load((CASE_FILES / "sets.yaml").read_text())
-
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GROUPS = ApiGroups()
 EDGE1, AGENT = ClusterName("edge1"), AgentId("a")
@@ -189,15 +187,13 @@ def test_names_count_by_purpose_and_an_add_on_never_passes_for_another() -> None
     assert counted_names(record(Purpose.AGENT, AGENT_USER, ("g", "system:masters"))) == (AGENT_USER, ("g",))
     for purpose in (Purpose.RECOVERY, Purpose.SERVING):
         check_refusal(UnauthorizedError, counted_names, record(purpose))
-    assert caller_record_of(record(Purpose.OPERATOR)) is None
-    assert caller_record_of(None) is None
+    assert (caller_record_of(record(Purpose.OPERATOR)), caller_record_of(None)) == (None, None)
     for purpose in (Purpose.ADDON, Purpose.RECOVERY, Purpose.SERVING):
         current = present(caller_record_of(record(purpose)))
         assert rights_of(current, ClusterView(accepted=True, agent=AGENT), GROUPS) == Rights()
     group = "system:open-cluster-management:edge1"
     assert caller_record_by_name(AGENT_USER, (group,)) == CallerRecord(Purpose.AGENT, EDGE1, AGENT, AGENT_USER)
-    assert caller_record_by_name(AGENT_USER, ()) is None
-    assert caller_record_by_name("bob", (group,)) is None
+    assert (caller_record_by_name(AGENT_USER, ()), caller_record_by_name("bob", (group,))) == (None, None)
 
 
 def put(store: InlineStore, *, accepted: bool, judged: bool = False, **spec: Any) -> None:
@@ -455,7 +451,7 @@ def test_accepting_denying_and_replacing_a_cluster_need_the_permission_to_accept
 
 
 def test_joining_leaving_and_binding_a_cluster_set_need_the_permission_for_each() -> None:
-    for before, after, sets in TABLES["moves"]:
+    for before, after, sets in yaml.safe_load((CASE_FILES / "sets.yaml").read_text())["moves"]:
         old, new = None if before is None else cluster(cluster_set=before), cluster(cluster_set=after)
         joins = tuple(f"create managedclustersets/join.cluster.open-cluster-management.io {name}" for name in sets)
         admitted(CLUSTERS, new, old, may=joins)

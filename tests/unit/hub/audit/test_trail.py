@@ -249,8 +249,7 @@ def test_rules_match_as_in_kubernetes_and_secret_bodies_are_never_recorded() -> 
 
 def test_everything_wrong_with_a_file_is_reported_at_once(tmp_path: Path) -> None:
     path = CASE_FILES / "wrong-audit-policy.yaml"
-    refused = present(refusal(InvalidError, read_policy, path))
-    assert str(refused).splitlines() == [
+    assert str(present(refusal(InvalidError, read_policy, path))).splitlines() == [
         f"the audit policy {path} has 12 problems:",
         "  - apiVersion: must be 'audit.k8s.io/v1'",
         "  - rules[0].level: must be 'None', 'Metadata', 'Request' or 'RequestResponse'",
@@ -272,13 +271,9 @@ def test_everything_wrong_with_a_file_is_reported_at_once(tmp_path: Path) -> Non
     check_refusal(InvalidError, read_policy, tmp_path / "missing.yaml", match="cannot be read")
 
 
-DEFAULT = default_policy(GROUP_SUFFIX)
-REMEMBERED = yaml.safe_load((CASE_FILES / "audit-levels.yaml").read_text())
-
-
 def test_default_policy_records_changes_and_reads_of_secrets() -> None:
     def level_of(who: str, asked: list[str]) -> str:
         attributes = Attributes(*asked) if len(asked) == 2 else of(*asked)
-        return DEFAULT.evaluate({"admin": ADMIN, "agent": AGENT}[who], attributes).level.value
+        return default_policy(GROUP_SUFFIX).evaluate({"admin": ADMIN, "agent": AGENT}[who], attributes).level.value
 
-    check_results(level_of, REMEMBERED)
+    check_results(level_of, yaml.safe_load((CASE_FILES / "audit-levels.yaml").read_text()))

@@ -30,8 +30,6 @@ from tests.checks import CASE_FILES, check_refusal, check_refusal_of, check_resu
 from tests.fakes.authority import pem_of, self_signed
 from tests.fakes.host_cluster import SHAPE, HostInMemory, StatusInMemory, info, manager, node, pod, printed
 
-TABLES = yaml.safe_load((CASE_FILES / "deployments.yaml").read_text())
-
 PRIVATE = ec.generate_private_key(ec.SECP256R1())
 CERTIFICATE, PEM = self_signed(PRIVATE), pem_of(PRIVATE)
 SIGNER = f"kubernetes/{pki.parse_certificate(CERTIFICATE).key_hash[:16]}"
@@ -425,7 +423,7 @@ def test_the_pod_sees_and_may_do_no_more_than_it_needs_to_read() -> None:
 
 
 def test_a_deployment_is_compared_by_what_the_hub_wants_of_it() -> None:
-    check_results(rules.is_within, TABLES["within"])
+    check_results(rules.is_within, yaml.safe_load((CASE_FILES / "deployments.yaml").read_text())["within"])
 
 
 def cleaner(host: HostInMemory, *, leads: bool = True) -> OutdatedPods:
@@ -435,9 +433,7 @@ def cleaner(host: HostInMemory, *, leads: bool = True) -> OutdatedPods:
 async def test_of_a_mix_only_older_pods_with_all_labels_go() -> None:
     mix: dict[str, Any] = {"old": OLD, "present": SHAPE.pod_labels, "another's": {LABEL: "v0"}, "stranger": SHAPE.labels}
     host = HostInMemory(agents_pods=[pod(name, labels=labels) for name, labels in mix.items()])
-    assert await cleaner(host).reconcile("gone") is None
-    assert host.done == []
-    assert host.outdated() == ["old"]
+    assert (await cleaner(host).reconcile("gone"), host.done, host.outdated()) == (None, [], ["old"])
     for name in mix:
         await cleaner(host).reconcile(name)
     [(verb, removed)] = host.done
@@ -456,8 +452,7 @@ async def test_a_pod_that_went_meanwhile_is_done_and_another_failure_is_tried_ag
 
 async def test_a_follower_removes_nothing_and_does_not_even_look() -> None:
     host = HostInMemory(agents_pods=[pod("old", labels=OLD)], failures={"pod": UnavailableError("asked")})
-    assert await cleaner(host, leads=False).reconcile("old") is None
-    assert host.done == []
+    assert (await cleaner(host, leads=False).reconcile("old"), host.done) == (None, [])
 
 
 class Paper:

@@ -87,8 +87,7 @@ def test_the_first_issuer_that_can_signs_and_otherwise_each_failure_is_named() -
     def sign(*logins: LoginIssuer) -> IssuedCertificate:
         return rotating_issuer(own, *logins).issue(profile(), SERIAL, NOW)
 
-    assert sign().signed_by == ""
-    assert sign(OneIssuer("one"), OneIssuer("two", AssertionError("it was asked"))).signed_by == "one"
+    assert (sign().signed_by, sign(OneIssuer("one"), OneIssuer("two", AssertionError("it was asked"))).signed_by) == ("", "one")
     for error in (UnavailableError("away"), KeyError("x")):
         assert sign(OneIssuer("one", error), OneIssuer("two")).signed_by == "two"
     own.failure = InvalidError("it is broken")
@@ -277,8 +276,7 @@ def test_defect_of_a_service_or_an_unusable_key_signs_and_records_nothing(store:
     subject = agent_subject(OTHER, AGENT)
     profile = replace(profile_of(Purpose.AGENT, subject), not_before=now - timedelta(minutes=5), not_after=END)
     check_refusal(RuntimeError, store.transact, certificates.sign, issuer, profile, OF_AGENT, match="its subject does not fit")
-    assert issuer.issued == []
-    assert store.transact(lambda tx: tx.certificates.of_cluster(EDGE)) == []
+    assert (issuer.issued, store.transact(lambda tx: tx.certificates.of_cluster(EDGE))) == ([], [])
     own = LocalIssuer(make_authority(Lifetimes(), now)[0])
     with pytest.raises(InvalidError, match="the public key cannot be read"):
         store.transact(certificates.admit_operator, "ann", b"no key", own, Lifetimes())
