@@ -8,8 +8,7 @@ from hubctl.client.console_proxy import MAX_BODY, SECRET, RequestGuard, body_siz
 from tests.checks import CASE_FILES, check_results, present
 
 PORT, WORD = 9000, "the-secret"
-HERE = f"127.0.0.1:{PORT}"
-HEADERS = {"here": ("Host", HERE), "secret": (SECRET, WORD)}
+HEADERS = {"here": ("Host", f"127.0.0.1:{PORT}"), "secret": (SECRET, WORD)}
 REQUESTS = yaml.safe_load((CASE_FILES / "console-requests.yaml").read_text())
 
 

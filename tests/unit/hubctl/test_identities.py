@@ -42,8 +42,6 @@ from machinery.meta.timestamps import format_time
 from tests.checks import CASE_FILES, check_refusal, present
 from tests.fakes.identity import SigningKey
 
-TABLES = yaml.safe_load((CASE_FILES / "kubeconfig-users.yaml").read_text())
-
 V1, V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"
 OWN_CERTIFICATE = {name: b64encode(name.encode()).decode() for name in ("client-certificate-data", "client-key-data")}
 SHOWN_CERTIFICATE = Credential(b"client-certificate-data", b"client-key-data")
@@ -100,8 +98,7 @@ def test_certificate_and_token_are_shown_together_and_a_plug_in_is_not_asked(fol
     assert token.current() == RequestCredentials(None, "one")
     assert identity(folder, {"exec": plugin(), **OWN_CERTIFICATE}).current() == RequestCredentials(SHOWN_CERTIFICATE)
     assert identity(folder, {"token": "one", **OWN_CERTIFICATE}).current() == RequestCredentials(SHOWN_CERTIFICATE, "one")
-    assert asked(folder) == []
-    assert not token.renewed(token.current())
+    assert (asked(folder), token.renewed(token.current())) == ([], False)
 
 
 def test_token_file_counts_before_the_token_and_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,8 +106,7 @@ def test_token_file_counts_before_the_token_and_is_read_again(folder: Path, monk
     user = identity(folder, {"token": "inline", "tokenFile": "token"})
     assert token_of(user) == "inline"
     file.write_text("one\n")
-    assert token_of(user) == "one"
-    assert not user.renewed(user.current())
+    assert (token_of(user), user.renewed(user.current())) == ("one", False)
     file.write_text("two")
     assert user.renewed(RequestCredentials(None, "one"))
     for unfinished in (b"", b"\xff\xfe", b"half a token"):
@@ -186,8 +182,7 @@ def test_what_a_user_shows_is_not_shown_to_people(folder: Path) -> None:
     (folder / "token").write_text("hush")
     answer(folder, {"token": "hush", "clientCertificateData": "hush", "clientKeyData": "hush"})
     for user in ({"token": "hush"}, {"tokenFile": "token"}, {"exec": plugin(env=[{"name": "A", "value": "hush"}])}):
-        path = kubeconfig(folder, user)
-        found = read_kubeconfig(path)
+        found = read_kubeconfig(kubeconfig(folder, user))
         assert "hush" not in repr(found) + repr(identity_of(found).current())
 
 
@@ -214,7 +209,7 @@ def error_of(path: Path) -> CommandError:
 
 
 def test_an_unusable_user_is_refused_in_one_sentence_without_secrets(folder: Path) -> None:
-    for user, words in TABLES["unusable"]:
+    for user, words in yaml.safe_load((CASE_FILES / "kubeconfig-users.yaml").read_text())["unusable"]:
         path = kubeconfig(folder, user)
         error = error_of(path)
         assert words in error.sentence, user
@@ -279,18 +274,15 @@ def wallet() -> LoginCache:
 
 def test_what_is_kept_is_private_and_read_back_until_it_is_forgotten(wallet: LoginCache, tmp_path: Path) -> None:
     path = wallet.write(CERTIFICATE, {"a": 1})
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert wallet.read(CERTIFICATE) == {"a": 1}
-    assert list(path.parent.iterdir()) == [path]
+    assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
+    assert (wallet.read(CERTIFICATE), list(path.parent.iterdir())) == ({"a": 1}, [path])
     assert LoginCache.of("a", "c").read(CERTIFICATE) == {}
     wallet.write(TOKENS, {})
     assert (wallet.forget(), wallet.forget()) == (True, False)
     LoginCache.of("x").write(TOKENS, {})
     assert forget_all() == 1
     (tmp_path / "file").write_text("")
-    with pytest.raises(CommandError, match="cannot be written"):
-        LoginCache(tmp_path / "file" / "x", "key").write(TOKENS, {})
+    check_refusal(CommandError, LoginCache(tmp_path / "file" / "x", "key").write, TOKENS, {}, match="cannot be written")
     cluster = ExecCluster("https://a", b"ca")
     logins = [
         LoginKey(cluster, "jwt/a"),

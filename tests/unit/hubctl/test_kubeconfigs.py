@@ -28,8 +28,7 @@ REACHABLE = ("hub.example.org", "192.168.1.20", "10.0.0.5", "203.0.113.9", "2001
 
 def test_only_addresses_that_other_machines_reach_are_accepted() -> None:
     found = {word: tuple(host for host in hosts if word in (unreachable(host) or "")) for word, hosts in UNREACHABLE.items()}
-    assert found == UNREACHABLE
-    assert [host for host in REACHABLE if unreachable(host) is not None] == []
+    assert (found, [host for host in REACHABLE if unreachable(host) is not None]) == (UNREACHABLE, [])
     check_endpoints("https://hub.example.org:6443", "hub.example.org:8443")
     check_endpoints("", "")
     for endpoints, words in (
@@ -70,8 +69,7 @@ def test_flag_own_variable_kubectls_and_local_hub_are_tried_in_order(tmp_path: P
     monkeypatch.setenv("KUBECONFIG", f"/absent:{admin}")
     assert file_of() == admin, "the first of a list that exists"
     monkeypatch.setenv("HUBCTL_KUBECONFIG", "/hubctl")
-    assert file_of() == Path("/hubctl")
-    assert file_of("/flag") == Path("/flag")
+    assert (file_of(), file_of("/flag")) == (Path("/hubctl"), Path("/flag"))
 
 
 KEY = "LS0tc2VjcmV0"
@@ -129,8 +127,7 @@ def test_contexts_and_view_are_shown_without_secrets() -> None:
         "*         paris    paris     admin",
     ]
     assert hubctl("config", "get-contexts", "-o", "name").out == "berlin\nparis\n"
-    assert hubctl("config", "get-contexts", "rome").code == 3
-    assert hubctl("config", "current-context").out == "paris\n"
+    assert (hubctl("config", "get-contexts", "rome").code, hubctl("config", "current-context").out) == (3, "paris\n")
     shown = hubctl("config", "view").out
     assert (KEY in shown, "t0ken" in shown, "REDACTED" in shown) == (False, False, True)
     assert KEY in hubctl("config", "view", "--raw").out
@@ -173,8 +170,7 @@ def test_a_context_is_made_changed_renamed_and_deleted_where_it_is(files: tuple[
     gone = hubctl("config", "delete-context", "lyon")
     assert (gone.out, "it was the current one" in gone.err) == ('context "lyon" deleted\n', True)
     assert hubctl("config", "get-contexts", "-o", "name").out == "berlin\nrome\n"
-    assert hubctl("config", "rename-context", "berlin", "rome").code == 2
-    assert hubctl("config", "set-context").code == 2
+    assert (hubctl("config", "rename-context", "berlin", "rome").code, hubctl("config", "set-context").code) == (2, 2)
 
 
 def test_a_bad_file_in_a_list_is_named(files: tuple[Path, Path]) -> None:

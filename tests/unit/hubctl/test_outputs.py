@@ -53,8 +53,7 @@ def output(
 
 def test_each_form_prints_objects_and_tables(capsys: pytest.CaptureFixture[str]) -> None:
     printed = [[form, answer, output(capsys, form, answer)[: len(text)]] for form, answer, text in TABLES["forms"]]
-    assert printed == TABLES["forms"]
-    assert yaml.safe_load(output(capsys, "yaml", EDGE)) == EDGE
+    assert (printed, yaml.safe_load(output(capsys, "yaml", EDGE))) == (TABLES["forms"], EDGE)
     assert output(capsys, "table", TABLE, headers=False) == "edge1   True\n"
     assert output(capsys, "table", TABLE, labels=("b/c", "none")).splitlines()[0].split() == ["NAME", "AVAILABLE", "C", "NONE"]
     assert output(capsys, "table", TABLE, all_labels=True).splitlines()[1].split() == ["edge1", "True", "a=1,b/c=2"]
@@ -120,10 +119,9 @@ def test_columns_and_templates_come_from_files_and_a_csv_reads_back(tmp_path: Pa
 
 
 def test_a_template_moves_no_cursor_of_a_terminal_and_leaves_a_pipe_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    document = {"metadata": {"name": "a\x1b[2Jb\x9b1m\tc\n\u202ed"}}
     for stream, expected in ((Terminal(), "a [2Jb 1m\tc\n d"), (io.StringIO(), "ab\x9b1m\tc\n\u202ed")):
         monkeypatch.setattr(sys, "stdout", stream)
-        printer("jsonpath", "{.metadata.name}").first(document)
+        printer("jsonpath", "{.metadata.name}").first({"metadata": {"name": "a\x1b[2Jb\x9b1m\tc\n\u202ed"}})
         assert stream.getvalue() == expected
 
 
@@ -191,9 +189,7 @@ def test_empty_columns_are_hidden_and_a_terminal_gets_only_those_that_fit(
         printer_of(PrintOptions(CLUSTERS, **more)).first({"columnDefinitions": columns, "rows": rows})
         return capsys.readouterr().out.splitlines()[0].split()
 
-    assert header(80) == ["NAME", "VERSION", "FLAPS"]
-    assert header(16) == ["NAME", "VERSION"]
-    assert header(3) == ["NAME"]
+    assert (header(80), header(16), header(3)) == (["NAME", "VERSION", "FLAPS"], ["NAME", "VERSION"], ["NAME"])
     everything = ["NAME", "SESSION", "VERSION", "FLAPS"]
     assert [header(0), header(80, watch=True), header(16, form=OutputFormat("wide", given=True))] == [everything] * 3
 
@@ -270,6 +266,5 @@ def test_a_change_is_a_line_per_field_and_the_first_has_author_and_time() -> Non
 def test_moments_are_read_as_people_write_them() -> None:
     assert [moment(text) for text in ("", "now", "17", "2h", "-2h", "1d12h")] == ["", "", "17", "-2h", "-2h", "-1d12h"]
     assert moment("2026-11-01T12:00+02:00") == "2026-11-01T10:00:00.000000Z"
-    here = datetime(2026, 11, 1, 12).astimezone(UTC)
-    assert moment("2026-11-01 12:00") == here.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    assert moment("2026-11-01 12:00") == datetime(2026, 11, 1, 12).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     check_refusal(CommandError, moment, "last tuesday", match="write a time such as")
