@@ -156,8 +156,7 @@ def test_hub_kubeconfig_round_trips_and_is_refused_without_endpoint_or_certifica
     assert (read.context, read.namespace, read.user) == ("default-context", "configuration", "default-auth")
     assert read.credential == CREDENTIAL
 
-    with pytest.raises(InvalidError, match=r"FILE.*csr driver"):
-        parsed(document(*EXTENSIONS_AT)).require_endpoint()
+    check_refusal(InvalidError, parsed(document(*EXTENSIONS_AT)).require_endpoint, match=r"FILE.*csr driver")
     with pytest.raises(InvalidError, match="client-certificate-data") as refused:
         parsed(document("users", 0, "user", value={"token": "secret-token"})).require_credential()
     assert "secret-token" not in str(refused.value)

@@ -29,8 +29,6 @@ from machinery.meta.bounded_json import JsonError
 from tests.checks import CASE_FILES, PYTHON, check_refusal, check_refusals, refusal
 from tests.trials import examples
 
-TABLES = yaml.safe_load((CASE_FILES / "patches.yaml").read_text())
-
 DOCUMENT: dict[str, Any] = {
     "metadata": {"name": "a", "labels": {"x": "1"}, "finalizers": ["f/1"]},
     "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Full", "status": "False"}]},
@@ -58,7 +56,7 @@ def test_json_patch_is_bounded_and_refused_where_it_does_not_fit() -> None:
     with pytest.raises(TooLargeError):
         apply_json_patch(DOCUMENT, [{"op": "test", "path": "/list/0", "value": 1}] * (MAX_OPERATIONS + 1))
 
-    rows = TABLES["refused"]
+    rows = yaml.safe_load((CASE_FILES / "patches.yaml").read_text())["refused"]
     check_refusals(InvalidError, partial(apply_json_patch, DOCUMENT), [(operations, "") for operations in rows])
     refused_with = [refusal(InvalidError, apply_json_patch, DOCUMENT, operations) for operations in rows]
     assert not PYTHON.search(" ".join(each.message for each in refused_with if each))

@@ -189,8 +189,7 @@ async def test_impersonation_needs_a_user_and_keeps_the_origin_of_the_requester(
     assert authorizer.asked == []
 
     incoming = await answered([("Impersonate-User", "bob")], asker=Actor("ann", holder=Origin.DELEGATED))
-    assert incoming.actor.holder is Origin.DELEGATED
-    assert (await answered([("Impersonate-User", "bob")])).actor.holder is None
+    assert (incoming.actor.holder, (await answered([("Impersonate-User", "bob")])).actor.holder) == (Origin.DELEGATED, None)
 
     alone = {"Group": "dev", "Uid": "u", "Extra-scopes": "view", "User": "", "Unknown": "x"}
     for header in alone.items():

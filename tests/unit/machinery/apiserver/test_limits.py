@@ -62,8 +62,7 @@ async def full_pool() -> None:
     room = pool(4)
     for identity in "aabb":
         await room.take(identity, LONG)
-    refused = present(await awaited_refusal(TooManyRequestsError, room.take("c", SHORT)))
-    assert refused.retry_after == timedelta(seconds=1)
+    assert present(await awaited_refusal(TooManyRequestsError, room.take("c", SHORT))).retry_after == timedelta(seconds=1)
     counted = {"seats": 4, "taken": 4, "waiting": 0, "identities": 2, "refused": 1}
     assert room.snapshot() | {"retry_after": 1} == {**counted, "retry_after": 1}
     room.give("a")
@@ -248,8 +247,7 @@ def test_rate_buckets_hold_a_burst_and_are_bounded() -> None:
     rates = limits.Rates(2, 3, clock)
     for _ in range(3):
         rates.check("a")
-    refused_ = present(refusal(TooManyRequestsError, rates.check, "a"))
-    assert refused_.retry_after == timedelta(seconds=0.5)
+    assert present(refusal(TooManyRequestsError, rates.check, "a")).retry_after == timedelta(seconds=0.5)
     rates.check("b")
     clock.advance(timedelta(seconds=0.5))
     rates.check("a")

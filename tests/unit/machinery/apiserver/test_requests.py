@@ -5,7 +5,6 @@ from base64 import urlsafe_b64encode
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import Any
 
 import pytest
 import structlog.testing
@@ -189,8 +188,7 @@ CASES: list[tuple[str, tuple[HealthCheck, ...], str, int, str]] = [
 
 async def asked(checks: tuple[HealthCheck, ...], endpoint: str, check: str, query: str) -> web.Response:
     path = f"/{endpoint}/{check}" if check else f"/{endpoint}"
-    request: Any = make_mocked_request("GET", f"{path}{query}")
-    return await HealthEndpoints(checks).answer(request, endpoint, check)
+    return await HealthEndpoints(checks).answer(make_mocked_request("GET", f"{path}{query}"), endpoint, check)
 
 
 async def test_health_answers_equal_those_of_kubernetes() -> None:
@@ -213,9 +211,8 @@ async def test_health_answers_equal_those_of_kubernetes() -> None:
             raise failures.pop()
 
     endpoints = HealthEndpoints((HealthCheck("disk", now_and_then),))
-    request: Any = make_mocked_request("GET", "/readyz")
     with structlog.testing.capture_logs() as logs:
         for _ in range(5):
-            await endpoints.answer(request, "readyz", "")
+            await endpoints.answer(make_mocked_request("GET", "/readyz"), "readyz", "")
     logged = [(line["event"], line.get("error")) for line in logs]
     assert logged == [("health check failed", "the disk is full"), ("health check passes again", None)]

@@ -61,8 +61,7 @@ async def test_change_is_retried_given_up_in_the_end_and_refused_when_nested_too
         return large.seen(old)
 
     await large.change(slow)
-    assert len(large.threads) == 2
-    assert await large.count() == 11
+    assert (len(large.threads), await large.count()) == (2, 11)
 
     large = await LargeObject.of("x" * SMALL)
 

@@ -156,8 +156,7 @@ def test_versions_and_quantities_are_ordered_as_kubernetes_orders_them() -> None
     assert [parse_quantity(text) for text in texts] == values
 
     numbers = ["-10", "-9", "-1.55", "-1.5", "-0.5", "0", "0.009", "0.01", "0.5", "1", "1.5", "9", "10", "64Gi", "65Gi", "1Ei"]
-    keys = [sort_key(parse_quantity(number)) for number in numbers]
-    assert all(low < high for low, high in pairwise(keys))
+    assert all(low < high for low, high in pairwise([sort_key(parse_quantity(number)) for number in numbers]))
     names = ["1.9", "1.29.3", "1.30.0-alpha.9", "1.30.0-alpha.10", "1.30.0-alpha.beta", "1.30.0-rc", "1.30", "1.30.1", "1.100"]
     assert all(low < high for low, high in pairwise(sort_key(parse_version(name)) for name in names))
     assert sort_key(parse_version("1.30")) == sort_key(parse_version("v1.30.0-gke.7"))

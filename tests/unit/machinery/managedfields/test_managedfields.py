@@ -44,8 +44,7 @@ def test_notation_is_ordered_and_foreign_notation_normalized_or_refused() -> Non
     malformed: list[object] = [[], {"spec": {}}, {"f": {}}, {"k:[]": {}}, {"v:{": {}}, {"i:x": {}}, {"f:a": 1}]
     check_refusals(ValueError, decoded, [*((wrong, ".") for wrong in malformed), (deep, "nested")])
 
-    assert decoded({"z:new": {}, A: {"z:new": {}}}) == {}
-    assert decoded({"z:new": {}, ".": {}, A: {".": {}}}) == of_paths((A,))
+    assert (decoded({"z:new": {}, A: {"z:new": {}}}), decoded({"z:new": {}, ".": {}, A: {".": {}}})) == ({}, of_paths((A,)))
     assert decoded({'k:{"b":1,"a":2}': {A: {}}, 'k:{"a":2,"b":1}': {}}) == {'k:{"a":2,"b":1}': {".": {}, A: {}}}
 
 
@@ -75,8 +74,7 @@ def test_applied_document_has_fields_without_the_maps_around_them() -> None:
     inner = {"type": "object", "x-kubernetes-map-type": "atomic"}
     atomic = structure({**SCHEMA, "properties": {**SCHEMA["properties"], "inner": inner}})
     fields = reconciled(atomic, fields_of(STRUCTURE, {"inner": {"left": "a"}, "number": 1}))
-    assert fields == {"f:inner": {}, "f:number": {}}
-    assert reconciled(STRUCTURE, {}) == {}
+    assert (fields, reconciled(STRUCTURE, {})) == ({"f:inner": {}, "f:number": {}}, {})
 
 
 def named(*names: str) -> list[dict[str, Any]]:
@@ -122,7 +120,6 @@ ENTRIES = st.dictionaries(
     max_size=3,
 ).map(lambda found: [{"name": name, **entry} for name, entry in found.items()])
 LEAVES = st.one_of(NUMBERS, LETTERS, st.lists(NUMBERS, max_size=2))
-OPEN = st.dictionaries(NAMES, st.one_of(LEAVES, st.dictionaries(NAMES, LEAVES, max_size=2)), max_size=3)
 DOCUMENTS = st.fixed_dictionaries(
     {},
     optional={
@@ -135,7 +132,7 @@ DOCUMENTS = st.fixed_dictionaries(
         "set": st.lists(LETTERS, unique=True, max_size=3),
         "list": ENTRIES,
         "ports": ENTRIES,
-        "open": OPEN,
+        "open": st.dictionaries(NAMES, st.one_of(LEAVES, st.dictionaries(NAMES, LEAVES, max_size=2)), max_size=3),
     },
 )
 Writes = list[tuple[str, str, dict[str, Any]]]
@@ -337,8 +334,7 @@ def test_fields_no_longer_applied_go_unless_somebody_else_holds_them() -> None:
 def test_applier_takes_free_fields_and_shares_equal_ones() -> None:
     world = played(("one!", {"number": 1, "text": "a"}))
     first = world.holding("one!").time
-    assert not world.apply("one", {"number": 1, "text": "a"}).changed
-    assert world.holding("one!").time == first
+    assert (world.apply("one", {"number": 1, "text": "a"}).changed, world.holding("one!").time) == (False, first)
     world.apply("two", {"number": 1})
     assert world.shares == {"one!": {"f:number": {}, "f:text": {}}, "two!": {"f:number": {}}}
     assert world.holding("two!").time is None
@@ -394,8 +390,7 @@ class _Renaming:
 def test_fields_are_held_in_the_api_version_of_their_writer() -> None:
     world = played(("one!", {"text": "a", "number": 1}), versions=_Renaming())
     world.apply("one", {"number": 1}, api_version="example.com/v2")
-    assert world.content == {"number": 1}
-    assert world.holding("one!").api_version == "example.com/v2"
+    assert (world.content, world.holding("one!").api_version) == ({"number": 1}, "example.com/v2")
     writer = next(iter(world.holdings))
     world.holdings = {writer: type(world.holdings[writer])("example.com/v0", world.holdings[writer].fields, None)}
     world.apply("two", {"number": 2})
@@ -421,8 +416,7 @@ def fields(found: list[Conflict]) -> list[str]:
 
 
 def test_last_applied_annotation_excuses_conflicts_and_is_updated_where_it_fits() -> None:
-    noted = json.dumps({"apiVersion": V1, "number": 1, "text": "a"})
-    document = live(noted, number=1, text="changed", inner={"left": "x"})
+    document = live(json.dumps({"apiVersion": V1, "number": 1, "text": "a"}), number=1, text="changed", inner={"left": "x"})
     found = found_between(document, {"number": 2, "text": "b", "inner": {"left": "y"}})
     assert fields(found) == ["f:number", "f:text", "f:left"]
     assert fields(real_conflicts(STRUCTURE, document, found)) == ["f:text", "f:left"]
@@ -440,8 +434,7 @@ def test_last_applied_annotation_excuses_conflicts_and_is_updated_where_it_fits(
     for absent in (None, ""):
         document = live(absent, number=1)
         assert with_note(document, {"number": 1}, MOST) == document
-    too_large = with_note(live("old", number=2), {"text": "x" * MOST}, MOST)
-    assert too_large["metadata"]["annotations"] == {"other": "kept"}
+    assert with_note(live("old", number=2), {"text": "x" * MOST}, MOST)["metadata"]["annotations"] == {"other": "kept"}
 
 
 MINE = FieldOwnership(NAMESPACE, "ann", "v1", "", "2026-01-01T00:00:00Z")

@@ -201,8 +201,7 @@ def test_revocation_list_is_signed_with_times_and_reasons_and_round_trips() -> N
     plain = present(found.get_revoked_certificate_by_serial_number(PLAIN.serial))
     assert stolen.revocation_date_utc == STOLEN.at
     assert stolen.extensions.get_extension_for_class(x509.CRLReason).value.reason is x509.ReasonFlags.key_compromise
-    assert list(plain.extensions) == []
-    assert found.get_revoked_certificate_by_serial_number(6) is None
+    assert (list(plain.extensions), found.get_revoked_certificate_by_serial_number(6)) == ([], None)
 
     assert pki.parse_list(der) == replace(LIST, entries=(PLAIN, STOLEN), issuer="CN=muster-ca-1")
     entries = tuple(RevokedSerial(SerialNumber(place + 1), NOW, reason) for place, reason in enumerate(pki.REASONS))
@@ -244,8 +243,7 @@ def test_request_is_one_well_formed_csr_signed_by_its_own_key() -> None:
         "bad base64": REQUEST.replace(b"\n-----END", b"=A=\n-----END"),
     }
     for case, request in malformed.items():
-        refused = present(refusal(InvalidError, pki.check_request, request))
-        assert refused.causes[0].field == "spec.request", case
+        assert present(refusal(InvalidError, pki.check_request, request)).causes[0].field == "spec.request", case
 
     check_refusal(TooLargeError, pki.parse_request, b"\n" * (pki.MAX_REQUEST_BYTES + 1), match="16384")
 
@@ -289,11 +287,8 @@ def test_random_bytes_are_refused(junk: bytes) -> None:
         check_refusal(InvalidError, pki.parse_request, candidate)
 
 
-NAMES = (str(UUID(int=7)), "c" * 63, "edge1")
-
-
 def test_subjects_round_trip_as_go_encodes_them() -> None:
-    for name in NAMES:
+    for name in (str(UUID(int=7)), "c" * 63, "edge1"):
         subject = agent_subject(cluster_name(name), agent_id("bcdfg"))
         assert pki.check_request(pki.build_request(subject, pki.generate_key())).subject == subject, name
 

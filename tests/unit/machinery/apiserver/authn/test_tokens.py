@@ -51,8 +51,7 @@ class Stage:
         return self.issuer.token(account, self.issuer.audiences, now, now + HOUR)
 
     async def refused(self, token: str) -> str:
-        refused_with = present(await awaited_refusal(UnauthorizedError, self.tokens.identify(token, ())))
-        return refused_with.message
+        return present(await awaited_refusal(UnauthorizedError, self.tokens.identify(token, ()))).message
 
 
 async def test_token_is_valid_only_within_its_time_and_while_its_account_exists() -> None:
