@@ -123,8 +123,7 @@ async def test_expired_or_unknown_bootstrap_credential_creates_nothing_until_it_
     stage.clock.advance(timedelta(hours=2))
     async with stage.running() as agent:
         await until(lambda: stage.hub.calls.count("info") > 2)
-        assert stage.hub.clusters == {}
-        assert not agent.progress.ready().ok
+        assert (stage.hub.clusters, agent.progress.ready().ok) == ({}, False)
         unknown = stage.hub.bootstrap_kubeconfig()
         stage.hub.users.clear()
         stage.replace_bootstrap(unknown)
@@ -511,8 +510,7 @@ async def test_agent_that_was_off_for_a_change_of_ca_recovers_unless_it_is_denie
         stage.hub.calls.clear()
         if not denied:
             await stage.joins()
-            assert calls(stage) == {"recover submit_request", "recover follow_request", "session"}
-            assert len(stage.hub.issued) == 2
+            assert (calls(stage), len(stage.hub.issued)) == ({"recover submit_request", "recover follow_request", "session"}, 2)
             continue
         stage.hub.faults["recover submit_request"] = ForbiddenError("denied")
         async with stage.running() as agent:

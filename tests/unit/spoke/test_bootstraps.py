@@ -30,7 +30,6 @@ from tests.fakes.stage import until
 A, B, C = (HubId(f"{letter * 8}-0000-4000-8000-000000000001") for letter in "abc")
 SERVER = "https://hub.example.org:6443"
 BOTH = {"endpoint": True, "certificate": True}
-NEITHER = {"endpoint": False, "certificate": False}
 
 
 def kubeconfig(hub: HubId) -> bytes:
@@ -232,7 +231,7 @@ def test_extension_chooses_the_driver_and_the_option_overrides_it() -> None:
     drivers: list[tuple[str, dict[str, bool], Driver]] = [
         ("auto", BOTH, Driver.GRPC),
         ("auto", {**BOTH, "endpoint": False}, Driver.CSR),
-        ("auto", NEITHER, Driver.CSR),
+        ("auto", {"endpoint": False, "certificate": False}, Driver.CSR),
         ("csr", BOTH, Driver.CSR),
         ("csr", {**BOTH, "certificate": False}, Driver.CSR),
         ("grpc", BOTH, Driver.GRPC),

@@ -93,8 +93,7 @@ class Mortal:
     def assert_whole(self, owner: str, certificates: int) -> None:
         hub, contents = self.hubs[owner], self.contents(OWNER)
         assert key_matches(contents["tls.crt"], contents["tls.key"])
-        assert contents["hub-id"].decode() == hub.hub_id
-        assert contents["tls.crt"] == self.contents(self.slot(hub))["tls.crt"]
+        assert (contents["hub-id"].decode(), contents["tls.crt"]) == (hub.hub_id, self.contents(self.slot(hub))["tls.crt"])
         for each in self.hubs.hubs.values():
             kept = self.contents(self.slot(each))
             assert key_matches(kept["tls.crt"], kept["tls.key"])

@@ -131,8 +131,7 @@ async def test_agent_that_is_stopped_left_or_lacks_its_namespace_is_never_well(j
         assert not (await found(way))["agent"].ok
     await joined.secrets.delete(OWNER)
     steps = await found(elsewhere)
-    assert not steps["agent"].ok
-    assert "hubctl get csr" in steps["agent"].advice
+    assert (steps["agent"].ok, "hubctl get csr" in steps["agent"].advice) == (False, True), steps["agent"]
 
 
 async def test_cluster_that_waits_was_denied_or_is_not_accepted_is_never_well(stage: Stage, network: WordyNetwork) -> None:
@@ -217,8 +216,7 @@ async def test_cluster_that_does_not_answer_ends_the_walk(joined: Stage, network
             raise UnavailableError("connection refused")
 
     steps = await found(replace(patient(joined, network), management=Away()))
-    assert not steps["this cluster"].ok
-    assert list(steps) == ["this cluster", "agent"]
+    assert (steps["this cluster"].ok, list(steps)) == (False, ["this cluster", "agent"])
 
 
 async def test_each_fault_is_found_where_it_is_with_advice(joined: Stage) -> None:
@@ -237,8 +235,7 @@ async def test_each_fault_is_found_where_it_is_with_advice(joined: Stage) -> Non
         assert advice in steps[name].advice
         assert ("hub" in steps) is (name == "agent")
     step = (await found(patient(joined, WordyNetwork(probe=refused))))["agent"]
-    assert not step.ok
-    assert "spoke run" in step.advice
+    assert (step.ok, "spoke run" in step.advice) == (False, True), step
 
 
 async def test_what_the_hub_says_of_itself_its_clock_and_credentials_is_compared(joined: Stage, network: WordyNetwork) -> None:
@@ -247,17 +244,14 @@ async def test_what_the_hub_says_of_itself_its_clock_and_credentials_is_compared
 
     for ahead, word in ((timedelta(minutes=2), "ahead of"), (-timedelta(minutes=2), "behind")):
         apart = await step(clock=ManualClock(joined.clock.now() - ahead))
-        assert not apart.ok
-        assert f"its clock is 120 s {word} this machine's" in apart.said
+        assert (apart.ok, f"its clock is 120 s {word} this machine's" in apart.said) == (False, True), apart
     hub_id, joined.hub.hub_id = joined.hub.hub_id, HubId("0f1e2d3c-0000-4000-8000-000000000009")
     other = await step()
-    assert not other.ok
-    assert "another hub answers" in other.said
+    assert (other.ok, "another hub answers" in other.said) == (False, True), other
     joined.hub.hub_id = hub_id
     joined.hub.revoked.update(joined.hub.issued)
     revoked = await step()
-    assert not revoked.ok
-    assert "hubctl create bootstrap-kubeconfig" in revoked.advice
+    assert (revoked.ok, "hubctl create bootstrap-kubeconfig" in revoked.advice) == (False, True), revoked
 
 
 async def test_behind_a_proxy_the_proxy_is_looked_at(joined: Stage, network: WordyNetwork) -> None:
@@ -343,8 +337,7 @@ async def test_without_an_agent_the_secrets_are_read_and_that_is_said(stage: Sta
     document, outcome = await status(source(stage, None))
     assert outcome is StatusExitCode.NO_ANSWER
     assert "no agent answers at 127.0.0.1:8000: Connection refused" in document["process"]["state"]
-    assert document["owner"]["hubId"] == stage.hub.hub_id
-    assert [hub["state"] for hub in document["hubs"]] == ["has a credential"]
+    assert (document["owner"]["hubId"], [hub["state"] for hub in document["hubs"]]) == (stage.hub.hub_id, ["has a credential"])
     no_port, outcome = await status(replace(source(stage, None), probes="127.0.0.1:0"))
     assert outcome is StatusExitCode.NO_ANSWER
     assert "--health-listen" in no_port["process"]["state"]

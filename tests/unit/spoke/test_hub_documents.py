@@ -76,8 +76,7 @@ def test_a_cluster_is_accepted_by_its_spec_unless_the_hub_says_that_it_failed_an
     assert documents.desired_of(cluster({"conditions": [ACCEPTED]}), ()).accepted
     assert not documents.desired_of(cluster({"conditions": [{**ACCEPTED, "status": FALSE}]}), ()).accepted
     assert not documents.desired_of(cluster(hubAcceptsClient=False), ()).accepted
-    assert not documents.desired_of(None, None).accepted
-    assert not documents.desired_of(cluster(), None).addons_known
+    assert (documents.desired_of(None, None).accepted, documents.desired_of(cluster(), None).addons_known) == (False, False)
     for seconds, expected in ((None, 60), (0, 60), (7, 7)):
         assert documents.desired_of(cluster(leaseDurationSeconds=seconds), ()).lease_duration == timedelta(seconds=expected)
     lease = {"metadata": {"resourceVersion": "3"}, "spec": {"holderIdentity": "h", "renewTime": "old"}}
@@ -94,8 +93,7 @@ def test_request_is_issued_when_it_is_approved_and_has_a_certificate() -> None:
 
 
 def add_on(*registrations: dict[str, Any], **status: Any) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"name": "logs", "namespace": "c1"}
-    return {"metadata": metadata, "status": {"registrations": list(registrations), **status}}
+    return {"metadata": {"name": "logs", "namespace": "c1"}, "status": {"registrations": list(registrations), **status}}
 
 
 def test_registrations_are_read_in_both_versions_with_ocms_defaults() -> None:

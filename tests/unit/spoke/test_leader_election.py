@@ -37,7 +37,6 @@ from tests.fakes.stage import OWNER, Stage, is_available, until
 from tests.fakes.virtual_time import LoopClock, VirtualLoop
 from tests.trials import soaked, trials
 
-TIMINGS = Timings(poll=timedelta(seconds=2))
 ROLLS = trials(5, 50)
 SECONDS = timedelta(seconds=15)
 
@@ -64,7 +63,7 @@ class Process:
             make,
             self.way,
             Candidate(name, f"{name}-{len(cast.processes)}"),
-            timings=TIMINGS,
+            timings=Timings(poll=timedelta(seconds=2)),
             clock=clock,
             progress=progress,
             watching=cast.watching,
@@ -287,8 +286,7 @@ async def test_what_a_killed_process_of_this_machine_held_is_free_at_once() -> N
     running.send_signal(signal.SIGKILL)
     await running.wait()
     free = present(await OwnLock(lock).read())
-    assert free.holder == ""
-    assert (await OwnLock(lock).take(free, candidate_of({}), SECONDS)).term == 2
+    assert (free.holder, (await OwnLock(lock).take(free, candidate_of({}), SECONDS)).term) == ("", 2)
 
 
 def proc_of(folder: Path, *, stat: str | None) -> Path:
@@ -394,15 +392,13 @@ async def test_leaving_deletes_everything_but_the_mark_here_and_the_cluster_at_t
     held = await scene.lock.take(scene.lock.record, Candidate("pod-1", "pod-1-1"), timedelta(seconds=15))
     steps = await scene.leave()
     assert list(steps) == ["agent", "session"]
-    assert not steps["session"].ok
-    assert "pod-1 still holds" in steps["session"].said
+    assert (steps["session"].ok, "pod-1 still holds" in steps["session"].said) == (False, True), steps["session"]
     assert scene.stage.hub.clusters, "nothing is said to the hub while a process still works"
     await scene.lock.release(held)
     scene.stage.hub.away = True
     steps = await scene.leave()
     (reported,) = [step for name, step in steps.items() if name.startswith("hub ")]
-    assert not reported.ok
-    assert "hubctl delete cluster" in reported.advice
+    assert (reported.ok, "hubctl delete cluster" in reported.advice) == (False, True), reported
     assert scene.secrets.names == {OWNER, f"{OWNER}-0f1e2d3c"}, "the slot stays until the hub has the request"
     assert set((await scene.secrets.read(OWNER)).contents) == {LEFT}
     assert "work-hub-kubeconfig" in steps["add-ons"].said
@@ -414,15 +410,13 @@ async def test_leaving_deletes_everything_but_the_mark_here_and_the_cluster_at_t
         steps = await scene.leave()
         assert all(step.ok for step in steps.values()), steps
         assert not scene.stage.hub.clusters
-        assert scene.secrets.names == {OWNER}
-        assert set((await scene.secrets.read(OWNER)).contents) == {LEFT}
+        assert (scene.secrets.names, set((await scene.secrets.read(OWNER)).contents)) == ({OWNER}, {LEFT})
 
 
 async def test_a_running_agent_ends_its_session_first_and_does_not_register_anew(scene: Scene) -> None:
     async with scene.resident() as agent:
         await until(lambda: is_available(scene.stage))
-        steps = await scene.leave()
-        assert all(step.ok for step in steps.values())
+        assert all(step.ok for step in (await scene.leave()).values())
         await until(lambda: not scene.stage.hub.open_sessions)
         await until(lambda: "has left its hubs" in agent.progress.ready().text)
         calls = len(scene.stage.hub.calls)
@@ -469,8 +463,7 @@ async def registered(scene: Scene) -> tuple[str, str]:
 
 async def left(scene: Scene, *, force: bool = False) -> DoctorStep:
     """What a leaving says of the hub."""
-    steps = await scene.leave(force=force)
-    return next(step for name, step in steps.items() if name.startswith("hub "))
+    return next(step for name, step in (await scene.leave(force=force)).items() if name.startswith("hub "))
 
 
 async def test_hub_where_the_agent_only_registered_forgets_its_cluster_and_request_or_is_named(scene: Scene) -> None:
@@ -492,8 +485,7 @@ async def test_hub_where_the_agent_only_registered_forgets_its_cluster_and_reque
     listed, scene.leaving = scene.leaving, replace(scene.leaving, bootstraps=Bootstraps([]))
     outcome = await left(scene)
     assert (outcome.ok, "not on the list" in outcome.said, slot in scene.secrets.names) == (False, True, True)
-    assert not (await left(scene, force=True)).ok
-    assert scene.secrets.names == {OWNER}
+    assert ((await left(scene, force=True)).ok, scene.secrets.names) == (False, {OWNER})
     scene.leaving = listed
     cluster, _ = await registered(scene)
     hub.set_accepted(ClusterName(cluster), accepted=True)
@@ -542,8 +534,7 @@ async def test_hub_is_not_waited_for_by_force_or_where_it_does_not_know_the_call
     await scene.stage.joins()
     steps = await scene.leave()
     (reported,) = [step for name, step in steps.items() if name.startswith("hub ")]
-    assert not reported.ok
-    assert "it cannot be notified" in reported.said
+    assert (reported.ok, "it cannot be notified" in reported.said) == (False, True), reported
     assert scene.secrets.names == {OWNER}, "another call would not do better"
 
 
@@ -553,5 +544,4 @@ def test_a_mark_tells_new_bootstrap_credentials_from_known_ones() -> None:
     assert mark.covers({"a"})
     assert mark.covers(())
     assert not mark.covers({"a", "c"})
-    assert mark_in({LEFT: b"nonsense"}) == LeftMark("", frozenset())
-    assert mark_in({}) is None
+    assert (mark_in({LEFT: b"nonsense"}), mark_in({})) == (LeftMark("", frozenset()), None)

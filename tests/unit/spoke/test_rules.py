@@ -53,7 +53,6 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 READY, NOT_ACCEPTED, REGISTERING = HubState.READY, HubState.NOT_ACCEPTED, HubState.REGISTERING
 DENIED, KEPT = HubState.DENIED, ChoiceReason.KEPT
 FAILED_OVER, FAILED_BACK = ChoiceReason.FAILED_OVER, ChoiceReason.FAILED_BACK
-USUAL = HubSelectionPolicy()
 WAITING = HubSelectionPolicy(unaccepted=Unaccepted.WAIT)
 BACK = HubSelectionPolicy(fail_back_after=timedelta(minutes=5))
 ALONE = HubSelectionPolicy(registers_ahead=False)
@@ -201,7 +200,7 @@ def hub(name: str, state: HubState = READY, *, rests: float = 0, ready_for: floa
 
 
 CHOICES: list[dict[str, Any]] = yaml.safe_load((CASE_FILES / "hub-choices.yaml").read_text())
-POLICIES = {"usual": USUAL, "waiting": WAITING, "back": BACK, "alone": ALONE}
+POLICIES = {"usual": HubSelectionPolicy(), "waiting": WAITING, "back": BACK, "alone": ALONE}
 
 
 def test_each_row_has_its_choice() -> None:
@@ -273,8 +272,7 @@ def test_choice_from_any_list_is_the_first_good_hub_unless_the_owner_is_good() -
         if decision.why is FAILED_BACK:
             assert policy.fail_back_after is not None
             assert hubs.index(chosen) < hubs.index(by_id[owner or HubId("")])
-        assert (decision.why is KEPT) == (decision.hub_id == owner)
-        assert (decision.not_before is not None) == chosen.rests(MOMENT)
+        assert (decision.why is KEPT, decision.not_before is not None) == (decision.hub_id == owner, chosen.rests(MOMENT))
         assert is_better(hubs, owner, MOMENT, policy) == any(each.hub.hub_id != owner for each in good)
 
 

@@ -98,8 +98,7 @@ async def test_pending_request_waits_without_calls_survives_a_restart_and_is_rep
         await come(ready(stage, C))
         calls = len(stage.hubs[B].calls)
         await asyncio.sleep(600)
-        assert len(stage.hubs[B].calls) == calls
-        assert stage.state(B) is HubState.REGISTERING
+        assert (len(stage.hubs[B].calls), stage.state(B)) == (calls, HubState.REGISTERING)
     async with stage.running():
         await come(ready(stage, C))
         stage.hubs[B].approve_request(next(iter(stage.hubs[B].requests)))
@@ -208,8 +207,7 @@ async def test_hub_that_refuses_the_new_certificate_is_called_with_the_one_befor
         await asyncio.sleep(1200)
         renewed = (await stage.contents(B))["tls.crt"]
         assert renewed != first
-        assert parse_certificate(renewed).serial == hub.issued[-1]
-        assert stage.state(B) is HubState.READY
+        assert (parse_certificate(renewed).serial, stage.state(B)) == (hub.issued[-1], HubState.READY)
         assert "bootstrap" not in " ".join(hub.requests[each].requester for each in list(hub.requests)[1:])
 
 
@@ -223,8 +221,7 @@ async def test_refused_credential_is_reported_once_and_replaced_where_there_is_a
         await come(ready(stage, C))
         assert "recover submit_request" in stage.hubs[C].calls
         await pass_time(7 * HOUR)
-        assert stage.state(B) is HubState.LOST
-        assert stage.count_of(B, "HubLost") == 1
+        assert (stage.state(B), stage.count_of(B, "HubLost")) == (HubState.LOST, 1)
         stage.attend(replace(stage.post, listing=BootstrapListing(tuple(stage.bootstrap(hub, life=DAY) for hub in (A, B, C)))))
         await come(lambda: len(stage.hubs[B].issued) == 2, within=10 * HOUR)
         await come(ready(stage))

@@ -94,8 +94,7 @@ async def test_bundle_is_refused_only_by_a_trusted_answer(
 
 
 def entry(*, both: bool) -> ClusterEntry:
-    own = None if both else b"grpc ca"
-    endpoint = HubEndpoint("127.0.0.1:8443", "id", own)  # type: ignore[arg-type]
+    endpoint = HubEndpoint("127.0.0.1:8443", "id", None if both else b"grpc ca")  # type: ignore[arg-type]
     return ClusterEntry("hub", "https://127.0.0.1:6443", b"https ca", endpoint, "http://proxy", "name")
 
 
@@ -360,8 +359,7 @@ async def test_an_owners_secret_of_last_week_gives_way_to_the_newer_credential_i
     async with joined.running():
         await until(lambda: joined.hub.open_sessions and joined.hub.session.beats)
         assert pki.parse_certificate(joined.hub.session.identity.certificate).serial == joined.hub.issued[1]
-    assert (await joined.secrets.read(OWNER)).contents["tls.crt"] == present.contents["tls.crt"]
-    assert len(joined.hub.issued) == 2
+    assert ((await joined.secrets.read(OWNER)).contents["tls.crt"], len(joined.hub.issued)) == (present.contents["tls.crt"], 2)
 
 
 async def test_a_renewal_never_writes_over_a_hub_that_became_the_owner_meanwhile(joined: Stage) -> None:
@@ -377,8 +375,7 @@ async def test_a_renewal_never_writes_over_a_hub_that_became_the_owner_meanwhile
 
 def test_the_owner_is_whom_the_secret_names_else_whose_kubeconfig_it_holds(stage: Stage) -> None:
     kubeconfig = MemoryHub(stage.clock, hub_id=OTHER).bootstrap_kubeconfig()
-    assert owner_of({}) is None
-    assert owner_of({"tls.crt": b"x", "kubeconfig": b"nonsense: ["}) is None
+    assert (owner_of({}), owner_of({"tls.crt": b"x", "kubeconfig": b"nonsense: ["})) == (None, None)
     assert owner_of({"tls.crt": b"x", "kubeconfig": kubeconfig}) == OTHER
     assert owner_of({"tls.crt": b"x", "kubeconfig": kubeconfig, HUB_ID: HUB.encode()}) == HUB
 
@@ -511,8 +508,7 @@ async def test_a_certificate_that_cannot_be_read_costs_a_new_key_and_no_crash(st
 def test_the_hub_kubeconfig_keeps_the_name_that_the_hubs_certificate_must_have() -> None:
     """OCM's agent drops `tls-server-name` between bootstrap and hub kubeconfig."""
     entry = ClusterEntry("hub", "https://10.0.0.1:6443", b"ca", tls_server_name="hub.example.com")
-    written = yaml.safe_load(write_hub_kubeconfig(entry))
-    assert written["clusters"][0]["cluster"]["tls-server-name"] == "hub.example.com"
+    assert yaml.safe_load(write_hub_kubeconfig(entry))["clusters"][0]["cluster"]["tls-server-name"] == "hub.example.com"
 
 
 async def test_the_condition_of_a_rotation_is_reported_though_its_save_failed_at_first(stage: Stage) -> None:
@@ -588,5 +584,4 @@ async def test_nothing_is_created_again_after_leaving_or_without_the_lease_or_th
     await secrets.write(SLOT, {"a": b"1"}, None)
     await inner.write(OWNER, {LEFT: LeftMark("", frozenset()).content()}, left.version)
     await inner.delete(SLOT)
-    assert (await secrets.read(SLOT)).version is None
-    assert inner.names == {OWNER}
+    assert ((await secrets.read(SLOT)).version, inner.names) == (None, {OWNER})
