@@ -17,7 +17,6 @@ RUNBOOKS = ROOT / "docs" / "how-to" / "runbooks"
 MINUTES, MINUTE = 200, 60.0
 OF_PROMETHEUS = {"instance", "job", "namespace", "pod", "hub"}
 """Labels that come with the target, not with the metric. The chart's ServiceMonitor sets `hub`."""
-SEVERITIES = {"critical", "warning", "info"}
 
 
 ASKED = [each for half in METRICS for each in monitoring_queries(half)]
@@ -128,7 +127,7 @@ def test_each_alert_fires_after_its_delay_when_it_should_and_is_quiet_when_not()
 
 def flaws_of_texts(name: str, rule: Mapping[str, Any]) -> Iterator[str]:
     notes, page = rule["annotations"], RUNBOOKS / f"{name}.md"
-    if rule["labels"]["severity"] not in SEVERITIES:
+    if rule["labels"]["severity"] not in {"critical", "warning", "info"}:
         yield "no severity"
     if set(notes) != {"summary", "description", "runbook_url"} or ROOT / notes["runbook_url"] != page:
         yield "annotations"
