@@ -205,8 +205,8 @@ class SqlStore(Store):
             now = database_time(connection, self._clock)
             return work(SqlTransaction(connection, now, form=self._form, sender=self._sender, writable=False))
 
-    async def _fetch(self, after: int) -> tuple[Sequence[Change] | None, int]:
-        return await self.read(tail_changes, after)
+    async def _fetch(self, revision: int, checked: int) -> tuple[Sequence[Change] | None, int]:
+        return await self.read(tail_changes, revision, checked)
 
     async def _repair(self, seen: int, shown: Change | None) -> bool:
         return await self.run(skip_lost_changes, seen, shown)

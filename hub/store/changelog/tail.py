@@ -4,8 +4,8 @@ Commits of this replica arrive directly. Commits of other replicas are read afte
 appended in revision order without a gap, so revisions never decrease for a follower.
 
 A database may lose served changes: after a restore, or after a fail-over to a server that never got the last commits. Then the
-newest change in memory is missing in the log, or its revision belongs to another change. `Repair` then moves the log beyond all
-served revisions, and followers list again.
+newest change in memory is missing in the log, or a revision in memory belongs to another change. `Repair` then moves the log
+beyond all served revisions, and followers list again. Until then, no change is appended.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ MAX_CHANGES = 2000
 MAX_BYTES = 8 * 1024 * 1024
 
 log = structlog.get_logger(__name__)
-Fetch = Callable[[int], Awaitable[tuple[Sequence[Change] | None, int]]]
-"""Returns one batch of changes from a revision on, inclusive (None: compacted), and the newest visible revision."""
+Fetch = Callable[[int, int], Awaitable[tuple[Sequence[Change] | None, int]]]
+"""Returns one batch of changes from a revision on (None: compacted), after a change before it, and the newest revision."""
 Repair = Callable[[int, Change | None], Awaitable[bool]]
 """If the change was lost, moves the log far above its revision and compacts lower revisions. Returns whether it was lost."""
 
@@ -48,7 +48,8 @@ class Tail:
         self._repair = repair
         self._poll = poll
         self._is_notified = is_notified
-        self._newest = newest
+        self._newest = self._checked = newest  # own commits follow `_checked`
+        self._lost: Change | None = None  # a change in memory, if the log has another change at its revision
         self._changes: deque[Change] = deque()
         self._bytes = 0
         self._behind = asyncio.Event()
@@ -64,12 +65,18 @@ class Tail:
         self._behind.set()
 
     def offer(self, changes: Sequence[Change]) -> None:
-        """Append changes committed by this replica. If changes of other replicas precede them, `run` fetches all."""
-        fresh = [change for change in changes if change.revision > self._newest]
-        if fresh and fresh[0].revision == self._newest + 1:
-            self._append(fresh)
-        elif fresh:
+        """Append changes committed by this replica. If others precede them, or the log has lost changes, `run` looks now."""
+        self._take(changes)
+        if self._lost or changes[-1].revision > self._newest:
             self._behind.set()
+
+    def _take(self, changes: Sequence[Change]) -> None:
+        """Compare known changes with those in memory. Append new ones if they follow directly and no change is lost."""
+        lost = (seen for each in changes for seen in self.after(each.revision - 1, 1) or () if seen.encoded != each.encoded)
+        self._lost = self._lost or next(lost, None)
+        fresh = [change for change in changes if change.revision > self._newest]
+        if fresh and fresh[0].revision == self._newest + 1 and not self._lost:
+            self._append(fresh)
 
     def after(self, revision: int, limit: int = 500) -> Sequence[Change] | None:
         """Return changes above `revision`; None if some are no longer in memory."""
@@ -114,29 +121,28 @@ class Tail:
     async def _look(self) -> bool:
         """Fetch new changes once. Returns whether there may be more."""
         place = self._newest
-        changes, newest = await self._fetch(place)
+        changes, newest = await self._fetch(place, self._checked)
         if place != self._newest:
             return True  # own commits arrived in the meantime: the result is outdated
-        if newest < place or (changes and changes[0].revision == place and not self._is_known(changes[0])):
-            if not await self._repair(place, self._changes[-1] if self._changes else None):
-                return False  # a server that is behind has answered, or another replica was faster: the next call decides
-            log.error("the database has lost changes that were already read: all watches list again", newest=newest, seen=place)
-            return True
         if changes is None:
             self._forget(newest)
             return False
-        self.offer(changes)
+        self._take(changes)
+        if self._lost or newest < place:
+            if not await self._repair(place, self._lost or (self._changes[-1] if self._changes else None)):
+                self._lost = None
+                return False  # a server that is behind has answered, or another replica was faster: the next call decides
+            log.error("the database has lost changes that were already read: all watches list again", newest=newest, seen=place)
+            return True
+        self._checked = self._newest
         return place < self._newest < newest
-
-    def _is_known(self, change: Change) -> bool:
-        """Whether this change of the log equals the newest change in memory."""
-        return not self._changes or self._changes[-1].encoded == change.encoded
 
     def _forget(self, newest: int) -> None:
         """Drop the buffer after the next changes were compacted; followers get the error when they read the log."""
         self._changes.clear()
         self._bytes = 0
-        self._newest = newest
+        self._newest = self._checked = newest
+        self._lost = None
         self._wake()
 
     def _append(self, changes: Sequence[Change]) -> None:
@@ -156,16 +162,16 @@ class Tail:
 def skip_lost_changes(transaction: Transaction, seen: int, shown: Change | None) -> bool:
     """If the log has lost changes, move it far above `seen`. Return whether changes were lost; see `Repair`."""
     changes: Any = transaction.changes  # `skip_ahead` is specific to this adapter
-    leapt: bool = changes.skip_ahead(seen, shown)
-    return leapt
+    return bool(changes.skip_ahead(seen, shown))
 
 
-def tail_changes(transaction: Transaction, revision: int) -> tuple[Sequence[Change] | None, int]:
-    """Return changes and the newest revision; see `Fetch`. The change at `revision` itself shows whether changes were lost."""
+def tail_changes(transaction: Transaction, revision: int, checked: int) -> tuple[Sequence[Change] | None, int]:
+    """Return changes and the newest revision; see `Fetch`. Those at `revision` and `checked` show whether changes were lost."""
     newest = transaction.changes.newest()
     if newest < revision:
         return (), newest
     oldest = transaction.changes.oldest()
     if revision < oldest:
         return None, newest
-    return transaction.changes.since(max(revision - 1, oldest)), newest
+    before = transaction.changes.since(checked - 1, limit=1) if oldest < checked < revision else ()
+    return (*before, *transaction.changes.since(max(revision - 1, oldest))), newest

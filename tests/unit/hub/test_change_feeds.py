@@ -74,7 +74,7 @@ class Log:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def fetch(self, _after: int) -> tuple[Sequence[Change], int]:
+    async def fetch(self, _revision: int, _checked: int) -> tuple[Sequence[Change], int]:
         self.asked += 1
         return (), 0
 
@@ -102,7 +102,7 @@ def test_changes_behind_a_gap_wait_for_those_before_them() -> None:
     async def wait(compacted: int, *offered: int) -> tuple[int, list[int] | None, list[int] | None]:
         """What is newest and what follows 5 at first, and what follows it when the log of nine changes was read."""
 
-        async def fetch(after: int) -> tuple[Sequence[Change] | None, int]:
+        async def fetch(after: int, _checked: int) -> tuple[Sequence[Change] | None, int]:
             return None if after < compacted else [change(revision) for revision in range(after, 10)], 9
 
         tail = Tail(fetch, Log().mend, 5, timedelta(seconds=1))
@@ -115,6 +115,33 @@ def test_changes_behind_a_gap_wait_for_those_before_them() -> None:
         return *before, revisions(tail.after(5))
 
     assert (in_virtual_time(wait(0, 8)), in_virtual_time(wait(7, 6))) == ((5, [], [6, 7, 8, 9]), (6, [6], None))
+
+
+def test_lost_changes_are_noticed_whatever_this_replica_commits_before_it_looks() -> None:
+    async def newest_after(survivors: int, *batches: Sequence[int]) -> int:
+        log, repaired = [change(revision) for revision in range(1, 6)], list[int]()
+
+        async def fetch(revision: int, checked: int) -> tuple[Sequence[Change] | None, int]:
+            shown = [each for each in log if each.revision >= revision or each.revision == checked]
+            return (None, 100) if repaired else (shown if log[-1].revision >= revision else (), log[-1].revision)
+
+        async def mend(seen: int, shown: Change | None) -> bool:
+            repaired.extend(() if shown in log else (seen,))
+            return bool(repaired)
+
+        tail = Tail(fetch, mend, 0, timedelta(seconds=1))
+        tail.offer(tuple(log))
+        running = asyncio.create_task(tail.run())
+        await asyncio.sleep(2)
+        log[survivors:] = [change(revision, size=1) for revision in range(survivors + 1, batches[-1][-1] + 1)]
+        for batch in batches:
+            tail.offer([each for each in log if each.revision in batch])
+        newest = await tail.wait(99, timedelta(seconds=10))
+        running.cancel()
+        return newest
+
+    for survivors, *batches in ((3, (4,)), (4, (5, 6)), (4, (5,), (6,)), (3, (4, 5, 6)), (3, (6,)), (3, (5, 6))):
+        assert in_virtual_time(newest_after(survivors, *batches)) == 100, (survivors, batches)
 
 
 def test_poll_is_ten_times_rarer_where_notifications_arrive() -> None:
@@ -133,7 +160,7 @@ def test_a_defect_of_the_log_is_reported_once_and_ends_nothing() -> None:
     async def looked() -> list[MutableMapping[str, Any]]:
         asked = 0
 
-        async def broken(_after: int) -> tuple[Sequence[Change], int]:
+        async def broken(_revision: int, _checked: int) -> tuple[Sequence[Change], int]:
             nonlocal asked
             asked += 1
             raise RuntimeError("a row that nobody can read" if asked < 10 else "another row")

@@ -115,7 +115,8 @@ def log_of_changes(store: InlineStore, _clock: ManualClock) -> Case:
         return False
 
     return Case(
-        Tail(lambda _after: store.read(lambda _tx: ((), 0)), mend, 0, timedelta(seconds=1)).run(), "change log cannot be read"
+        Tail(lambda _revision, _checked: store.read(lambda _tx: ((), 0)), mend, 0, timedelta(seconds=1)).run(),
+        "change log cannot be read",
     )
 
 
