@@ -7,6 +7,7 @@ import sqlite3
 import zipfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,7 @@ def live(tx: Transaction) -> None:
     tx.certificates.add(CertificateRecord(SerialNumber(0xABC), Purpose.AGENT, "user", ("group",), *times, "hash", NOW, *who))
     tx.heartbeats.store([Beat(EDGE, timedelta(seconds=1), available=True)])
     tx.transitions.add(Transition(EDGE, "uid-edge", NOW, "", "True", "Reason", "ann"))
+    tx.heartbeats.set_session(EDGE, "s1")
     tx.replicas.put(Replica("r1", "home", "i1", "0.1", "g:1", "h:1", tx.now, tx.now - timedelta(minutes=1)))
     tx.leaders.take(None, Candidate("r1", "i1"), timedelta(seconds=15))
 
@@ -97,7 +99,7 @@ def looked(tx: Transaction) -> dict[str, object]:
         "cluster": (cluster.encoded, cluster.revision),
         "secret": secret.document["data"],
         "certificates": tx.certificates.of_cluster(EDGE),
-        "beat": tx.heartbeats.of(EDGE),
+        "beat": replace(present(tx.heartbeats.of(EDGE)), session=None),
         "transitions": tx.transitions.of(EDGE, limit=9),
         "hub": tx.facts.get("hub-id"),
     }
@@ -142,6 +144,7 @@ async def test_a_hub_is_restored_into_either_database_from_either(
             await check_refusal_of(ExpiredError, store.read(lambda tx: tx.changes.since(served)))
             assert await store.read(lambda tx: (tx.changes.oldest(), tx.changes.newest())) == (done.revision, done.revision)
             assert await store.read(lambda tx: (tx.replicas.all(), tx.marks.all())) == ([], [])
+            assert present(await store.read(lambda tx: tx.heartbeats.of(EDGE))).session is None
             await store.run(put, "new")
             later = await store.read(lambda tx, at: [change.revision for change in tx.changes.since(at)], done.revision)
             assert later == [done.revision + 1]

@@ -170,6 +170,7 @@ def _fill(connection: Connection, archive: Archive, above: int, change: Callable
     revision = _go_on(connection, archive, above, now)
     form = RowForm(None, archive.manifest.group_suffix)
     transaction = SqlTransaction(connection, now, form=form, sender="restore", writable=True)
+    transaction.agent_sessions.end_all()  # heartbeats are restored with the sessions that they belonged to
     made = change(transaction)
     transaction.flush()
     return revision, made
