@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from secrets import token_urlsafe
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,15 +18,16 @@ from hub.access import revocation_poller as looking
 from hub.access.peers import Peers
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.liveness import Beat
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.store import SqlStore
 from hub.store.engine.engine import UnknownOutcomeError, parse_url, writing_engine
 from hub.store.engine.timeouts import SessionLimits
 from machinery import pki
-from machinery.errors import ConflictError, ExpiredError, UnauthorizedError, UnavailableError
+from machinery.errors import ConflictError, ExpiredError, InvalidError, UnauthorizedError, UnavailableError
 from machinery.identity import CertificateSubject, ClusterName, SerialNumber
 from machinery.runtime.clock import SystemClock
-from tests.checks import check_refusal_of
+from tests.checks import check_refusal_of, present
 from tests.fakes import databases
 from tests.fakes.databases import names, newest, put, until_ready
 from tests.fakes.postgres import small_disk
@@ -302,3 +305,22 @@ async def test_full_disk_is_reported_while_small_writes_succeed(server_template:
 
 def beat(tx: Transaction) -> None:
     tx.heartbeats.store([Beat(ClusterName("edge"), timedelta(), None, 0)])
+
+
+async def test_a_text_too_long_for_an_index_is_refused_alone(migrated_postgres_url: str) -> None:
+    versions, begun, runs = ("v1", token_urlsafe(4500), "v2"), Event(), list[str]()
+
+    def report(tx: Transaction, name: str, version: str) -> None:
+        runs.append(name)
+        document = {"metadata": {"name": name, "uid": name}, "status": {"version": {"kubernetes": version}}}
+        tx.objects.put(MANAGED_CLUSTERS, document, None, "tester")
+
+    async with replicas(migrated_postgres_url, 1) as (store,):
+        first = asyncio.create_task(store.run(lambda _tx: begun.wait()))
+        tasks = [asyncio.create_task(store.run(report, f"c{number}", each)) for number, each in enumerate(versions)]
+        await asyncio.sleep(0)  # all wait for the writer, and share its next transaction
+        begun.set()
+        await check_refusal_of(InvalidError, tasks[1], match="too long")
+        await asyncio.gather(first, tasks[0], tasks[2])
+        assert (runs, await store.read(names)) == (["c0", "c1", "c2"], ["c0", "c2"])
+        assert present(store._writer).fault is None

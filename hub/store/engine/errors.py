@@ -1,6 +1,6 @@
 """Classifies and translates database errors."""
 
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError, TimeoutError as PoolTimeoutError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, TimeoutError as PoolTimeoutError
 
 from machinery.errors import ConflictError, InvalidError, UnavailableError
 
@@ -28,7 +28,7 @@ _STANDBY = {"server is in hot standby mode": "the database server that answers i
 """Driver messages for servers that `target_session_attrs` rejects."""
 _LOST = frozenset(("57P01", "57P02", "57P03"))
 _READ_ONLY = "25006"
-_NO_TEXT = frozenset(("22021", "22P05"))
+_NO_TEXT = frozenset(("22021", "22P05", "54000"))
 AWAY = "the database does not answer"
 
 
@@ -56,8 +56,8 @@ def is_read_only(error: Exception) -> bool:
 
 
 def is_no_text(error: Exception) -> bool:
-    """Whether a text contains characters that the database cannot store (NUL on PostgreSQL)."""
-    return isinstance(error, DataError) and (sqlstate(error) in _NO_TEXT or "cannot contain NUL" in str(error.orig))
+    """Whether PostgreSQL cannot store a text: it contains NUL, or its value in an index exceeds about 2,700 bytes."""
+    return isinstance(error, DBAPIError) and (sqlstate(error) in _NO_TEXT or "cannot contain NUL" in str(error.orig))
 
 
 def translated(error: Exception) -> Exception:
@@ -65,7 +65,7 @@ def translated(error: Exception) -> Exception:
     if is_race(error):
         return ConflictError("the same objects were changed at the same time: read them again and retry")
     if is_no_text(error):
-        return InvalidError("a text has characters that the database does not accept, such as NUL")
+        return InvalidError("a text has characters that the database does not accept, such as NUL, or is too long")
     if isinstance(error, PoolTimeoutError):
         return UnavailableError("the database is too busy: no connection became free in time")
     if isinstance(error, DBAPIError):

@@ -22,7 +22,7 @@ from hub.api.auditrecords import AuditEntry
 from hub.api.meta.change import Change
 from hub.ports import Recording
 from hub.store.engine.engine import UnknownOutcomeError, transaction
-from hub.store.engine.errors import is_locked, is_lost, is_race, is_read_only, translated
+from hub.store.engine.errors import is_locked, is_lost, is_no_text, is_race, is_read_only, translated
 from hub.store.engine.notify import Topic, take_notifications
 from hub.store.engine.statements import Statement, note_write
 from hub.store.writer.transaction import SqlTransaction
@@ -91,7 +91,9 @@ def _run_apart(
         _SAVE.run(connection, {})
         try:
             job.run(view())
-        except (MusterError, DataError) as error:
+        except Exception as error:
+            if not isinstance(error, MusterError | DataError) and not is_no_text(error):
+                raise
             _TAKE_BACK.run(connection, {})
             refusals[job] = error
         _RELEASE.run(connection, {})
