@@ -11,7 +11,6 @@ import click
 
 from hub.api.restorations import Readopts
 from hub.commands import backup_keys as keys
-from hub.issuer.local import CA_KEY
 from hub.registry.recovery import RestoreOrder, RestoreOutcome, restored
 from hub.replica.admin_kubeconfig import ADMIN_FILE
 from hub.settings import HubSettings
@@ -69,7 +68,7 @@ def run(options: RestoreOptions, settings: HubSettings) -> None:
         directory.remove(ADMIN_FILE)  # the next start makes one with a recorded certificate
         for line in (*_restored(manifest, done, outcome), *_lost(manifest, order, outcome)):
             click.echo(line)
-        if folder.read(CA_KEY) is None:
+        if not any(folder.path.glob("ca*.key")):
             where = "put them there before the start, unless the CA's key is stored elsewhere"
             click.echo(f"the hub's keys are not in {folder.path}: {where}")
         click.echo("start it with `hub serve`, and make a backup of it soon")

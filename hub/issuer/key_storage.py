@@ -74,13 +74,18 @@ class KeyFiles(KeyPairs):
                 self._directory.remove(name)
 
     async def _pairs(self) -> Mapping[str, KeyPair]:
-        try:
-            keys = sorted(path for path in self._folder.iterdir() if path.name == "ca.key" or path.match("ca-*.key"))
-        except OSError as error:
-            raise UnavailableError(f"{self._folder} cannot be read: {error.strerror}") from error
-        files = [file for key in keys for file in (key, key.with_suffix(".crt"))]
-        content = {file.name: found for file in files if (found := read_file(file)) is not None}
-        return _pairs(content, self._folder)
+        return read_pairs(self._folder)
+
+
+def read_pairs(folder: Path) -> Mapping[str, KeyPair]:
+    """Return the CAs in files, by the names of their keys. Raises UnavailableError."""
+    try:
+        keys = sorted(path for path in folder.iterdir() if path.name == "ca.key" or path.match("ca-*.key"))
+    except OSError as error:
+        raise UnavailableError(f"{folder} cannot be read: {error.strerror}") from error
+    files = [file for key in keys for file in (key, key.with_suffix(".crt"))]
+    content = {file.name: found for file in files if (found := read_file(file)) is not None}
+    return _pairs(content, folder)
 
 
 def key_file(authority: AuthorityId) -> str:

@@ -286,7 +286,7 @@ async def with_other_files(bench: Bench) -> None:
     shutil.copy(bench.data / "secrets.key", other)
     assert "is not that of the hub in the database" in (await ill(settings_of(bench, keys_dir=other)))["identity"].message
     (bench.data / "ca.key").unlink()
-    assert "the CA (ca.crt, ca.key) is not in" in (await ill(settings_of(bench)))["keys"].message
+    assert "the CA (ca*.crt, ca*.key) is not in" in (await ill(settings_of(bench)))["keys"].message
     assert (await ill(settings_of(bench, disk_reserve="8Ei")))["disk"].message.endswith("history is removed early")
     assert "database" in await ill(settings_of(bench, database_url=f"postgresql://nobody@127.0.0.1:{free_port()}/none"))
     assert (

@@ -23,13 +23,14 @@ from hub.ports import BACKUP_MADE, HUB_ID
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import NewAuthority
 from hub.replica.installation import SUFFIX, settle
-from hub.replica.keys import AUTHORITY, create_keys
+from hub.replica.keys import AUTHORITY, create_keys, create_next_authority
 from hub.store import SqlStore
 from hub.store.backup.archive import MANIFEST, PROOF, ArchiveWriter
 from hub.store.backup.backup import Snapshot, write_tables
 from hub.store.engine.engine import parse_url
 from hub.store.engine.file_lock import database_lock
 from hub.store.migrate import HEAD, migrate_database
+from machinery import pki
 from machinery.election.lock import LockRecord
 from machinery.errors import InvalidError, UnavailableError
 from machinery.pki.encryption import Seal
@@ -225,6 +226,20 @@ def test_findings_about_clocks_groups_replicas_and_leaders(tmp_path: Path) -> No
     for seen, name, state, words in rows:
         found = judged(seen, tmp_path, now=seen.now)[name]
         assert (found.state, words in f"{found.message} {found.advice}") == (state, True), found
+
+
+def test_a_rotated_ca_is_known_to_doctor_and_restore(hub: Path, tmp_path: Path) -> None:
+    known = pki.parse_certificate(create_next_authority(hub, Lifetimes(), datetime.now(UTC))[0].read_bytes()).key_hash
+    with closing(sqlite3.connect(hub / "hub.db")) as connection, connection:
+        connection.execute("UPDATE facts SET value = ? WHERE name = ?", (known, AUTHORITY))
+    for gone in ("none", "ca.crt", "ca.key"):
+        (hub / gone).unlink(missing_ok=True)
+        printed = run(hub, "doctor").output
+        assert ("the CA ends at" in printed, "identity" in printed) == (True, False), printed
+    words = f"--passphrase-file={tmp_path / 'passphrase'}"
+    assert run(hub, "backup", tmp_path / "hub.zip", words).exit_code == 0
+    answer = run(tmp_path / "elsewhere", "restore", tmp_path / "hub.zip", words)
+    assert (answer.exit_code, "put them there" in answer.output) == (0, False), answer.output
 
 
 def test_a_schema_that_is_behind_is_a_warning_and_an_empty_database_is_not_made(tmp_path: Path) -> None:

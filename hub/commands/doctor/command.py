@@ -12,13 +12,12 @@ from pathlib import Path
 import click
 
 from hub.commands.doctor import Check, DoctorFinding, DoctorState, broken, database, doors, findings_of, warning, well
-from hub.issuer.local import CA_CERTIFICATE, CA_KEY
+from hub.issuer.key_storage import read_pairs
 from hub.replica.admin_kubeconfig import ADMIN_FILE
 from hub.replica.keys import SEAL_FILE
 from hub.settings import HubSettings
 from hub.store import SqlStore
 from machinery import pki
-from machinery.errors import InvalidError
 from machinery.runtime.clock import Clock, SystemClock
 
 WELL, NOT_WELL = 0, 1
@@ -91,7 +90,7 @@ async def _folder(settings: HubSettings) -> AsyncIterator[DoctorFinding]:
         yield broken(name, f"{path} does not exist: no hub was ever started with it", _RUN)
         return
     mode = stat.S_IMODE(path.stat().st_mode)
-    open_files = [file.name for file in (path / CA_KEY, path / SEAL_FILE, path / ADMIN_FILE) if _is_open(file)]
+    open_files = [file.name for file in (*path.glob("ca*.key"), path / SEAL_FILE, path / ADMIN_FILE) if _is_open(file)]
     if mode & OTHERS and open_files:
         yield broken(name, f"other users can read {', '.join(open_files)} in {path}", f"chmod -R go-rwx {path}")
     elif mode & OTHERS:
@@ -117,25 +116,21 @@ def _disk(path: Path, reserve: int) -> DoctorFinding:
 
 async def _keys(settings: HubSettings, now: datetime) -> AsyncIterator[DoctorFinding]:
     """Check the key files. If the CA's key is stored elsewhere, the CA's certificate need not be in this folder."""
-    path = settings.keys_dir or settings.data_dir
-    name, ca = "keys", path / CA_CERTIFICATE
+    path, name = settings.keys_dir or settings.data_dir, "keys"
+    pairs = read_pairs(path).values()
     advice = f"restore {path} from a backup (hub restore); a hub cannot run without its keys"
-    if settings.ca_key_place == "file" and not (ca.exists() and (path / CA_KEY).exists()):
-        yield broken(name, f"the CA ({CA_CERTIFICATE}, {CA_KEY}) is not in {path}", advice)
+    if settings.ca_key_place == "file" and not pairs:
+        yield broken(name, f"the CA (ca*.crt, ca*.key) is not in {path}", advice)
         return
     if settings.secrets_key_file is None and not (path / SEAL_FILE).exists():
         yield broken(name, f"the key of Secrets ({SEAL_FILE}) is not in {path}", advice)
         return
-    if not ca.exists():
+    if not pairs:
         yield well(name, f"in {path}; the CA's key is kept in the {settings.ca_key_place}")
         return
-    try:
-        facts = pki.parse_certificate(ca.read_bytes())
-    except InvalidError as error:
-        yield broken(name, f"{ca}: {error.message}", advice)
-        return
-    ends = f"the CA ends at {facts.not_after:%Y-%m-%d}"
-    if facts.not_after <= now:
+    not_after = max(pki.parse_certificate(pair.certificate).not_after for pair in pairs)
+    ends = f"the CA ends at {not_after:%Y-%m-%d}"
+    if not_after <= now:
         yield broken(name, f"{ends}: it has expired", "hubctl ca rotate, on a hub whose clock is right")
     else:
         yield well(name, f"in {path}; {ends}")

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 
+from hub.api.certificateauthorities.authority import issuing
 from hub.api.hubreplicas import Replica
 from hub.commands.doctor import DoctorFinding, broken, warning, well
-from hub.issuer.local import CA_CERTIFICATE
+from hub.issuer.key_storage import read_pairs
 from hub.ports import HUB_ID, Transaction
 from hub.replica.installation import SUFFIX
 from hub.replica.keys import AUTHORITY
@@ -18,7 +18,7 @@ from hub.store.migrate import HEAD, pending, schema_at
 from machinery import pki
 from machinery.durations import format_duration
 from machinery.election.lock import LockRecord
-from machinery.errors import InvalidError
+from machinery.errors import UnavailableError
 from machinery.runtime.clock import Clock
 
 APART, MILLISECOND = timedelta(seconds=2), timedelta(milliseconds=1)
@@ -51,6 +51,9 @@ def schema(url: str) -> DoctorFinding:
 
 def read_state(tx: Transaction) -> DatabaseState:
     facts = {name: tx.facts.get(name) for name in (AUTHORITY, SUFFIX, HUB_ID)}
+    one = issuing(tx.authorities.all())
+    if one is not None and tx.authorities.sealed_key(one.id) is not None:
+        facts[AUTHORITY] = None  # the CA's key is in the database: the files do not matter
     return DatabaseState(tx.now, facts, tx.replicas.all(), tx.leaders.record())
 
 
@@ -67,21 +70,20 @@ def _identity(state: DatabaseState, settings: HubSettings) -> list[DoctorFinding
     if suffix is not None and suffix != settings.api_group_suffix:
         message = f'the database\'s hub has API groups that end in "{suffix}", the settings say "{settings.api_group_suffix}"'
         found.append(broken("identity", message, f"--api-group-suffix {suffix}: it is fixed at the first start"))
-    known, here = state.facts[AUTHORITY], _authority(settings)
-    if known is not None and here is not None and known != here:
+    known, here = state.facts[AUTHORITY], _authorities(settings)
+    if known is not None and here and known not in here and settings.ca_key_place != "secret":
         message = "the CA in the data directory (or --keys-dir) is not that of the hub in the database"
-        found.append(
-            broken("identity", message, "use that hub's keys, or this hub's database: the hub will not start like this")
-        )
+        advice = "use that hub's keys, or this hub's database: the hub will not start like this"
+        found.append(broken("identity", message, advice))
     return found
 
 
-def _authority(settings: HubSettings) -> str | None:
-    """Return the first CA's fingerprint; None if the CA is not in a file, or was removed after a rotation."""
-    path: Path = (settings.keys_dir or settings.data_dir) / CA_CERTIFICATE
-    with suppress(OSError, InvalidError):
-        return pki.parse_certificate(path.read_bytes()).key_hash
-    return None
+def _authorities(settings: HubSettings) -> set[str]:
+    """Return the fingerprints of the CAs in files."""
+    with suppress(UnavailableError):
+        pairs = read_pairs(settings.keys_dir or settings.data_dir).values()
+        return {pki.parse_certificate(pair.certificate).key_hash for pair in pairs}
+    return set()
 
 
 def _clock(state: DatabaseState, clock: Clock) -> DoctorFinding:
