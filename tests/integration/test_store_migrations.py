@@ -20,6 +20,7 @@ from sqlalchemy import Column, Connection, Engine, MetaData, event, text
 from structlog.testing import capture_logs
 
 from hub.__main__ import main
+from hub.api.hubreplicas import Replica
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.registry.managedclusters import service as clusters
@@ -45,6 +46,7 @@ from hub.store.schema import metadata
 from machinery.errors import InvalidError, UnavailableError
 from machinery.meta.objects import Query
 from machinery.meta.selectors import parse_field_selector
+from machinery.runtime.clock import SystemClock
 from tests.checks import check_refusal_of, present
 from tests.contract.conftest import database
 from tests.fakes.databases import SqlDatabase, migrated, sqlite_database
@@ -270,6 +272,16 @@ async def test_objects_of_an_earlier_release_are_found_by_field(database: SqlDat
     changed_by_hand(database, "UPDATE facts SET value = '1 0.0.9' WHERE name = 'indexed-fields'")
     async with database.opened(None) as store:
         assert await store.read(chosen, f"{AVAILABLE}=True") == ["c0", "c2", "c4", "c6"]
+        old = Replica("r1", "home", "i1", "0.0.9", "g:1", "h:1", NOW, SystemClock().now() + timedelta(hours=1))
+        await store.run(lambda tx: tx.replicas.put(old))
+
+    again = ("DELETE FROM fields", "UPDATE facts SET value = '1 0.0.9' WHERE name = 'indexed-fields'")
+    found = []
+    for statements in (again, again[:1], ("UPDATE replicas SET seen_at = 0", again[0]), again[:1]):
+        changed_by_hand(database, *statements)
+        async with database.opened(None) as store:
+            found.append(len(await store.read(chosen, f"{AVAILABLE}=True")))
+    assert found == [4, 4, 4, 0], "it is done again while a replica of another release lives, and once more"
 
 
 async def test_a_cluster_that_was_written_during_a_migration_has_its_narrow_row_again(database: SqlDatabase) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, bindparam, delete, insert, select, update
 
+from hub.api.hubreplicas import LOST_AFTER
 from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Change, Kind
 from hub.api.query.parsing import order_of
 from hub.api.query.selection import fields_of
 from hub.store import schema
 from hub.store.engine.encoding import RowForm, decode, to_micros
-from hub.store.engine.engine import upsert
+from hub.store.engine.engine import database_time, upsert
 from hub.store.engine.errors import RaceError
 from hub.store.engine.statements import Statement
 from hub.store.query.inventory import inventory
@@ -22,7 +23,7 @@ from hub.store.tables.leaders import SqlFacts
 from machinery.meta.objects import ChangeType, Key, StoredObject
 from machinery.product import version
 
-_column = schema.objects.c
+_column, _replica = schema.objects.c, schema.replicas.c
 _AS_READ = (
     _column.kind == bindparam("of_kind"),
     _column.namespace == bindparam("of_namespace"),
@@ -112,10 +113,11 @@ _DROP_OTHERS = delete(inventory).where(inventory.c.uid.not_in(select(_column.uid
 
 
 def reindex(engine: Engine) -> None:
-    """Rebuild `fields` and the inventory from the documents, once, at the first start of another release.
+    """Rebuild `fields` and the inventory from the documents, at the first start of another release.
 
     A release that knows fewer fields leaves outdated rows behind, so a downgrade causes a rebuild too. The rebuild runs in
-    portions, so that other transactions can write in between. Two replicas may run it at the same time.
+    portions, so that other transactions can write in between. Two replicas may run it at the same time. While a replica of
+    another release lives, the next start repeats it: what that replica writes until then lacks fields that it does not know.
     """
     current = f"{RULES} {version()}"
     with engine.begin() as connection:
@@ -129,7 +131,10 @@ def reindex(engine: Engine) -> None:
     with engine.begin() as connection:
         _lock(connection)
         connection.execute(_DROP_OTHERS)
-        SqlFacts(connection).set(FACT, current)
+        living = to_micros(database_time(connection) - LOST_AFTER)
+        others = select(_replica.name).where(_replica.version != version(), _replica.seen_at > living)
+        if connection.execute(others).first() is None:
+            SqlFacts(connection).set(FACT, current)
 
 
 def _reindex_some(connection: Connection, kind: Kind, last: str) -> str | None:
