@@ -239,6 +239,8 @@ async def test_restore_replaces_a_database_only_on_demand_and_as_its_last_step(
     assert done.revision > 10**9, "what the operator knows counts"
     async with databases["sqlite"].opened(None) as store:
         assert await store.read(looked)
+    file.write_bytes(b"")
+    assert restore(backup, url).former, "a file without tables has no hub"
 
 
 async def test_backup_has_every_table_and_is_neither_overwritten_nor_left_half_made(
@@ -249,7 +251,11 @@ async def test_backup_has_every_table_and_is_neither_overwritten_nor_left_half_m
     def unable(*_arguments: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    check_refusal(InvalidError, backed_up, url, file, match="no tables of a hub")
+    check_refusal(InvalidError, backed_up, url, file, match="hub.db does not exist")
+    check_refusal(InvalidError, note_backup, url, "", match="hub.db does not exist")
+    assert found(tmp_path, "*") == []
+    (tmp_path / "empty").touch()
+    check_refusal(InvalidError, backed_up, f"sqlite:///{tmp_path / 'empty'}", file, match="no tables of a hub")
     assert found(tmp_path, "*.zip*") + found(tmp_path, ".*.new") == []
     async with lived(databases["sqlite"]) as store:
         manifest = backed_up(url, file)

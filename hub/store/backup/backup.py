@@ -11,7 +11,7 @@ from sqlalchemy import Connection, LargeBinary, MetaData, Table, inspect, select
 from hub.ports import BACKUP_MADE
 from hub.store import schema
 from hub.store.backup.archive import ArchiveWriter
-from hub.store.engine.engine import database_time, is_sqlite, parse_url, reading_engine, translated_errors, writing_engine
+from hub.store.engine.engine import database_time, is_sqlite, present_url, reading_engine, translated_errors, writing_engine
 from hub.store.migrate import schema_of
 from hub.store.query.inventory import inventory
 from hub.store.tables.leaders import SqlFacts
@@ -34,7 +34,7 @@ class Snapshot:
 
 def write_tables(url: str, writer: ArchiveWriter) -> Snapshot:
     """Write every table of the database to `writer`. Raises InvalidError (no database, or a newer schema), UnavailableError."""
-    place = parse_url(url)
+    place = present_url(url)
     if is_sqlite(place):
         engine = reading_engine(place, connections=1)
     else:  # without a time-out of statements
@@ -53,7 +53,7 @@ def write_tables(url: str, writer: ArchiveWriter) -> Snapshot:
 
 def note_backup(url: str, made: str) -> None:
     """Record the time of the newest backup in the database. Raises UnavailableError."""
-    engine = writing_engine(parse_url(url), patient=True)
+    engine = writing_engine(present_url(url), patient=True)
     with translated_errors(engine), engine.begin() as connection:
         SqlFacts(connection).set(BACKUP_MADE, made)
 

@@ -153,7 +153,7 @@ def _check_left(connection: Connection) -> None:
 def _drop(connection: Connection) -> None:
     if schema_of(connection).is_newer:
         raise InvalidError(
-            "the existing database belongs to a newer release: restore with that release, or into an empty database"
+            "the existing database belongs to a newer release: restore into an empty database, and start the hub with that one"
         )
     for table in reversed(tables_of(connection)):
         table.drop(connection)
@@ -219,8 +219,10 @@ def _go_on(connection: Connection, archive: Archive, above: int, now: datetime) 
 
 
 def _known_of_file(file: Path) -> tuple[int, bool]:
-    """Revision of the database to replace, and whether it has a hub. (0, True) if the database is unreadable."""
+    """Revision of the database to replace, and whether it has a hub. (0, False) without tables; (0, True) if unreadable."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        if connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
+            return 0, False
         found: Any = connection.execute("SELECT value FROM revision").fetchone()
         hub = connection.execute("SELECT 1 FROM facts WHERE name = ?", (HUB_ID,)).fetchone()
         return (int(found[0]) if found else 0), hub is not None

@@ -65,6 +65,13 @@ def parse_url(given: str) -> URL:
     raise InvalidError("the database must be sqlite:///PATH (a file) or postgresql://USER@HOST/NAME")
 
 
+def present_url(given: str) -> URL:
+    """Parse a URL of a database to back up. Raises InvalidError, also if an SQLite file is missing: to connect creates it."""
+    if is_sqlite(url := parse_url(given)) and not Path(str(url.database)).exists():
+        raise InvalidError(f"there is nothing to back up: the database {url.database} does not exist")
+    return url
+
+
 def writing_engine(url: URL, limits: SessionLimits = DEFAULT, *, patient: bool = False) -> Engine:
     """Return an engine with one connection for writes. `patient`: no time limit for PostgreSQL's answers, for migrations."""
     if is_sqlite(url):
