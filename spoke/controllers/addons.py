@@ -12,13 +12,14 @@ namespace or hub changes.
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import timedelta
 from functools import lru_cache
 
 import structlog
 
-from machinery.errors import InvalidError, NotFoundError
+from machinery.errors import ForbiddenError, InvalidError, NotFoundError
 from machinery.identity import AddOnName
 from machinery.meta.conditions import CERTIFICATE_ROTATED, FALSE, Condition
 from machinery.runtime.clock import Clock
@@ -117,10 +118,11 @@ class AddOnCertificates(Reconciler[AddOnName]):
             self._asked = RenewalRequest(renewal, self.hub_clock.now()) if renewal is not None else None
 
     async def trust_hub_by(self, kubeconfig: bytes) -> None:
-        """Store the hub's new kubeconfig in the secrets of all add-ons. Raises MusterError if a write fails."""
+        """Store the hub's new kubeconfig in all add-on secrets that the agent may change. Raises MusterError if this fails."""
         self.registered = replace(self.registered, kubeconfig=kubeconfig)
         for running in tuple(self.credentials.values()):
-            await self._know(running)
+            with suppress(ForbiddenError):  # it must not keep the agent from trusting new CAs; `reconcile` retries
+                await self._know(running)
 
     async def _know(self, running: _Running) -> None:
         if running.kubeconfig != self.registered.kubeconfig:
@@ -136,10 +138,8 @@ class AddOnCertificates(Reconciler[AddOnName]):
         addon = self._addons.get(key)
         if addon is not None and not addon.deleting and await self._note_driver(addon):
             return None  # the hub answers with the changed add-on
-        driver = self.registered.options.driver
-        entries = (
-            [replace(e, driver=driver or e.driver or CSR) if e.for_hub else e for e in addon.registrations] if addon else []
-        )
+        driver, registrations = self.registered.options.driver, addon.registrations if addon else ()
+        entries = [replace(e, driver=driver or e.driver or CSR) if e.for_hub else e for e in registrations]
         wanted = {secret_name(key, entry): entry for entry in entries}
         if addon is None or not addon.deleting:
             for known, running in tuple(self.credentials.items()):

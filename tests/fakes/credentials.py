@@ -15,10 +15,11 @@ MISSING = SecretSnapshot(contents={}, version=None)
 
 
 class MemorySecrets(Secrets):
-    """A namespace's secrets. `refuse_writes` makes every write and delete fail with that error until it is None again."""
+    """A namespace's secrets. Every write and delete raises `refuse_writes`, and every read `refuse_reads`, unless None."""
 
     def __init__(self) -> None:
         self.refuse_writes: MusterError | None = None
+        self.refuse_reads: MusterError | None = None
         self.written: list[str] = []  # the name of each write that was done, in order
         self.deleted: list[str] = []  # the names of those that were there and were deleted, in order
         self._secrets: dict[str, SecretSnapshot] = {}
@@ -33,6 +34,8 @@ class MemorySecrets(Secrets):
         return self._secrets.get(name, MISSING).contents
 
     async def read(self, name: str) -> SecretSnapshot:
+        if self.refuse_reads:
+            raise self.refuse_reads
         return self._secrets.get(name, MISSING)
 
     async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:

@@ -19,7 +19,7 @@ from spoke.domain.addon import CSR, GRACE, KUBE_SIGNER, TOKEN, TOKEN_REFRESHED, 
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.schedule import rotate_at
 from spoke.options import AddOnOptions
-from spoke.ports.cluster import RefusedSecretError, Secrets, SecretSnapshot
+from spoke.ports.cluster import RefusedSecretError, Secrets
 from spoke.ports.hub import ClientIdentity, HubLostError, SessionHello
 from spoke.registration.addon_credentials import AddOnContext
 from tests.checks import check_refusal_of
@@ -300,16 +300,9 @@ async def test_changed_subject_or_namespace_leaves_the_old_credential_until_the_
 
 
 async def test_secret_that_the_agent_may_not_touch_is_a_condition_of_the_addon_until_it_may(stage: Stage) -> None:
-    place, refused = Place(), True
-    reserved = AddOn(AddOnName("bootstrap"), "x", registrations=(FOR_HUB,))
-
-    class Foreign(MemorySecrets):
-        async def read(self, name: str) -> SecretSnapshot:
-            if refused:
-                raise RefusedSecretError(f"{name} is somebody else's")
-            return await super().read(name)
-
-    place.secrets["x", False] = secrets = Foreign()
+    place, reserved = Place(), AddOn(AddOnName("bootstrap"), "x", registrations=(FOR_HUB,))
+    secrets = place.at("x")
+    secrets.refuse_reads = RefusedSecretError(f"{SECRET} is somebody else's")
     async with at(stage.hub, place) as run:
         addon = AddOn(LOGS, "x", registrations=(FOR_HUB,))
         for _ in range(2):
@@ -319,7 +312,7 @@ async def test_secret_that_the_agent_may_not_touch_is_a_condition_of_the_addon_u
         assert len(run.session.addon_reports) == len(reported) == 2, "once each"
         assert "reserved for the agent" in reported[reserved.name][0]
         assert secrets.names == set()
-        refused = False
+        secrets.refuse_reads = None
         await run.look(addon, reserved)
     assert secrets.names == {SECRET}
 

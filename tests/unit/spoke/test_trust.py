@@ -219,6 +219,25 @@ async def test_bundle_waits_for_a_reachable_hub_and_a_stored_copy_and_survives_a
         await all_say(stage, bundle)
 
 
+async def test_add_on_secret_that_the_agent_may_not_touch_gets_the_bundle_later_and_the_others_at_once(stage: Stage) -> None:
+    addon = AddOn(LOGS, "logging", registrations=(HUB_ACCESS,))
+    stage.hub.addons = (replace(addon, name=AddOnName("first"), install_namespace="other"), addon)
+    foreign, world, name = MemorySecrets(), stage.world, "first-hub-kubeconfig"
+    others = {"other": foreign, "logging": stage.addon_secrets}
+    stage.world = lambda: replace(world(), addon_secrets=lambda each: others[each.namespace])  # type: ignore[method-assign]
+    bundle = stage.hub.authority.certificate + NEW
+    async with stage.at_work():
+        await until(lambda: foreign.names and stage.addon_secrets.names)
+        foreign.refuse_reads = ForbiddenError("it belongs to another agent")
+        stage.hub.push_trust(bundle)
+        await until_installed(stage, bundle)
+        await all_say(stage, bundle)
+        old, foreign.refuse_reads = foreign.contents(name)["kubeconfig"], None
+        assert with_authority(old, bundle) != old
+        stage.scheduler.wake("addon-registration")
+        await until(lambda: foreign.contents(name)["kubeconfig"] == with_authority(old, bundle))
+
+
 async def test_another_bootstrap_kubeconfig_ends_what_was_known_of_the_hub(stage: Stage) -> None:
     """After a compromise: neither what was pushed nor the CA of before is trusted any more."""
     async with stage.at_work():
