@@ -19,7 +19,7 @@ from functools import lru_cache
 
 import structlog
 
-from machinery.errors import ForbiddenError, InvalidError, NotFoundError
+from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError
 from machinery.identity import AddOnName
 from machinery.meta.conditions import CERTIFICATE_ROTATED, FALSE, Condition
 from machinery.runtime.clock import Clock
@@ -147,7 +147,14 @@ class AddOnCertificates(Reconciler[AddOnName]):
                     await self._drop(known, running)
         if addon is None:
             return None
-        delays = [await self._reconcile_secret(addon, secret, entry) for secret, entry in wanted.items()]
+        delays, errors = list[timedelta](), list[MusterError]()
+        for secret, entry in wanted.items():
+            try:
+                delays.append(await self._reconcile_secret(addon, secret, entry))
+            except MusterError as error:  # it must not block the other registrations
+                errors.append(error)
+        if errors:
+            raise errors[0]
         return min(delays, default=None)
 
     async def _reconcile_secret(self, addon: AddOn, secret: str, entry: AddOnRegistration) -> timedelta:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from machinery.client.kubeconfig import parse_kubeconfig
-from machinery.errors import MusterError, UnavailableError
+from machinery.errors import ForbiddenError, MusterError, UnavailableError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.meta.conditions import ADDON_AVAILABLE, CERTIFICATE_ROTATED, FALSE, TRUE, UNKNOWN
 from machinery.pki import CertificateFacts, key_matches, parse_certificate, unverified_claims
@@ -315,6 +315,18 @@ async def test_secret_that_the_agent_may_not_touch_is_a_condition_of_the_addon_u
         secrets.refuse_reads = None
         await run.look(addon, reserved)
     assert secrets.names == {SECRET}
+
+
+async def test_failing_registration_of_an_addon_blocks_no_later_one(stage: Stage) -> None:
+    addon = AddOn(LOGS, "x", registrations=(OTHER_CUSTOM, BY_TOKEN), account_uid="u")
+    stage.hub.addons = (addon,)
+    place, unread = Place(), Place()
+    unread.pending.refuse_reads = UnavailableError("the API server is away")
+    stage.hub.faults["submit_request"] = ForbiddenError("denied")
+    for each in (place, unread):
+        async with at(stage.hub, each) as run:
+            await check_refusal_of(MusterError, run.look(addon))
+        assert each.at("x").names == {SECRET}
 
 
 async def test_from_the_managed_cluster_to_a_hosting_one_and_back(stage: Stage) -> None:
