@@ -3,7 +3,7 @@
 The order of the steps allows the next call to continue after any interruption:
 
 1. Write `LeftMark` into the owner's Secret, which keeps the agent inactive.
-2. When the agent's session has ended, take the agent's Lease.
+2. When the agent's session has ended, take the agent's Lease. The Lease of a dead process expires.
 3. Call Leave at every hub with the agent's credential for this hub.
 4. Delete the credentials, those of add-ons first. Without `force`, slots of unreachable hubs stay. `LeftMark` stays.
 
@@ -18,6 +18,7 @@ from datetime import timedelta
 from functools import partial
 
 from machinery.election import Candidate, Lock
+from machinery.election.elector import Observation
 from machinery.errors import (
     ConflictError,
     ForbiddenError,
@@ -102,13 +103,8 @@ class Leave:
         if self.rejoin:
             yield await self._credentials()
             await forget_departure(self.secrets)
-            elected = self.lock is not None
-            said = (
-                "a running agent registers again now"
-                if elected
-                else "restart the agent, which has no Lease: it registers again"
-            )
-            yield passed("agent", said)
+            restart = "restart the agent, which has no Lease: it registers again"
+            yield passed("agent", "a running agent registers again now" if self.lock is not None else restart)
             return
         for hub in self._hubs.values():
             yield await self._notify(hub)
@@ -181,13 +177,14 @@ class Leave:
         return passed("agent", f'marked to stay away, in secret "{OWNER_SECRET}": {again}')
 
     async def _stop_agent(self, lock: Lock) -> DoctorStep:
-        """Take the Lease as soon as it has no holder. Then the agent's session has ended, and no new session can begin."""
-        holder = ""
+        """Take the Lease when it has no holder, or was not renewed for its duration. Then no process of the agent works."""
+        holder, seen = "", Observation(self.candidate)
         try:
             async with asyncio.timeout(self.within.total_seconds()):
                 while True:
                     record = await lock.read()
-                    if record is None or not record.holder or record.holder == self.candidate.identity:
+                    seen.observe(record, self.clock.monotonic())
+                    if record is None or self.clock.monotonic() >= seen.free_at():
                         try:
                             await lock.take(record, self.candidate, LEASE_DURATION)
                         except ConflictError:
@@ -197,7 +194,7 @@ class Leave:
                     await asyncio.sleep(POLL.total_seconds())
         except TimeoutError:
             said = f"{holder} still holds the agent's Lease after {self.within.total_seconds():g} s"
-            advice = "look at its log, or stop it; then call `spoke leave` again"
+            advice = "look at its log, or stop it; call `spoke leave` again, with a --timeout longer than the Lease's duration"
             return failed("session", said, advice)
 
     async def _notify(self, hub: _Hub) -> DoctorStep:

@@ -389,12 +389,13 @@ async def test_leaving_deletes_everything_but_the_mark_here_and_the_cluster_at_t
     assert scene.secrets.names == {OWNER}
     await scene.secrets.delete(OWNER)
     await joined(scene)
-    held = await scene.lock.take(scene.lock.record, Candidate("pod-1", "pod-1-1"), timedelta(seconds=15))
+    await scene.lock.take(scene.lock.record, Candidate("pod-1", "pod-1-1"), timedelta(seconds=15))
     steps = await scene.leave()
     assert list(steps) == ["agent", "session"]
     assert (steps["session"].ok, "pod-1 still holds" in steps["session"].said) == (False, True), steps["session"]
     assert scene.stage.hub.clusters, "nothing is said to the hub while a process still works"
-    await scene.lock.release(held)
+    scene.leaving = replace(scene.leaving, clock=LoopClock(asyncio.get_running_loop()), within=timedelta(minutes=1))
+    await scene.lock.take(scene.lock.record, Candidate("pod-1", "pod-1-2"), timedelta(milliseconds=100))  # and it dies
     scene.stage.hub.away = True
     steps = await scene.leave()
     (reported,) = [step for name, step in steps.items() if name.startswith("hub ")]
