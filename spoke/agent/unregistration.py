@@ -20,6 +20,7 @@ from machinery.errors import MusterError
 from machinery.runtime.event_loop import wait_at_most
 from machinery.runtime.tasks import cancel_and_wait
 from spoke.bootstraps.listing import Bootstraps
+from spoke.bootstraps.watch import BootstrapWatch
 from spoke.credentials.kubeconfigs import HubConnection
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot
 from spoke.domain.credential import LEFT
@@ -133,14 +134,14 @@ class ResidentAgent:
         self.progress.role = lambda: Role(f"stays away: {said}")
         try:
             bootstraps = self.list_of()
-            while self._mark == mark:
-                await bootstraps.load()
-                if not mark.covers(fingerprints(bootstraps)):
-                    await forget_departure(self.secrets)
-                    self._mark = None
-                    return
-                self._news.clear()
-                await wait_at_most(self._news, POLL.total_seconds())
+            async with BootstrapWatch(bootstraps).watching():
+                while self._mark == mark:
+                    if not mark.covers(fingerprints(bootstraps)):
+                        await forget_departure(self.secrets)
+                        self._mark = None
+                        return
+                    self._news.clear()
+                    await wait_at_most(self._news, POLL.total_seconds())
         except MusterError as error:
             log.warning("departure.not_cancelled", error=error.message)
             await asyncio.sleep(RETRY.total_seconds())

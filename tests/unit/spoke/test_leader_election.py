@@ -21,7 +21,7 @@ from machinery.runtime.clock import ManualClock
 from spoke.agent.leader_election import ElectedAgent, OwnLock, TermFence, candidate_of, is_gone
 from spoke.agent.loop import SpokeAgent
 from spoke.agent.unregistration import LeftMark, ResidentAgent, mark_in
-from spoke.bootstraps.listing import BootstrapFile, Bootstraps
+from spoke.bootstraps.listing import BootstrapFile, Bootstraps, BootstrapSecret
 from spoke.cli.findings import DoctorStep
 from spoke.cli.leave import Leave
 from spoke.domain.credential import LEFT
@@ -349,7 +349,7 @@ class Scene:
         )
 
     def bootstraps(self) -> Bootstraps:
-        return Bootstraps([BootstrapFile(self.stage.file)])
+        return Bootstraps([BootstrapSecret(self.secrets, "boot"), BootstrapFile(self.stage.file)])
 
     @asynccontextmanager
     async def resident(self, *, rejoin: bool = False) -> AsyncIterator[ResidentAgent]:
@@ -440,6 +440,12 @@ async def test_a_new_bootstrap_kubeconfig_brings_it_back_and_so_does_an_explicit
         scene.stage.file.write_bytes(scene.stage.hub.bootstrap_kubeconfig())
         await until(lambda: scene.stage.hub.open_sessions)
     assert mark_in((await scene.secrets.read(OWNER)).contents) is None
+    await scene.leave()
+    async with scene.resident() as agent:
+        await until(lambda: "has left its hubs" in agent.progress.ready().text)
+        await scene.secrets.write("boot", {"kubeconfig": scene.stage.hub.bootstrap_kubeconfig()}, None)
+        await until(lambda: scene.stage.hub.open_sessions)
+    await scene.secrets.delete("boot")
     await scene.leave()
     async with scene.resident(rejoin=True):
         await until(lambda: scene.stage.hub.open_sessions)
