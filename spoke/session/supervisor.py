@@ -238,6 +238,7 @@ class SessionSupervisor(HubEvents):
         pauses = agent.options.pauses.retry.backoff(agent.ports.random)
         while True:
             try:
+                await self._owner_secret.confirm()  # the write that failed may have reached the secret
                 return await self._owner_secret.take_back(self.hub)
             except OwnerConflictError:
                 raise

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from machinery.errors import UnavailableError
+from machinery.errors import DeadlineError, UnavailableError
 from machinery.identity import HubId
 from spoke.domain.hubs import HubSelectionPolicy, HubState, Unaccepted
 from spoke.domain.next_step import SessionLoss
@@ -201,13 +201,29 @@ class Stubborn(MemorySecrets):
     """Takes so many writes of the owner's secret, and no more until a test allows them."""
 
     takes = 1_000
+    answers = True  # False: the next write is done, but not answered
 
     async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
         if name == OWNER:
             if not self.takes:
                 raise UnavailableError("the API server is away")
             self.takes -= 1
-        return await super().write(name, contents, version)
+        written = await super().write(name, contents, version)
+        if name == OWNER and not self.answers:
+            self.answers = True
+            raise DeadlineError("no answer in time")
+        return written
+
+
+async def test_session_and_secret_agree_after_a_move_whose_write_was_not_answered(world: Several) -> None:
+    world.secrets = secrets = Stubborn()
+    async with world.running():
+        await world.ready()
+        secrets.answers = False
+        world["a"].session.drain(world["b"].hub_id)
+        await world.until(lambda: "HubMoveFailed" in world.recorded.reasons)
+        await asyncio.sleep(120)
+        assert (await world.owner())[0] == world.at()
 
 
 @pytest.mark.parametrize("ill", ["away", "silent"])
