@@ -172,7 +172,7 @@ class SpokeAgent:
         match action:
             case Action.OBSERVE:
                 return await self._observe()
-            case Action.GIVE_UP if seen.listing.error is not None or seen.finding is None:
+            case Action.GIVE_UP if not self._hubs.several and (seen.listing.error is not None or seen.finding is None):
                 raise seen.listing.error or AssertionError
             case Action.GIVE_UP | Action.REST:
                 return NextStep(Action.OBSERVE, seen.rest, seen.finding)

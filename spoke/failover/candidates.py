@@ -133,7 +133,13 @@ class HubList:
 
     @property
     def several(self) -> bool:
-        return len(self._listing.hubs) > 1
+        return len(self._listing.hubs) + (self._unread is not None) > 1
+
+    @property
+    def _unread(self) -> HubId | None:
+        """The owner, if it is missing in a list with unreadable sources, because one of them may be the owner's."""
+        owner = self._owner.hub_id
+        return owner if owner and not self._listing.whole and self._listing.get(owner) is None else None
 
     @property
     def reported_epoch(self) -> int:
@@ -201,7 +207,9 @@ class HubList:
         return tuple(each.hub for each in self.candidates())
 
     def decide(self) -> HubDecision | None:
-        """Choose the hub for the session; None if the list is empty."""
+        """Choose the hub for the session; None if the list is empty. An owner with an unreadable source stays until lost."""
+        if self._unread is not None and not self.is_lost:
+            return HubDecision(self._unread, ChoiceReason.KEPT, "it is the owner; its bootstrap kubeconfig cannot be read")
         candidates, now = self.candidates(), self.clock.now()
         self._wake_for_the_way_back(candidates, now)
         lost_since = self._when(self._lost_since, now)
@@ -220,10 +228,9 @@ class HubList:
 
     def take(self, decision: HubDecision) -> bool:
         """Store a decision. Return whether it differs from the last decision; the caller then announces it."""
-        same = self._decision is not None and (self._decision.hub_id, self._decision.why) == (decision.hub_id, decision.why)
-        if decision.why is ChoiceReason.KEPT and self._decision is not None and self._decision.hub_id == decision.hub_id:
-            same = True
-        if not same or self._decision is None:
+        last = self._decision
+        same = last is not None and last.hub_id == decision.hub_id and decision.why in (last.why, ChoiceReason.KEPT)
+        if not same:
             self._decision, self._decided_at = decision, self.clock.now()
             log.info("hub.decision", hub=self.name_of(decision.hub_id), why=decision.why.value, because=decision.message)
         self._show()
@@ -239,9 +246,7 @@ class HubList:
             hub = ListedHub(hub_id, bootstrap.name, bootstrap.connection.hub.server, state, ends_at)
         memory = self._memories.get(hub_id)
         since = self._when(self._ready_since.get(hub_id), now) or now if hub.state is HubState.READY else None
-        if memory is None:
-            return HubCandidate(hub, ready_since=since)
-        return HubCandidate(hub, self._when(memory.until, now), memory.trouble, since)
+        return HubCandidate(hub, self._when(memory.until if memory else None, now), memory.trouble if memory else "", since)
 
     def _wake_if_rested(self, hub: HubId) -> None:
         self._shorten_rests()

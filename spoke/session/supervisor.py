@@ -193,7 +193,7 @@ class SessionSupervisor(HubEvents):
     def _is_off(self) -> bool:
         """Read a changed list. Return whether this hub is no longer on it, or its entry now names another server.
 
-        Changes of other hubs and of the bootstrap credential do not matter here.
+        Neither changes of other hubs and of the bootstrap credential matter, nor a missing hub while a source is unreadable.
         """
         agent = self._agent
         if not agent.bootstrap.replaced:
@@ -204,7 +204,7 @@ class SessionSupervisor(HubEvents):
         if not listing.hubs:
             return False
         own = listing.get(self.hub)
-        if own is None or self._connection.hub.difference(own.connection.hub):
+        if listing.whole if own is None else self._connection.hub.difference(own.connection.hub):
             return True
         self._owner_secret.attend(self.hub)
         return False

@@ -226,6 +226,26 @@ async def test_session_and_secret_agree_after_a_move_whose_write_was_not_answere
         assert (await world.owner())[0] == world.at()
 
 
+async def test_owner_with_an_unreadable_bootstrap_kubeconfig_is_kept_at_a_restart_until_it_is_lost(world: Several) -> None:
+    async with world.running():
+        await world.ready()
+    world.file("a").write_bytes(b"nonsense: [")
+    async with world.running():
+        await world.arrived("a")
+        world.file("b").touch()  # the list is read again
+        await asyncio.sleep(60)
+        assert (len(world["a"].sessions), world["b"].sessions) == (2, [])
+        world.kill("a")
+        await world.arrived("b")
+
+
+async def test_owner_without_bootstrap_kubeconfig_and_credential_is_left_at_the_start(world: Several) -> None:
+    await world.secrets.write(OWNER, {"hub-id": world["a"].hub_id.encode()}, None)
+    world.file("a").write_bytes(b"nonsense: [")
+    async with world.running():
+        await world.arrived("b")
+
+
 @pytest.mark.parametrize("ill", ["away", "silent"])
 @pytest.mark.parametrize("lost", [False, True])
 async def test_an_owner_is_put_back_after_a_failed_move_as_soon_as_it_can(world: Several, ill: str, *, lost: bool) -> None:
