@@ -14,6 +14,8 @@ from hub.composition.context import stop_times_of
 from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
 from hub.extensions.settings import Settings, load
 from hub.https_door.groups import groups_of
+from hub.replica.installation import Addresses
+from hub.replica.serving_certificate import LOCAL
 from machinery.product import GROUP_SUFFIX
 from spoke import settings as spoke_settings
 from spoke.__main__ import STOP_WITHIN
@@ -178,6 +180,8 @@ def test_the_serving_certificate_has_the_services_name_or_is_mounted() -> None:
     assert settings.serving_names == ("muster-muster-hub.fleet.svc", "10.0.0.7", "hub")
     documents = render("hub", MATRIX["hub"]["own serving certificate"])
     settings = settings_of(documents)
+    assert {*Addresses.of(settings).dns_names} - {*LOCAL} == {"hub.example.com"}, "as a public CA signs it"
+    assert "check_hostname = False" in only(documents, "Pod")["spec"]["containers"][0]["args"][0]
     [mount] = [each for each in container(documents)["volumeMounts"] if each["name"] == "serving"]
     for file in (settings.serving_cert_file, settings.serving_key_file, settings.serving_ca_file):
         assert str(present(file).parent) == mount["mountPath"]
