@@ -19,5 +19,6 @@ async def install(core: HubCore) -> None:
     client = KubeClient.in_cluster() if place == IN_CLUSTER else await KubeClient.from_file(Path(place))
     await context.stack.enter_async_context(client)
     namespace, _, name = (settings.aggregation_service or "").partition("/")
-    serving = core.certificates.doors.serving
-    core.authenticators.append(Aggregation(client, (namespace, name) if name else None, serving, context.clock))
+    serving, issuer = core.certificates.doors.serving, core.certificates.issuer
+    service = (namespace, name) if name else None
+    core.authenticators.append(Aggregation(client, service, serving, lambda: issuer.trust_bundle, context.clock))

@@ -9,7 +9,7 @@ SubjectAccessReviews, and list, get and update APIServices.
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -47,14 +47,18 @@ class Aggregation(ExternalAuthenticator):
     """Authentication and authorization by one management cluster.
 
     `service`: namespace and name of the hub's Service in the cluster; None: the hub writes no caBundle.
+    `bundle` returns the CAs (PEM) that verify the serving certificate.
     """
 
     authenticator: FrontProxy
 
-    def __init__(self, client: KubeClient, service: tuple[str, str] | None, serving: Serving, clock: Clock) -> None:
+    def __init__(
+        self, client: KubeClient, service: tuple[str, str] | None, serving: Serving, bundle: Callable[[], bytes], clock: Clock
+    ) -> None:
         self._client = client
         self._service = service
         self._serving = serving
+        self._bundle = bundle
         self._clock = clock
         self._failure = LogOnce(log)
         self.authenticator = FrontProxy(clock)
@@ -79,7 +83,7 @@ class Aggregation(ExternalAuthenticator):
                 log.info("front proxy trusted", names=sorted(trust.names))
                 self.end_requests_under(gone)
             if self._service is not None:
-                await keep_bundle(self._client, self._service, self._serving.material.trust)
+                await keep_bundle(self._client, self._service, self._bundle())
         except MusterError as error:
             self._failure.warning("the management cluster cannot be read: its last known configuration applies", error)
         else:

@@ -354,6 +354,7 @@ async def test_proxy_cas_and_api_service_bundles_are_kept_up_to_date(stage: Stag
 
     for name, namespace in (("v1.ours", "muster"), ("v1.theirs", "elsewhere")):
         await stage.management.add_api_service(name, {"namespace": namespace, "name": "hub"})
+    stage.hub.issuer.trust_also(OtherCA("serving").certificate)  # as --serving-ca-file does
     await stage.aggregation.look()
     encoded = base64.b64encode(stage.hub.issuer.trust_bundle).decode()
     assert (await stage.management.api_service("v1.ours"))["spec"]["caBundle"] == encoded
