@@ -149,6 +149,12 @@ subjects:
 {{- if ne (empty .Values.backup.image) (and (empty .Values.backup.uploadCommand) (empty .Values.backup.downloadCommand)) }}
 {{- fail "backup: image needs uploadCommand or downloadCommand, and these need image" }}
 {{- end }}
+{{- if and .Values.backup.enabled .Values.backup.image (not .Values.backup.uploadCommand) }}
+{{- fail "backup.enabled: with backup.image it needs backup.uploadCommand" }}
+{{- end }}
+{{- if and .Values.restore.file .Values.backup.image (not .Values.backup.downloadCommand) (not .Values.backup.existingClaim) }}
+{{- fail "restore.file: with backup.image it needs backup.downloadCommand, or backup.existingClaim with the file" }}
+{{- end }}
 {{- if and .Values.restore.file .Values.restore.fromSQLite }}
 {{- fail "restore: give file or fromSQLite, not both" }}
 {{- end }}
