@@ -198,7 +198,7 @@ subjects:
 {{- end }}
 {{- end }}
 
-{{- /* What would strand the agents of this release: another kind of database, which is empty, or other keys. Helm finds nothing when it only renders; the hub itself then refuses to start. */}}
+{{- /* What would strand the agents of this release: another kind of database, which is empty, or the keys of another CA. With another ca.keyPlace the Secret has no CA or an old one. Helm finds nothing when it only renders; the hub itself then refuses to start. */}}
 {{- define "hub.checkedRelease" -}}
 {{- $set := lookup "apps/v1" "StatefulSet" .Release.Namespace (include "hub.name" .) }}
 {{- if $set }}
@@ -214,7 +214,7 @@ subjects:
 {{- $keys := dict }}
 {{- with .Values.keys.existingSecret }}{{ $keys = lookup "v1" "Secret" $.Release.Namespace . }}{{ end }}
 {{- $trust := get ($admin.data | default dict) "ca.crt" | b64dec }}
-{{- if and $trust $keys.data }}
+{{- if and $trust $keys.data (eq .Values.ca.keyPlace "file") }}
 {{- $isTrusted := false }}
 {{- range $file, $content := $keys.data }}
 {{- if and (hasSuffix ".crt" $file) (contains (b64dec $content | trim) $trust) }}{{ $isTrusted = true }}{{ end }}

@@ -418,6 +418,7 @@ async def test_an_upgrade_that_would_strand_all_agents_is_refused_and_a_move_is_
     with pytest.raises(helm_python.HelmError, match=r"the Secret other has another CA than the hub of this release"):
         await stage.upgrade("hub", VALUES["hub"] | {"keys": {"existingSecret": "other"}})
     await stage.upgrade("hub", VALUES["hub"] | {"keys": {"existingSecret": "own"}})
+    await stage.upgrade("hub", VALUES["hub"] | {"keys": {"existingSecret": "other"}, "ca": {"keyPlace": "database"}})
 
 
 @pytest.mark.kubectl
