@@ -45,7 +45,7 @@ _GRANT = "grant them to the user of --kubeconfig (of --spoke-kubeconfig, for the
 _REGISTERS = "the agent registers again with the bootstrap kubeconfig"
 _DNS = "check the address in the kubeconfig and this machine's DNS"
 _TCP = "check that the hub runs, and firewalls, load balancers and network policies between here and there"
-_RUN_THERE = "kubectl exec deploy/spoke -- spoke doctor"
+_RUN_THERE = "kubectl exec deploy/muster-spoke -- spoke doctor (after a Helm installation: deploy/RELEASE-muster-spoke)"
 _HUB = "do what the message says; the hub's log may have more details"
 
 
@@ -223,6 +223,8 @@ class Doctor:
             advice = "hand in a new bootstrap kubeconfig, or start the agent with --rejoin"
             return failed("agent", "this cluster has left its hubs: the agent stays away", advice)
         place = reachable(self.probes)
+        if not place and self.lock is None and CERTIFICATE in contents:
+            return passed("agent", f"not checked: without leader election only the agent has its state: {_RUN_THERE}")
         if not place:
             return await self._elsewhere(contents)
         try:
@@ -242,7 +244,7 @@ class Doctor:
         except MusterError as error:
             return failed("agent", f"its Lease cannot be read: {error.message}", advice)
         if record is None or not record.holder or record.renewed_at + record.lease < self.clock.now():
-            return failed("agent", "none was found on this machine, and none holds the Lease", advice)
+            return failed("agent", "none was found on this machine, and none holds a Lease", advice)
         if CERTIFICATE not in contents:
             said = f"{record.holder} works, and has no certificate yet"
             return failed("agent", said, "approve its request on the hub: hubctl get csr")

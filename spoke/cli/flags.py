@@ -50,9 +50,10 @@ running agent at --health-listen and reads the agent's Secrets, also if no agent
 Exit codes: 0 the agent is ready or on standby, 1 it is not ready, 3 no agent answers.
 """
 IN_CLUSTER = """\
-Use the same settings as for `spoke run`: flags, environment or file. In a cluster:
+Use the same settings as for `spoke run`: flags, environment or file. In a cluster (deploy/RELEASE-muster-spoke after
+a Helm installation):
 
-  kubectl -n open-cluster-management-agent exec deploy/spoke -- spoke {command}
+  kubectl -n open-cluster-management-agent exec deploy/muster-spoke -- spoke {command}
 """
 
 

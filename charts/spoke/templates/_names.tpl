@@ -68,8 +68,13 @@ subjects:
 {{- define "spoke.settings" -}}
 - name: SPOKE_BOOTSTRAP_KUBECONFIG
   value: /spoke/bootstrap/kubeconfig
+# A comma alone: none. An empty variable would leave the default.
 - name: SPOKE_ADDON_NAMESPACES
-  value: {{ join "," .Values.addOns.namespaces | quote }}
+  value: {{ ternary (join "," .Values.addOns.namespaces) "" .Values.addOns.enabled | default "," | quote }}
+- name: SPOKE_LEADER_ELECT
+  value: {{ .Values.leaderElection.enabled | quote }}
+- name: SPOKE_LEADER_ELECT_RESOURCE_NAME
+  value: {{ include "spoke.leaseName" . | quote }}
 {{- with .Values.bootstrap.furtherSecrets }}
 - name: SPOKE_BOOTSTRAP_KUBECONFIG_SECRET
   value: {{ join "," . | quote }}

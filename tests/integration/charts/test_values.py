@@ -1,6 +1,8 @@
 """Both charts: what each value makes of the objects, and which values are refused, in which words."""
 
+from collections.abc import Iterator
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from unittest.mock import sentinel
@@ -16,9 +18,11 @@ from hub.extensions.settings import Settings, load
 from hub.https_door.groups import groups_of
 from hub.replica.installation import Addresses
 from hub.replica.serving_certificate import LOCAL
+from machinery.apiserver.access import Attributes
 from machinery.product import GROUP_SUFFIX
 from spoke import settings as spoke_settings
 from spoke.__main__ import STOP_WITHIN
+from spoke.cli.commands import Permission, needed_permissions
 from spoke.settings import LEASE, SpokeSettings
 from tests.charts.rendering import (
     BARE,
@@ -34,6 +38,7 @@ from tests.charts.rendering import (
     refusal_flaws,
     render,
 )
+from tests.charts.rights import Right, rights_of
 from tests.checks import check_refusal, present
 
 LEAST, LEAST_SPOKE = VALUES["hub"], VALUES["spoke"]
@@ -468,15 +473,26 @@ def test_metrics_are_scraped_where_they_are_configured_and_the_policy_lets_that_
     assert {each["port"] for rule in policy["spec"]["ingress"] for each in rule["ports"]} == ports
 
 
+def allowed(rights: list[Right], needed: Permission) -> Iterator[bool]:
+    resource, _, subresource = needed.resource.partition("/")
+    for verb in needed.verbs:
+        asked = Attributes(verb, "", needed.group, "v1", resource, subresource, needed.namespace, needed.name)
+        yield any(right.allows(asked) for right in rights)
+
+
 def test_the_test_walks_the_path_with_the_agents_own_settings_and_account() -> None:
-    for values in MATRIX["spoke"].values():
+    for name, values in MATRIX["spoke"].items():
         for pod in of_kind(documents := render("spoke", values), "Pod"):
             [container] = pod["spec"]["containers"]
             assert container["args"][0] == "doctor"
             assert pod["spec"]["serviceAccountName"] == pod_spec(documents)["serviceAccountName"]
             own = {each["name"]: each for each in container["env"]}
+            settings = spoke_settings.load({}, {each: one["value"] for each, one in own.items() if "value" in one}, None)
+            over_there = values | {"hosted": {"rightsOnly": True}} if settings.spoke_kubeconfig else values
+            rights = rights_of([*documents, *render("spoke", over_there)], "fleet")
+            needed = chain(*needed_permissions(settings.model_copy(update={"component_namespace": "fleet"})))
+            assert [each for each in needed if not all(allowed(rights, each))] == [], name
             variables = {each["name"]: each for each in pod_spec(documents)["containers"][0]["env"]}
             assert own.items() <= variables.items()
-            assert set(variables) - set(own) <= {"SPOKE_HUB_KUBECONFIG_DIR", "SPOKE_HEALTH_LISTEN", "POD_NAME"} | {
-                name for name in variables if name.startswith("SPOKE_LEADER_ELECT")
-            }
+            timings = {f"SPOKE_LEADER_ELECT_{each}" for each in ("LEASE_DURATION", "RENEW_DEADLINE", "RETRY_PERIOD")}
+            assert set(variables) - set(own) == {"SPOKE_HUB_KUBECONFIG_DIR", "SPOKE_HEALTH_LISTEN", "POD_NAME"} | timings
