@@ -113,7 +113,7 @@ class FleetSnapshots:
                 self.seen = {}
 
     def value(self, metric: Metric) -> Values:
-        return self.seen.get(metric)
+        return self.seen.get(metric, {})
 
 
 def counted(tx: Transaction, *, detailed: bool = False) -> Snapshot:
