@@ -119,7 +119,7 @@ class OwnerSecret:
         if self.owner.hub_id not in (None, hub):
             await self.confirm()
             self.owner = await self.give(self.owner, hub)
-            self._agent.hubs.update(self._agent.bootstrap.listing, self.owner)
+            self.attend(hub)
 
     async def confirm(self) -> None:
         """Raise OwnerConflictError if another process of this agent has stored a newer owner than `self.owner`."""

@@ -270,6 +270,7 @@ async def test_an_owner_is_put_back_after_a_failed_move_as_soon_as_it_can(world:
         if not lost:
             assert (owner, len(world["a"].sessions)) == ("a", 1)
             assert after > epoch
+            assert world.stands_by("b", "a"), "it must not count as the owner for ever"
         assert "HubOvertaken" not in world.recorded.reasons
 
 
