@@ -50,17 +50,22 @@ class Observer(Protocol):
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None: ...
 
 
-class GenerationFilter:
-    """Callable: returns whether an object is new, or its generation has changed since the last call for this object."""
+class ChangeFilter:
+    """Callable: returns whether an object is new, or the result of `of` for it has changed since the last call."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: Callable[[Document], object]) -> None:
         self.known: dict[str, object] = {}
+        self._of = of
 
     def __call__(self, document: Document) -> bool:
-        name, metadata = doc.name(document), doc.mapping(document, "metadata")
-        generation = (metadata.get("uid"), metadata.get("generation"))
-        known, self.known[name] = self.known.get(name), generation
-        return known != generation
+        name, found = doc.name(document), self._of(document)
+        known, self.known[name] = self.known.get(name), found
+        return known != found
+
+
+def generation_of(document: Document) -> object:
+    metadata = doc.mapping(document, "metadata")
+    return metadata.get("uid"), metadata.get("generation")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from hub.api import certificatesigningrequests as requests
 from hub.api.approvalrules import FLAG, ApprovalRule, RuleAction, RuleDecision
 from hub.api.certificatesigningrequests import RequestPhase
@@ -21,7 +23,7 @@ from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, NAMESPACES, REQUESTS
 from hub.controllers import ACTOR
-from hub.controllers.builder import ControllerBuilder, GenerationFilter, TransactionReconciler, all_of
+from hub.controllers.builder import ChangeFilter, ControllerBuilder, TransactionReconciler, all_of, generation_of
 from hub.ports import Store, Transaction
 from hub.registry.approvalrules import approval as approving, service as approval_rules
 from hub.registry.approvalrules.approval import ApprovalOutcome
@@ -39,7 +41,8 @@ ACCEPTANCE, APPROVAL, RULES, ISSUANCE = "acceptance", "approval", "approval-rule
 COUNTS = ""
 """Key in the queue of the controller `approval-rules`. Its step writes the numbers of decisions into the ApprovalRules."""
 ACCEPTED = "accepted/"
-"""Prefix of keys in the queue of `approval-rules` that name an accepted cluster. No rule name begins with this prefix."""
+"""Prefix of keys in the queue of `approval-rules` that name a cluster whose pending requests a rule may approve now. No rule
+name begins with this prefix."""
 GATHER = timedelta(seconds=1)
 """Decisions are counted in memory. The counts are written together after this time, so that a decision does not wait for its
 count. A hub that is killed loses the counts of this time, but not the decisions, which are in the audit log and on the
@@ -120,7 +123,8 @@ def approval_reconciler(
 class RuleStatusReconciler(BatchReconciler[str]):
     """Writes statuses and counts of ApprovalRules.
 
-    When a rule changes, enqueues all waiting clusters and requests. When a cluster is accepted, enqueues its requests.
+    When a rule changes, enqueues all waiting clusters and requests. When a cluster is accepted, or gets other labels,
+    annotations or URLs, enqueues its requests.
     """
 
     at_most = 100
@@ -131,7 +135,7 @@ class RuleStatusReconciler(BatchReconciler[str]):
         self._enqueue_cluster = enqueue_cluster
         self._enqueue_request = enqueue_request
         self._decisions: list[tuple[RuleDecision, datetime]] = []
-        self.wanted = GenerationFilter()
+        self.wanted = ChangeFilter(generation_of)
 
     def count(self, decision: RuleDecision) -> None:
         self._decisions.append((decision, self._now()))
@@ -203,6 +207,12 @@ def register(builder: ControllerBuilder) -> None:
         MANAGED_CLUSTERS, acceptance, lambda cluster: wants_acceptance(cluster, are_there_rules=accepting.has_rules)
     )
     builder.watch_names(REQUESTS, approval, lambda request: requests.phase(request) is RequestPhase.PENDING)
+    other = ChangeFilter(lambda one: hash(msgspec.json.encode([doc.labels(one), doc.annotations(one), one.get("spec")])))
+    builder.watch(
+        MANAGED_CLUSTERS,
+        lambda key: ruling.enqueue(ACCEPTED + key.name),
+        lambda one: bool(status.wanted.known) and other(one),  # patterns of names do not depend on what changes
+    )
     builder.watch_names(REQUESTS, issuing, lambda request: requests.phase(request) is RequestPhase.APPROVED)
 
 

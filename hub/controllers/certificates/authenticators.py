@@ -12,7 +12,7 @@ from hub.api.logins import JWT, KINDS, authorities_of
 from hub.api.meta import document as doc
 from hub.api.meta.change import Kind
 from hub.controllers import ACTOR
-from hub.controllers.builder import ControllerBuilder, GenerationFilter
+from hub.controllers.builder import ChangeFilter, ControllerBuilder, generation_of
 from hub.ports import Store
 from hub.registry import authenticators as logins
 from machinery.apiserver.authn.issuer_keys import HttpsDocuments, JsonDocuments, check_https, discover, fetch_keys
@@ -41,7 +41,7 @@ class AuthenticatorStatus(Reconciler[tuple[Kind, str]]):
     def __init__(self, store: Store, examine: Examine) -> None:
         self._store = store
         self._examine = examine
-        self.wanted: Mapping[Kind, GenerationFilter] = {kind: GenerationFilter() for kind in WORDS}
+        self.wanted: Mapping[Kind, ChangeFilter] = {kind: ChangeFilter(generation_of) for kind in WORDS}
 
     async def reconcile(self, key: tuple[Kind, str]) -> timedelta | None:
         kind, name = key

@@ -261,6 +261,21 @@ async def test_rules_decide_about_those_who_wait_when_they_come_or_are_unpaused_
     assert hub.condition("c2", HUB_ACCEPTED) is None
 
 
+async def test_request_is_approved_when_its_cluster_gets_the_labels_of_a_rule() -> None:
+    hub = Hub()
+    async with working(hub):
+        put_rule(hub.store, "prod", decides=["Approve"], clusterSelector={"matchLabels": {"env": "prod"}})
+        put_rule(hub.store, "dry", decides=["Approve"], dryRun=True)
+        await until(hub, lambda: status_of(hub, "prod").get("conditions") and status_of(hub, "dry").get("conditions"))
+        hub.join("c1")
+        hub.accept("c1")
+        name = hub.submit("c1")
+        await until(hub, lambda: status_of(hub, "dry").get("wouldApprove"))
+        assert hub.state(name).phase is RequestPhase.PENDING
+        change_cluster(hub.store, lambda one: doc.with_metadata(one, labels={"env": "prod"}), ClusterName("c1"))
+        await until(hub, lambda: hub.state(name).phase is RequestPhase.ISSUED)
+
+
 async def test_a_request_has_its_cluster_looked_at_again_when_a_rule_accepts_for_who_asks() -> None:
     """The ManagedCluster comes first and says nothing of who asks."""
     hub, outcomes = Hub(), list[ApprovalOutcome]()
