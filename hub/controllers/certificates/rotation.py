@@ -79,7 +79,10 @@ class Rotation(Reconciler[str]):
         records = tx.authorities.all()
         is_under_way = any(each.order is not None or each.phase not in (Phase.ISSUING, Phase.RETIRED) for each in records)
         retired = [each.id for each in records if each.phase is Phase.RETIRED]
-        return authorities.rotation_snapshot(tx) if is_under_way else None, is_believed, retired
+        if not is_under_way:
+            return None, is_believed, retired
+        moves = any(each.order is not None or each.phase in (Phase.DISTRIBUTING, Phase.OUTGOING) for each in records)
+        return authorities.rotation_snapshot(tx, with_agents=moves), is_believed, retired
 
     async def _take_first(self, seen: RotationSnapshot, *, is_believed: bool) -> bool:
         """Take the first due step that is possible now. Warn about blocked steps once. Returns whether a step was taken."""

@@ -179,8 +179,11 @@ def left_behind(tx: Transaction, one: AuthorityRecord) -> tuple[ClusterName, ...
     return tuple(cluster for cluster in lost if cluster in accepted)
 
 
-def rotation_snapshot(tx: Transaction) -> RotationSnapshot:
-    """Return the state of the CAs, replicas, agents and certificates on which the steps of a rotation depend."""
+def rotation_snapshot(tx: Transaction, *, with_agents: bool = True) -> RotationSnapshot:
+    """Return the state of the CAs, replicas, agents and certificates on which the steps of a rotation depend.
+
+    `with_agents`: read the whole fleet. No step from Retiring to Retired depends on agents.
+    """
     everyone = tuple(tx.authorities.all())
     signed: dict[AuthorityId, dict[Purpose, int]] = defaultdict(dict)
     for (signed_by, purpose), count in tx.authorities.signed(tx.now).items():
@@ -193,7 +196,7 @@ def rotation_snapshot(tx: Transaction) -> RotationSnapshot:
         now=tx.now,
         authorities=everyone,
         fingerprints={each.id: pki.parse_certificate(each.certificate).fingerprint for each in everyone},
-        members=_members(tx, everyone),
+        members=_members(tx, everyone) if with_agents else (),
         signed=signed,
         followers=tuple(tx.authorities.followers()),
         living=alive(replicas, tx.now) if can_judge else frozenset(replica.name for replica in replicas),
