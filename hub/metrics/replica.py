@@ -115,7 +115,7 @@ QUEUES = gauge("hub_controller_queue", "Keys that wait in a controller's queue."
 STEPS = counter("hub_controller_reconciles_total", "Reconciliations of a controller.", "controller", "result")
 STEP_SECONDS = histogram("hub_controller_reconcile_seconds", "Duration of a controller's reconciliations.", "controller")
 PHASES = counter("hub_csr_total", "Certificate requests that entered a phase; reported by the leader.", "phase")
-REQUESTS_BY_PHASE = gauge("hub_csrs", "Certificate requests in each phase; reported by the leader.", "phase")
+REQUESTS_BY_PHASE = gauge("hub_csrs", "Certificate requests for the hub's signer, by phase; reported by the leader.", "phase")
 BECAME = counter("hub_cluster_transitions_total", "Clusters whose condition Available became True, False or Unknown.", "status")
 
 

@@ -22,7 +22,7 @@ from hub.api.managedclusters.availability import has_parted
 from hub.api.managedclustersets import LABEL
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, Kind
-from machinery.identity import CLUSTER_LABEL
+from machinery.identity import CLUSTER_LABEL, SIGNER
 from machinery.meta import conditions
 from machinery.meta.conditions import ADDON_AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
 from machinery.meta.objects import ChangeType, Document, Key
@@ -49,7 +49,8 @@ class TransitionRecorder:
     def __init__(self, record_event: Callable[[EventRecord], None] = lambda _event: None) -> None:
         self._record_event = record_event
         self._clusters: dict[Key, _Cluster] = {}
-        self._requests: dict[Key, RequestPhase] = {}
+        self._requests: dict[Key, tuple[RequestPhase, bool]] = {}
+        """The phase of each request, and whether the hub signs it."""
         self._unavailable_addons: dict[Key, None] = {}
         self._known: dict[Kind, dict[Key, Any]] = {
             MANAGED_CLUSTERS: self._clusters,
@@ -64,8 +65,8 @@ class TransitionRecorder:
         """How often clusters became True, False or Unknown since the start."""
 
     def by_phase(self) -> Mapping[str, int]:
-        """Return the number of existing certificate requests in each phase."""
-        return Counter(phase.value for phase in tuple(self._requests.values()))
+        """Return the number of existing certificate requests in each phase, without those of other signers."""
+        return Counter(phase.value for phase, is_ours in tuple(self._requests.values()) if is_ours)
 
     def relisting(self) -> None:
         """Prepare for a new list of all objects. States stay until the next change, which drops states of unlisted objects."""
@@ -193,8 +194,9 @@ class TransitionRecorder:
         self._record_event(EventRecord(cluster, about, reason, message, NORMAL if well else WARNING))
 
     def _request(self, key: Key, document: Document, *, by: str = "", is_initial: bool = False) -> None:
-        phase = request_rules.phase(document)
-        before, self._requests[key] = self._requests.get(key), phase
+        phase, is_ours = request_rules.phase(document), doc.mapping(document, "spec").get("signerName") == SIGNER
+        before = self._requests[key][0] if key in self._requests else None
+        self._requests[key] = phase, is_ours
         if is_initial or phase is before:
             return
         if phase is RequestPhase.ISSUED and before is not RequestPhase.APPROVED:

@@ -31,6 +31,7 @@ from hub.ports import Transaction
 from hub.registry import auditrecords as audit, events
 from hub.registry.approvalrules import approval
 from hub.registry.certificatesigningrequests import issuance
+from hub.registry.generic import objects
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import ExpiredError, InvalidError, UnavailableError
 from machinery.identity import ClusterName
@@ -168,6 +169,8 @@ async def test_requests_are_counted_once_by_outcome_and_their_end_is_an_event_of
     reader = Reader(hub)
     hub.join("c1")
     name = hub.submit("c1")
+    spec = {"signerName": "example.com/other", "request": "", "usages": []}
+    hub.store.transact(objects.put, REQUESTS, {"metadata": {"name": "other"}, "spec": spec}, None, "admin")
     await reader.start()
     chronicle = reader.chronicle
     assert (dict(chronicle.phases), dict(chronicle.by_phase())) == ({}, {"Pending": 1}), "what is there is no news"
