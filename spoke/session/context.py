@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from machinery.errors import MusterError
-from machinery.identity import HubId
+from machinery.identity import HubId, SerialNumber
 from machinery.meta.conditions import Condition
 from machinery.runtime.clock import OffsetClock
 from spoke.bootstraps.watch import BootstrapWatch
@@ -41,8 +41,8 @@ class AgentContext:
     progress: AgentProgress
     watch: AvailabilityWatch
     announcements: Announcements
-    conditions: dict[str, Condition] = field(default_factory=dict)
-    """Further conditions of the cluster to report, by type."""
+    conditions: dict[SerialNumber, Condition] = field(default_factory=dict)
+    """The newest condition about a renewal, by the serial number of the certificate that was to be renewed."""
     addon_credentials: AddOnCredentials = field(default_factory=dict)
     """The add-on credentials that the agent maintains."""
 

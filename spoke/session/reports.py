@@ -21,6 +21,7 @@ from spoke.domain.report import AgentEvent, hub_label, news_of
 from spoke.observability.progress import AgentProgress
 from spoke.ports.hub import Desired, HubLostError, HubSession
 from spoke.registration.addon_credentials import AddOnContext
+from spoke.registration.csr_flow import rotated_condition
 from spoke.session.context import ActiveSession, AgentContext
 
 log = structlog.get_logger(__name__)
@@ -87,7 +88,7 @@ class ClusterReports:
 
     def __init__(self, active: ActiveSession, agent: AgentContext) -> None:
         ports, options = agent.ports, agent.options
-        self._conditions = agent.conditions
+        self._conditions, self._certificate = agent.conditions, active.connection.certificate
         self._checks = 0
         self._events = SessionEvents(active.session)
         label = hub_label(active.connection.hub.hub_id, active.connection.hub.server)
@@ -98,11 +99,11 @@ class ClusterReports:
             agent.watch,
             options.claims,
             endpoints=options.endpoints,
-            further=lambda: tuple(agent.conditions.values()),
+            further=self._renewals,
             namespaces=lambda: self._namespaces.reports,
             record_event=self._events.add,
         )
-        user = parse_agent_user(active.connection.certificate.subject.common_name)
+        user = parse_agent_user(self._certificate.subject.common_name)
         names = AgentNames(*user) if user is not None else None
         upkeep = ClusterReconciler(active.client, ports.managed_cluster, names, options.annotations, options.endpoints)
         self._status_controller = watched("status", self._status, agent.progress)
@@ -126,6 +127,11 @@ class ClusterReports:
         if self._namespaces.want(desired.namespaces, deleting=desired.deleting):
             self._namespaces_controller.enqueue(NAMESPACES)
 
+    def _renewals(self) -> tuple[Condition, ...]:
+        """Return the condition about renewals; if the last one was about another certificate, that of this certificate."""
+        own = self._conditions.get(self._certificate.serial)
+        return (own or rotated_condition(self._certificate),) if self._conditions else ()
+
     def _check(self) -> None:
         self._checks += 1
         self._status_controller.enqueue(CHANGED if self._checks % CHECKS_PER_REPORT else RESYNC)
@@ -135,8 +141,9 @@ class ClusterReports:
         self._status_controller.enqueue(CHANGED)
 
     def add_condition(self, condition: Condition) -> None:
-        """Add a condition of the cluster to all further reports, and send an Event about it."""
-        self._conditions[condition.type] = condition
+        """Report the condition of the session's certificate from now on, and send an Event about it."""
+        self._conditions.clear()
+        self._conditions[self._certificate.serial] = condition
         self._events.add(news_of(condition))
         self.changed()
 

@@ -10,6 +10,7 @@ import pytest
 
 from machinery.errors import DeadlineError, UnavailableError
 from machinery.identity import HubId
+from machinery.meta.conditions import CERTIFICATE_ROTATED
 from spoke.domain.hubs import HubSelectionPolicy, HubState, Unaccepted
 from spoke.domain.next_step import SessionLoss
 from spoke.options import AgentOptions
@@ -53,6 +54,23 @@ async def test_agent_registers_everywhere_reports_to_the_first_and_leaves_it_whe
         await asyncio.sleep(3600)
         assert world.at() == "b", "it stays where it went"
         assert len(world["a"].sessions) == 2
+
+
+async def test_failed_renewal_at_one_hub_is_not_reported_to_the_next(world: Several) -> None:
+    def renewals(name: str) -> set[str]:
+        reports = [report for session in world[name].sessions for report in session.reports]
+        return {each.status for report in reports for each in report.conditions if each.type == CERTIFICATE_ROTATED}
+
+    world["a"].lifetime = timedelta(hours=2)
+    async with world.running():
+        await world.ready()
+        world["a"].faults["submit_request"] = UnavailableError("this replica lacks the key of the issuing CA")
+        await asyncio.sleep(1.8 * 3600)
+        assert (world.at(), renewals("a")) == ("a", {"False"})
+        world.kill("a")
+        await world.arrived("b")
+        await asyncio.sleep(600)
+        assert renewals("b") == {"True"}
 
 
 async def test_it_goes_back_to_a_preferred_hub_that_has_been_ready_for_the_time_that_is_set(world: Several) -> None:
