@@ -61,7 +61,7 @@ class Peers:
         self._seen: Mapping[SerialNumber, str] = {}
         self._since: datetime | None = None
         """Database time from which the next read starts, unless it is a far read."""
-        self._listeners: set[Callable[[SerialNumber | None], None]] = set()
+        self._listeners: set[Callable[[frozenset[SerialNumber] | None], None]] = set()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -92,10 +92,10 @@ class Peers:
         """Returns the error for the holder of a certificate whose serial number was passed to listeners."""
         return revoked_error(self._seen.get(serial))
 
-    def listen(self, listener: Callable[[SerialNumber | None], None]) -> Callable[[], None]:
-        """Calls `listener` with each revoked serial number, and with None when the replica can no longer read revocations.
+    def listen(self, listener: Callable[[frozenset[SerialNumber] | None], None]) -> Callable[[], None]:
+        """Calls `listener` once per read with the newly revoked serial numbers, if there are any.
 
-        Returns a function that removes the listener.
+        Calls it with None when the replica can no longer read revocations. Returns a function that removes the listener.
         """
         self._listeners.add(listener)
         return lambda: self._listeners.discard(listener)
@@ -122,8 +122,7 @@ class Peers:
         if new:
             revoked_now = frozenset(new)
             self._known = {key: known for key, known in self._known.items() if known.record.serial not in revoked_now}
-            for serial in new:
-                self._notify(serial)
+            self._notify(revoked_now)
         if began >= self._tidied_at + TIDY.total_seconds():
             self._tidied_at, oldest = began, began - KEPT_FOR.total_seconds()
             self._known = {key: known for key, known in self._known.items() if known.asked_at >= oldest}
@@ -170,9 +169,9 @@ class Peers:
         message = f"the CA that signed this certificate, {signer.id}, is {phase}: use the agent's recovery certificate"
         raise UnauthorizedError(message, causes=DenialCause.AUTHORITY_RETIRED.because(message))
 
-    def _notify(self, serial: SerialNumber | None) -> None:
+    def _notify(self, serials: frozenset[SerialNumber] | None) -> None:
         for listener in tuple(self._listeners):
-            listener(serial)
+            listener(serials)
 
 
 def revoked_error(reason: str | None) -> UnauthorizedError:

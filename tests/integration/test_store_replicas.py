@@ -4,7 +4,7 @@ import asyncio
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence, Set as AbstractSet
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -101,7 +101,7 @@ async def test_revocations_and_new_sessions_notify_the_replicas_without_a_poll(c
     async with replicas(clean, 2, poll=NEVER) as (one, two), AsyncExitStack() as stack:
         await await_doorbell(two, one)
         await await_doorbell(one, two)
-        found: list[asyncio.Queue[SerialNumber | None]] = [asyncio.Queue(), asyncio.Queue()]
+        found: list[asyncio.Queue[AbstractSet[SerialNumber] | None]] = [asyncio.Queue(), asyncio.Queue()]
         for store, queue in zip((one, two), found, strict=True):
             peers = Peers(store, SystemClock(), poll=NEVER)
             peers.listen(queue.put_nowait)
@@ -110,7 +110,7 @@ async def test_revocations_and_new_sessions_notify_the_replicas_without_a_poll(c
         record = CertificateRecord(SerialNumber(7), Purpose.AGENT, "edge", (), now, now + timedelta(days=1), "k", now)
         await one.run(lambda tx: tx.certificates.add(record))
         await one.run(lambda tx: tx.certificates.revoke([record.serial], tx.now, "test"))
-        assert [await queue.get() for queue in found] == [record.serial] * 2
+        assert [await queue.get() for queue in found] == [{record.serial}] * 2
         token, _ = await one.run(credentials.create_token, CredentialTerms(None, None, timedelta(hours=1)), "ann")
         word, own = asyncio.Event(), asyncio.Event()
         with two.subscribe_to_revocations(word.set):

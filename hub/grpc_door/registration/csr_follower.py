@@ -56,7 +56,7 @@ class CSRFollower:
         """Returns the events that wake the open streams. After the gate is closed, a woken stream ends with UNAVAILABLE."""
         return tuple(self._following)
 
-    def _recheck(self, _revoked: SerialNumber | None) -> None:
+    def _recheck(self, _revoked: frozenset[SerialNumber] | None) -> None:
         """Wakes all streams to check their certificates, after a revocation or while revocations cannot be read."""
         for woken in self.following():
             woken.set()

@@ -75,12 +75,12 @@ class SessionServicer:
             raise BadRequestError("the first message of a session must be Hello")
         return message.hello
 
-    def _revoked(self, serial: SerialNumber | None) -> None:
+    def _revoked(self, serials: frozenset[SerialNumber] | None) -> None:
         for session in self._parts.sessions.all():
-            if serial is None:
+            if serials is None:
                 session.end(revocations_error())
-            elif session.serial == serial:
-                session.end(self._parts.peers.refusal(serial))
+            elif session.serial in serials:
+                session.end(self._parts.peers.refusal(session.serial))
 
 
 def revocations_error() -> UnavailableError:

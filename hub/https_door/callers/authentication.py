@@ -55,7 +55,7 @@ Identify = Callable[[bytes], Awaitable[CertificateRecord]]
 IdentifyToken = Callable[[str], Awaitable[CredentialRecord | None]]
 """Returns the credential of a bootstrap token; None: not a bootstrap token. Raises UnauthorizedError if it is not valid."""
 
-Listen = Callable[[Callable[[SerialNumber | None], None]], object]
+Listen = Callable[[Callable[[frozenset[SerialNumber] | None], None]], object]
 """Registers a listener for revoked serial numbers. The listener gets None when revocations cannot be read."""
 
 ListenToCredentials = Callable[[Callable[[CredentialId], None]], object]
@@ -102,14 +102,14 @@ class BootstrapTokenAuthenticator(TokenAuthenticator):
 def end_with_revocations(presence: Presence, serials: Listen | None, credentials: ListenToCredentials | None) -> None:
     """Lets `presence` end long-running requests when their certificate (`serials`) or bootstrap credential is revoked."""
 
-    def end_serial(serial: SerialNumber | None) -> None:
-        if serial is None:
+    def end_certificates(revoked: frozenset[SerialNumber] | None) -> None:
+        if revoked is None:
             presence.end_all()
-        else:
+        for serial in revoked or ():
             presence.end(mark_of_serial(serial))
 
     if serials is not None:
-        serials(end_serial)
+        serials(end_certificates)
     if credentials is not None:
         credentials(lambda credential: presence.end(mark_of_credential(credential)))
 

@@ -245,7 +245,7 @@ async def test_session_whose_certificate_is_revoked_while_it_opens_is_refused(st
         while len(stage.parts.peers) == known:  # noqa: ASYNC110 - nobody is notified of it
             await asyncio.sleep(0.01)
     revoked = asyncio.Event()
-    stage.parts.peers.listen(lambda _serial: revoked.set())
+    stage.parts.peers.listen(lambda _serials: revoked.set())
     (record,) = await stage.records("edge1")
     await stage.store.run(lambda tx: tx.certificates.revoke([record.serial], tx.now, "test"))
     await asyncio.wait_for(revoked.wait(), 20)

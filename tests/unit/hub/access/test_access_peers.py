@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -74,7 +74,7 @@ class Stage:
     certificate: bytes
     serial: SerialNumber
     ends: datetime
-    recorded: list[SerialNumber | None] = field(default_factory=list)  # the revocations that were reported
+    recorded: list[AbstractSet[SerialNumber] | None] = field(default_factory=list)  # the revocations that were reported
 
     def __post_init__(self) -> None:
         self.peers.listen(self.recorded.append)
@@ -121,7 +121,11 @@ async def test_a_revocation_is_seen_after_one_poll_and_reported_once(stage: Stag
     await stage.peers.poll()
     await check_refusal_of(UnauthorizedError, stage.peers.identify(stage.certificate), match="revoked")
     await stage.peers.poll()
-    assert stage.recorded == [stage.serial]
+    assert stage.recorded == [{stage.serial}]
+    many, revoked = [SerialNumber(each) for each in range(1_000)], stage.store.state.certificates[stage.serial]
+    stage.store.transact(lambda tx: [*map(tx.certificates.add, (replace(revoked, serial=each) for each in many))])
+    await stage.peers.poll()
+    assert stage.recorded[1:] == [{*many}], "a listener may walk through thousands of sessions: one call for all"
 
 
 async def test_read_that_began_before_a_revocation_lets_nobody_in(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +155,7 @@ async def test_a_revocation_whose_commit_waited_for_hours_is_found_by_a_look_far
     stage.clock.advance(timedelta(days=1) - timedelta(minutes=1))
     await stage.peers.poll()
     await stage.store.run(lambda tx: tx.certificates.revoke([stage.serial], tx.now - timedelta(hours=20), "test"))
-    for far, expected in ((False, []), (False, []), (True, [stage.serial]), (True, [stage.serial])):
+    for far, expected in ((False, []), (False, []), (True, [{stage.serial}]), (True, [{stage.serial}])):
         await stage.peers.poll(far=far)
         assert stage.recorded == expected
 
@@ -214,7 +218,7 @@ async def test_a_replica_that_cannot_read_revocations_for_a_minute_says_that_nob
     await stage.revoke()
     stage.clock.advance(BLIND / 4)
     await look(stage)
-    assert stage.recorded == [None, stage.serial], "what was revoked meanwhile is reported at the first look after"
+    assert stage.recorded == [None, {stage.serial}], "what was revoked meanwhile is reported at the first look after"
     assert stage.peers.refusal(stage.serial).denial_cause is DenialCause.CERTIFICATE_REVOKED
 
 
@@ -228,11 +232,11 @@ def test_whatever_is_open_at_the_https_door_ends_when_nobody_is_known() -> None:
         def end_all(self) -> None:
             ended.append("all")
 
-    listeners: list[Callable[[SerialNumber | None], None]] = []
+    listeners: list[Callable[[frozenset[SerialNumber] | None], None]] = []
     end_with_revocations(Noted(ManualClock()), listeners.append, None)
-    for serial in (SerialNumber(5), None):
-        listeners[0](serial)
-    assert ended == ["certificate/5", "all"]
+    for serials in (frozenset((SerialNumber(5), SerialNumber(6))), None):
+        listeners[0](serials)
+    assert (sorted(ended[:-1]), ended[-1]) == (["certificate/5", "certificate/6"], "all")
 
 
 async def test_other_and_ended_tokens_are_not_accepted(store: InlineStore, clock: ManualClock) -> None:
