@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 RENEW_AT = 1 / 3
 """Remaining share of its lifetime at which a serving certificate is replaced."""
-AT_ONCE = datetime.min.replace(tzinfo=UTC)
+EMPTY = (datetime.min.replace(tzinfo=UTC),) * 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,31 +123,33 @@ class LocalIssuer(Issuer, ListSigner):
     def serving(self, folder: Path, names: ServingNames, lifetimes: Lifetimes, now: datetime) -> Material:
         """Return the serving certificate in `folder`.
 
-        Replace it first if names, CA or key do not match, or if less than a third of its lifetime is left.
+        Replace it first if names, CA or key do not match, it is not valid yet, or less than a third of its lifetime is left.
         """
         chain, key = read_file(folder / SERVING_CERTIFICATE), read_file(folder / SERVING_KEY)
-        if chain is None or key is None or now >= _serves_until(Material(chain, key, self.trust_bundle), names):
+        shown = Material(chain, key, self.trust_bundle) if chain is not None and key is not None else None
+        begins, ends = _serving_period(shown, names) if shown is not None else EMPTY
+        if shown is None or begins > max(now, self.facts.not_before) or now >= ends:  # no certificate begins before its CA
             key = pki.generate_key()
             chain = self.issue(_serving_profile(names, key, lifetimes, now), pki.random_serial(), now).chain
             directory = DataDirectory(folder, "hub")
             directory.write(SERVING_KEY, key)
             directory.write(SERVING_CERTIFICATE, chain)
-        return Material(chain=chain, key=key, trust=self.trust_bundle)
+            shown = Material(chain, key, self.trust_bundle)
+        return shown
 
 
 @lru_cache(maxsize=4)
-def _serves_until(shown: Material, names: ServingNames) -> datetime:
-    """Return when to replace the certificate: AT_ONCE if names, CA or key do not match. Cached for the frequent calls."""
+def _serving_period(shown: Material, names: ServingNames) -> tuple[datetime, datetime]:
+    """Return from when until when to serve: EMPTY if names, CA or key do not match. Cached for the frequent calls."""
     try:
         facts = pki.parse_certificate(shown.chain)
-        if not pki.key_matches(shown.chain, shown.key) or not pki.is_issued_by(shown.chain, shown.trust):
-            return AT_ONCE
+        is_ours = pki.key_matches(shown.chain, shown.key) and pki.is_issued_by(shown.chain, shown.trust)
     except InvalidError:
-        return AT_ONCE
+        return EMPTY
     shown_names = sorted(facts.dns_names), sorted(facts.ip_addresses)
-    if shown_names != (sorted(names.dns_names), sorted(names.ip_addresses)):
-        return AT_ONCE
-    return facts.not_after - (facts.not_after - facts.not_before) * RENEW_AT
+    if not is_ours or shown_names != (sorted(names.dns_names), sorted(names.ip_addresses)):
+        return EMPTY
+    return facts.not_before, facts.not_after - (facts.not_after - facts.not_before) * RENEW_AT
 
 
 def write_new(path: Path, content: bytes) -> None:

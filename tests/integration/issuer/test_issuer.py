@@ -132,7 +132,11 @@ def test_serving_certificate_is_kept_and_leaves_end_with_the_ca(tmp_path: Path) 
     assert issuer.serving(tmp_path, replace(names, dns_names=("localhost", "more")), lifetimes, NOW) != first
     second = issuer.serving(tmp_path, names, lifetimes, NOW)
     assert issuer.serving(tmp_path, names, lifetimes, NOW + timedelta(days=260)) != second
-    assert pki.parse_certificate(second.chain).not_before == NOW - timedelta(hours=48)
+    after = issuer.serving(tmp_path, names, lifetimes, NOW)  # the clock was ahead
+    assert [pki.parse_certificate(each.chain).not_before for each in (second, after)] == [NOW - timedelta(hours=48)] * 2
+    assert issuer.serving(tmp_path, names, lifetimes, NOW - timedelta(days=9)) == after, (
+        "the CA begins later: no new one is better"
+    )
     assert stat.S_IMODE(os.stat(tmp_path / "serving.key").st_mode) == 0o600  # noqa: PTH116 - the mode alone
 
     issuer, key = LocalIssuer.open(tmp_path, Lifetimes(), NOW), pki.public_key_of(pki.generate_key())
