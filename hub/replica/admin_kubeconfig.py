@@ -1,7 +1,7 @@
 """The admin kubeconfig, in the data directory and in a Secret.
 
 Each replica keeps an admin kubeconfig with a recorded operator certificate in its data directory. It writes the file again when
-address, CA or hub id have changed, or when the certificate has no record or expires soon.
+address, CA or hub id have changed, or when the certificate has no record, is revoked, not valid yet or expires soon.
 """
 
 import asyncio
@@ -60,11 +60,9 @@ class AdminKubeconfig:
             directory.write(BUNDLE, self.trust)
         path = directory.path / ADMIN_FILE
         credential, written = _judged(directory.read(ADMIN_FILE), str(path), cluster, self.clock.now())
-        if credential is not None:
-            serial = pki.parse_certificate(credential.chain).serial
-            if await self.store.read(lambda tx: tx.certificates.by_serial(serial)) is None:
-                log.info("admin certificate is not in the database and is issued again: the hub was restored or replaced")
-                credential = None
+        if credential is not None and not await self._is_open(credential):
+            log.info("admin certificate is issued again: it is revoked, not valid yet, or not in the database after a restore")
+            credential = None
         if credential is not None and written == cluster:
             return path
         if credential is None:
@@ -84,10 +82,16 @@ class AdminKubeconfig:
     def trust(self) -> bytes:
         return self.issuer.trust_bundle
 
-    def is_right(self, content: bytes | None) -> bool:
-        """Whether this kubeconfig, which any replica may have written, still gives access to this hub."""
+    async def is_right(self, content: bytes | None) -> bool:
+        """Whether this kubeconfig, which any replica may have written, gives access to this hub. Raises UnavailableError."""
         credential, found = _judged(content, "the Secret", self._current, self.clock.now())
-        return credential is not None and found == self._current
+        return credential is not None and found == self._current and await self._is_open(credential)
+
+    async def _is_open(self, credential: Credential) -> bool:
+        """Whether the record permits access now, by the clock that issued the certificate: the database's."""
+        serial = pki.parse_certificate(credential.chain).serial
+        record, now = await self.store.read(lambda tx: (tx.certificates.by_serial(serial), tx.now))
+        return record is not None and record.is_open(now)
 
     async def run(self) -> None:
         await _repeat(self.keep, self._changed, LOOK_EVERY, "admin kubeconfig cannot be updated now")
@@ -96,8 +100,8 @@ class AdminKubeconfig:
 class AdminSecret:
     """Keeps the admin kubeconfig in a Secret of the hub's Kubernetes cluster, so that an installer can read it without `exec`.
 
-    All replicas share the Secret. If its content is invalid (other address, other CA, certificate near its end), a replica
-    writes its own kubeconfig; valid content of any replica stays. The next check creates a deleted Secret again.
+    All replicas share the Secret. If its content is invalid (other address, other CA, certificate revoked or near its end), a
+    replica writes its own kubeconfig; valid content of any replica stays. The next check creates a deleted Secret again.
     """
 
     def __init__(self, secret: KeySecret, admin: AdminKubeconfig) -> None:
@@ -112,7 +116,7 @@ class AdminSecret:
     async def look(self) -> bool:
         """Check the Secret. Returns whether it was written. Raises MusterError."""
         held = await self._secret.read()
-        if self._admin.is_right(held.get(KUBECONFIG)) and held.get(TRUST) == self._admin.trust:
+        if held.get(TRUST) == self._admin.trust and await self._admin.is_right(held.get(KUBECONFIG)):
             return False
         path = await self._admin.keep()
         content = await asyncio.to_thread(path.read_bytes)

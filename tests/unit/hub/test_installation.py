@@ -29,6 +29,7 @@ from hub.replica.keys import (
     read_token_keys,
 )
 from hub.settings.fields import Address
+from machinery import pki
 from machinery.client.kubeconfig import ClusterEntry, parse_kubeconfig, read_kubeconfig
 from machinery.errors import AlreadyExistsError, ForbiddenError, InvalidError
 from machinery.identity import HubId
@@ -185,6 +186,11 @@ async def test_a_right_to_the_secret_that_is_missing_is_looked_at_again_soon(hub
         looking.cancel()
 
 
+def revoke(hub: Hub) -> None:
+    chain = parse_kubeconfig(hub.secret.held[KUBECONFIG], source="secret").require_credential().chain
+    hub.store.transact(lambda tx: tx.certificates.revoke([pki.parse_certificate(chain).serial], tx.now, "KeyCompromise"))
+
+
 async def test_wrong_content_another_address_or_a_certificate_near_its_end_is_replaced(hub: Hub) -> None:
     with hub.replica("one") as one:
         await one.look()
@@ -196,6 +202,11 @@ async def test_wrong_content_another_address_or_a_certificate_near_its_end_is_re
         hub.clock.advance(LIFETIMES.operator * 2 / 3 + timedelta(hours=1))
         assert await one.look()
         assert hub.secret.held[KUBECONFIG] != before
+        for is_revoked in (True, False):
+            before = hub.secret.held[KUBECONFIG]
+            revoke(hub) if is_revoked else hub.clock.set_forward(-timedelta(days=1))  # the clock was ahead
+            assert (await one.look(), await one.look()) == (True, False)
+            assert hub.secret.held[KUBECONFIG] != before
     with hub.replica("one", host="other.example.com") as one:
         assert await one.look()
     assert b"https://other.example.com:6443" in hub.secret.held[KUBECONFIG]
