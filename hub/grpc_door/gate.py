@@ -40,9 +40,9 @@ class Gate:
 
     def __enter__(self) -> None:
         """Counts a call until the end of the block. Raises UnavailableError if the gate is closed."""
-        self._last = self._last_arrival = self._clock.monotonic()
+        self._last_arrival = self._clock.monotonic()
         self.check()
-        self._in_flight += 1
+        self._last, self._in_flight = self._last_arrival, self._in_flight + 1
 
     def __exit__(self, *_error: object) -> None:
         self._in_flight -= 1
@@ -66,7 +66,7 @@ class Gate:
             await self._pass(rest)
 
     async def quiet(self) -> None:
-        """Returns when no call is in progress and none has arrived or ended for `moment`."""
+        """Returns when no call is in progress and none has begun or ended for `moment`. Refused calls do not count."""
         while True:
             rest = self._moment - (self._clock.monotonic() - self._last)
             if self._in_flight == 0 and rest <= 0:

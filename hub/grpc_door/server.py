@@ -113,7 +113,7 @@ class RpcDoor(Door):
             await asyncio.sleep(0)
 
     async def drain(self, grace: timedelta) -> None:
-        """Ends sessions and other streams at a bounded rate, and waits until calls have ended and no new calls arrive."""
+        """Ends sessions and other streams at a bounded rate. Waits until calls have ended, and a limited time for new calls."""
         log.info("sessions are ended", count=len(self._parts.sessions), within_seconds=grace.total_seconds())
         try:
             async with asyncio.timeout(grace.total_seconds()):
@@ -122,6 +122,7 @@ class RpcDoor(Door):
             log.warning("sessions did not end in time", count=len(self._parts.sessions))
         self._end_all()
         await self._parts.gate.quiet()
+        await self._parts.gate.still(QUIET_TIMEOUT)
         await self._parts.sessions.write()
 
     async def _end_evenly(self, grace: timedelta) -> None:

@@ -464,6 +464,26 @@ def test_pause_of_the_process_does_not_count_as_a_quiet_moment() -> None:
     in_virtual_time(play(lambda gate: gate.quiet()))
 
 
+@in_the_loops_time
+async def test_refused_calls_do_not_keep_a_closed_gate_from_being_quiet() -> None:
+    gate = Gate(LoopClock(asyncio.get_running_loop()))
+
+    async def reconnect() -> None:
+        while True:
+            check_refusal(UnavailableError, gate.__enter__)
+            await asyncio.sleep(QUIET.total_seconds() / 5)
+
+    with gate:
+        gate.close()
+        calls, waiting = asyncio.create_task(reconnect()), asyncio.create_task(gate.quiet())
+        await asyncio.sleep(1)
+        assert not waiting.done(), "a call is in progress"
+    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(gate.still(timedelta(seconds=3)), 4)
+    assert asyncio.get_running_loop().time() >= 4, "calls still arrive"
+    calls.cancel()
+
+
 class RefusedError(Exception):
     """The call was aborted."""
 
