@@ -82,11 +82,14 @@ class Clocks(ReportWriter[ClusterName, timedelta]):
         super().__init__(lambda skews: store.run(_note, skews, limit), "clock skews of agents cannot be stored")
         self._before: dict[ClusterName, timedelta] = {}
 
-    def compare(self, cluster: ClusterName, message: wire.Hello | wire.StatusReport, received: datetime) -> None:
-        """Queues the clock skew, if `message` contains the agent's time. Raises BadRequestError if it is out of range."""
+    def compare(self, cluster: ClusterName, message: wire.Hello | wire.StatusReport, at: datetime, *, accepted: bool) -> None:
+        """Queues an accepted cluster's skew, if `message` has an agent's time. Raises BadRequestError if it is out of range."""
         if message.HasField("agent_time"):
-            again = isinstance(message, wire.StatusReport)
-            self.note(cluster, instant_of(message.agent_time, "agent_time") - received, again=again)
+            skew = instant_of(message.agent_time, "agent_time") - at
+            if accepted:
+                self.note(cluster, skew, again=isinstance(message, wire.StatusReport))
+            else:  # its condition is not written, so the first report after the acceptance must be queued
+                self._before.pop(cluster, None)
 
     def note(self, cluster: ClusterName, skew: timedelta, *, again: bool = False) -> None:
         """Queues the skew: how far the agent's clock was ahead of the hub's at receipt (negative: behind).

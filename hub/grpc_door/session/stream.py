@@ -145,7 +145,7 @@ class Session(BeatSink, TrustBundleReceiver):
             parts.sessions.write_with(entry)
         if hello.HasField("hubs"):
             await self._queue_report(queue, "hubs", hello.hubs, hello.ByteSize())
-        parts.clocks.compare(self.cluster, hello, received)
+        parts.clocks.compare(self.cluster, hello, received, accepted=view.accepted)
         self._note_trust(hello.trusted_authorities)
         self._call.shown = b""
         del self._hello
@@ -181,7 +181,8 @@ class Session(BeatSink, TrustBundleReceiver):
                     self._note_trust(message.trust_installed.trusted_authorities)
                 case "status" | "addon" | "hubs" | "event":  # kinds that only newer agents send are ignored
                     if kind == "status":
-                        self._parts.clocks.compare(self.cluster, message.status, self._parts.clock.now())
+                        now, accepted = self._parts.clock.now(), self._view is not None and self._view.accepted
+                        self._parts.clocks.compare(self.cluster, message.status, now, accepted=accepted)
                     await self._queue_report(queue, kind, getattr(message, kind), len(raw))
             del message, raw  # not kept until the next message
         await queue.done()

@@ -129,7 +129,7 @@ async def test_refusal_follows_the_hello_so_that_agents_read_it(stage: RpcStage,
 
 
 async def test_clock_condition_follows_the_times_in_hellos_and_reports(stage: RpcStage) -> None:
-    credential = await stage.enrol("edge1")
+    credential = await stage.enrol("edge1", accepted=False)
 
     def off_by(seconds: int) -> Timestamp:
         stamp = Timestamp()
@@ -142,6 +142,12 @@ async def test_clock_condition_follows_the_times_in_hellos_and_reports(stage: Rp
 
         await until_found(found)
 
+    early = await stage.welcomed(credential, agent_time=off_by(3600))
+    await early.report(complete=True, agent_time=off_by(3600))
+    await stage.parts.clocks.write()
+    await stage.accept("edge1")
+    while await condition(stage, conditions.CLOCK_SYNCED) != "False":
+        await early.report(complete=True, agent_time=off_by(3600))
     for seconds, status in ((-3600, "False"), (0, "True"), (3600, "False")):
         stream = await stage.welcomed(credential, agent_time=off_by(seconds))
         await is_synced(status)

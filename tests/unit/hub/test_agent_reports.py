@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from hub.api import namespaces as namespace_rules
 from hub.api.certificates import CertificateRecord
@@ -310,6 +311,20 @@ async def test_a_clock_that_goes_as_before_is_reported_once_in_a_session_and_ane
     clocks.note(EDGE, NONE, again=True)
     await clocks.write()
     assert shown(accepted) == SYNCED
+
+
+async def test_clock_of_a_session_that_opened_before_the_acceptance_is_reported_after_it(
+    store: InlineStore, newcomer: Newcomer, clock: ManualClock
+) -> None:
+    newcomer.join(newcomer.bootstrap())
+    clocks, sent = Clocks(store, NONE), Timestamp(seconds=int((clock.now() + 2 * GRACE).timestamp()))
+    clocks.note(EDGE, 2 * GRACE)  # of an earlier cluster with this name
+    hello, report = wire.Hello(agent_time=sent), wire.StatusReport(agent_time=sent)
+    for message, accepted in ((hello, False), (report, False), (report, True)):
+        newcomer.accept(accepted=accepted)
+        clocks.compare(EDGE, message, clock.now(), accepted=accepted)
+        await clocks.write()
+        assert shown(store) == (OUT if accepted else None)
 
 
 async def test_what_cannot_be_written_now_is_written_later(accepted: InlineStore) -> None:
