@@ -93,15 +93,16 @@ def history(client: ApiClient, words: Sequence[str], namespace: str, **chosen: A
 
 
 def _changes(client: ApiClient, path: str, query: Mapping[str, str]) -> dict[str, Any]:
-    """Read the newest changes, up to the query's limit, and join the pages. Raises CommandError."""
+    """Read the newest changes, up to the query's limit. Join the pages with the first page's revision. Raises CommandError."""
     changes: list[dict[str, Any]] = []
-    before, left = "", int(query["limit"])
+    before, left, revision = "", int(query["limit"]), ""
     while True:
         answer = client.get(path, **{**query, "limit": str(left), "before": before})
         changes += answer.get("changes") or []
+        revision = revision or answer["metadata"]["resourceVersion"]
         before, left = str(answer["metadata"].get("continue") or ""), int(query["limit"]) - len(changes)
         if not before or left <= 0:
-            return {**answer, "changes": changes}
+            return {**answer, "metadata": {**answer["metadata"], "resourceVersion": revision}, "changes": changes}
 
 
 class HistoryPrinter(Printer):

@@ -263,6 +263,13 @@ def test_a_change_is_a_line_per_field_and_the_first_has_author_and_time() -> Non
     assert [len(list(history.lines(change, wide=wide))) for wide in (False, True)] == [0, 1], "an internal field"
 
 
+def test_pages_of_a_history_have_the_revision_of_the_first_so_that_a_watch_misses_nothing() -> None:
+    first = {"metadata": {"resourceVersion": "700", "continue": "200"}, "changes": [CHANGE]}
+    client = Mock(get=Mock(side_effect=[first, {"metadata": {"resourceVersion": "701"}, "changes": [CHANGE]}]))
+    answer = history._changes(client, "/history", {"limit": "1000"})
+    assert (answer["metadata"], len(answer["changes"])) == ({"resourceVersion": "700"}, 2)
+
+
 def test_moments_are_read_as_people_write_them() -> None:
     assert [moment(text) for text in ("", "now", "17", "2h", "-2h", "1d12h")] == ["", "", "17", "-2h", "-2h", "-1d12h"]
     assert moment("2026-11-01T12:00+02:00") == "2026-11-01T10:00:00.000000Z"
