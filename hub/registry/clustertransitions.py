@@ -15,6 +15,8 @@ from machinery.meta.timestamps import format_micro_time
 
 MAX_TRANSITIONS = 1_000
 """Largest number of transitions in one answer, whatever its `limit`. Use `until` to list older transitions."""
+CHUNK = 500
+"""The limit that kubectl and hubctl send to read a whole list in pages. It is ignored, because there are no further pages."""
 
 
 class TransitionStorage(ComputedStorage):
@@ -27,7 +29,7 @@ class TransitionStorage(ComputedStorage):
         del resource
         query, since, until = time_bounds(query)
         cluster = None if query.namespace is None else ClusterName(query.namespace)
-        limit = min(query.limit or MAX_TRANSITIONS, MAX_TRANSITIONS)
+        limit = MAX_TRANSITIONS if query.limit in (None, CHUNK) else min(query.limit, MAX_TRANSITIONS)
         found, revision = await self._store.read(_computed, cluster, limit, since, until)
         return Page(tuple(self.stored(each, revision) for each in found if query.matches(each.key, {}, {})), revision)
 
