@@ -44,7 +44,7 @@ CLUSTER: Mapping[str, ValueSource] = {
     ),
     "conditions": _stored(MapOf(Type.TEXT), CONDITIONS, "the statuses of all conditions, by type"),
     "claims": _stored(MapOf(Type.TEXT), CLAIMS, "its cluster claims, by name"),
-    "taints": _stored(MapOf(Type.TEXT), TAINTS, "the effects of its taints, by key"),
+    "taints": _stored(MapOf(Type.TEXT), TAINTS, "the effects of its taints, by key; the strongest if a key has several"),
     "addons": ValueSource(
         FieldSource.LABELS, MapOf(Type.TEXT), ADDON_PREFIX, about="`available`, `unhealthy` or `unreachable`, by add-on"
     ),

@@ -43,7 +43,8 @@ ADD_ON_ALIASES: Mapping[str, str] = {"status.available": f"{CONDITIONS}{conditio
 def of_cluster(cluster: Document) -> dict[str, str]:
     accepts = doc.mapping(cluster, "spec").get("hubAcceptsClient")
     claims = (claim for claim in doc.sequence(cluster, "status", "clusterClaims") if isinstance(claim, Mapping))
-    taints = (taint for taint in doc.sequence(cluster, "spec", "taints") if isinstance(taint, Mapping))
+    every = (taint for taint in doc.sequence(cluster, "spec", "taints") if isinstance(taint, Mapping))
+    taints = sorted(every, key=lambda taint: str(taint.get("effect")), reverse=True)  # the strongest effect of a key is last
     entries = doc.conditions(cluster)
     return {
         HUB_ACCEPTS: "true" if accepts else "false",

@@ -4,6 +4,7 @@ import re
 import sqlite3
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from itertools import permutations
 from pathlib import Path
 from typing import Any, cast
 
@@ -144,6 +145,9 @@ def test_clusters_are_selected_by_their_status_and_known_fields_alone() -> None:
         lambda each: selection(RESOURCE, "", {"fieldSelector": each}).matches(Key("", "east"), {}, known), TABLES["selected"]
     )
     assert fields_of(MANAGED_CLUSTERS, {"metadata": {"name": "new"}}) == {"spec.hubAcceptsClient": "false"}
+    for effects in permutations(("NoSelect", "PreferNoSelect", "NoSelectIfNew")):
+        taints = [{"key": "a", "effect": effect} for effect in effects]
+        assert fields_of(MANAGED_CLUSTERS, {"metadata": {}, "spec": {"taints": taints}})["spec.taints.a"] == "NoSelect"
     unknown = ("status.conditions=True", "spec.taints=x", "status.capacity.nodes=3", "metadata.uid=x")
     select = lambda selector: selection(RESOURCE, "", {"fieldSelector": selector})  # noqa: E731 - one line
     check_refusals(BadRequestError, select, [(selector, "field label not supported") for selector in unknown])
