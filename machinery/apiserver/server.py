@@ -42,7 +42,8 @@ Page = Callable[[Incoming], Awaitable[web.Response]]
 
 LISTENER = web.RequestKey("listener", str)
 """Name of the listener at which a request arrived, if the server has several."""
-LONGEST_AUDIT_ID = 64
+LONGEST_AUDIT_ID, MOST_URL_PARTS = 64, 100
+"""Characters of an audit id, and parts of a URL: segments of its path and parameters. To parse more blocks the event loop."""
 
 log = structlog.get_logger(__name__)
 
@@ -133,6 +134,8 @@ class ApiServer:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a request. It may come from this process instead of a socket."""
+        if request.path.count("/") + request.rel_url.raw_query_string.count("&") > MOST_URL_PARTS:
+            return error_answer(BadRequestError(f"a URL has at most {MOST_URL_PARTS} parts"), ResponseForm())
         given = request.headers.get("Audit-Id", "")[:LONGEST_AUDIT_ID]
         audit_id = given if given.isascii() and given.isprintable() and given else str(uuid.uuid4())
         asked = attributes(request.method, request.path, request.query)

@@ -25,6 +25,8 @@ from machinery.meta.objects import Document, StoredObject
 
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 ACCEPTED = f"{JSON}, {YAML}, {PROTOBUF}"
+LONGEST_PARSED = 4096
+"""Characters of a header that are parsed. The rest is ignored, because parsing blocks the event loop."""
 
 
 class ResponseShape(StrEnum):
@@ -60,7 +62,7 @@ def clauses(accept: str) -> Iterator[Clause]:
 
 
 def _entries(header: str) -> Iterator[Clause]:
-    for text in filter(str.strip, header.split(",")):
+    for text in filter(str.strip, header[:LONGEST_PARSED].split(",")):
         media, *pairs = (part.strip() for part in text.split(";"))
         parameters = {name.strip(): value.strip() for name, _, value in (pair.partition("=") for pair in pairs)}
         try:
@@ -112,7 +114,7 @@ def takes_gzip(accept_encoding: str) -> bool:
 
 def etag_matches(if_none_match: str, etag: str) -> bool:
     """Whether If-None-Match contains `etag`, weak or strong, or `*`."""
-    known = [entry.strip().removeprefix("W/") for entry in if_none_match.split(",")]
+    known = [entry.strip().removeprefix("W/") for entry in if_none_match[:LONGEST_PARSED].split(",")]
     return etag in known or "*" in known
 
 

@@ -142,6 +142,11 @@ def test_answer_form_is_negotiated() -> None:
     assert [etag_matches(header, '"a"') for header in ('"a"', 'W/"a"', '"b", "a"', "*")] == [True] * 4
     assert [etag_matches(header, '"a"') for header in ('"b"', "")] == [False] * 2
 
+    long = "a/b," * 1024
+    assert [negotiate(f"{JSON},{long}").media, takes_gzip(f"gzip,{long}"), etag_matches(f"*,{long}", "x")] == [JSON, True, True]
+    check_refusals(NotAcceptableError, negotiate, [(f"{long}{JSON}", "")])  # what is behind 4,096 characters is not parsed
+    assert [takes_gzip(f"{long}gzip"), etag_matches(f"{long}*", "x")] == [False] * 2
+
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
