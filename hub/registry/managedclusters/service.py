@@ -175,9 +175,12 @@ def ensure(tx: Transaction, joining: JoinRequest, actor: str, *, lease_duration:
             why = "not found: it was deleted; register again with a bootstrap kubeconfig"
             raise NotFoundError(f'{cluster_rules.RESOURCE} "{joining.name}" {why}', subject=_subject(joining.name))
         return enter(tx, replace(joining, labels={**joining.labels, **labels}), actor, lease_duration)
-    new = _with_labels(cluster_rules.adopted(stored.document, joining), labels)
-    if joining.client_configs:
-        new = doc.with_spec(new, managedClusterClientConfigs=cluster_rules.merged_client_configs(new, joining.client_configs))
+    new, known = dict(stored.document), duplicates.uid_of(stored.document) or cluster_rules.availability(stored.document)
+    is_joined = cluster_rules.is_accepted(new) and (known or certificates.has_agent(tx, joining.name))
+    if joining.credential is None or not is_joined:  # a bootstrap credential changes no cluster that has joined
+        new = _with_labels(cluster_rules.adopted(new, joining), labels)
+        configs = cluster_rules.merged_client_configs(new, joining.client_configs)
+        new = doc.with_spec(new, managedClusterClientConfigs=configs) if joining.client_configs else new
     if joining.attested is not None:
         new = doc.with_status_condition(new, cluster_rules.attested_condition(joining.attested), tx.now)
     put_changed(tx, new, stored, actor, writer=AGENT_WRITER)

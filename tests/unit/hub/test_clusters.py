@@ -110,6 +110,21 @@ def test_second_cluster_of_the_same_name_is_refused_and_shown(newcomer: Newcomer
     stranger = newcomer.bootstrap(bounds=CredentialBounds(patterns=("b-*",))).credential
     check_refusal(ForbiddenError, ensure, newcomer, credential=stranger, cluster_uid="uid-2")  # and not that the name is taken
 
+    # with the uid of an accepted cluster, or if it has none (OCM's agent), another credential changes nothing
+    newcomer.issued(newcomer.bootstrap())
+    other = newcomer.bootstrap(bounds=CredentialBounds(patterns=("*",), labels={"env": "test"})).credential
+    joining: dict[str, Any] = {"client_configs": (rules.ClientConfig("https://edge", b"CA"),)}
+    joining["annotations"] = {f"{rules.AGENT_ANNOTATIONS}x": "y"}
+    for uid in ("uid-1", None):
+        change_cluster(store, lambda old, uid=uid: doc.with_annotations(old, {rules.CLUSTER_UID: uid}))  # type: ignore[misc]
+        unchanged = document_of(store)
+        assert ensure(newcomer, credential=other, **joining).accepted
+        assert document_of(store) == unchanged
+    assert ensure(newcomer, **joining).accepted  # the agent itself
+    changed = document_of(store)
+    assert changed["spec"]["managedClusterClientConfigs"][0]["url"] == "https://edge"
+    assert doc.annotations(changed).keys() >= {rules.CLUSTER_UID, f"{rules.AGENT_ANNOTATIONS}x"}
+
 
 def test_join_needs_a_valid_name_a_short_uid_and_a_known_credential(newcomer: Newcomer) -> None:
     credential = newcomer.bootstrap().credential
