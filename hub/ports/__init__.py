@@ -100,8 +100,10 @@ class ChangeLog(Protocol):
 
     def newest(self) -> int: ...
 
-    def past(self, kind: Kind, key: Key, *, below: int | None = None, limit: int) -> Sequence[Change]:
-        """Return at most `limit` kept changes of one object, newest first. `below`: only lower revisions; None: all."""
+    def past(
+        self, kind: Kind, key: Key, *, below: int | None = None, until: datetime | None = None, limit: int
+    ) -> Sequence[Change]:
+        """Return at most `limit` kept changes of one object, newest first: of lower revisions than `below`, up to `until`."""
 
     def one_at(self, kind: Kind, key: Key, at: int) -> StoredObject | None:
         """Return the object as it was at revision `at`; None: it did not exist. Raises ExpiredError if `at` is not kept."""

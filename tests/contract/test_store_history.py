@@ -15,12 +15,14 @@ from hub.api.history import RetentionPeriods, Trimmed
 from hub.api.meta.change import EVENTS, LEASES, MANAGED_CLUSTERS, SECRETS, Kind
 from hub.controllers.clock_guard import ClockGuard
 from hub.controllers.hub.retention import Compaction
+from hub.https_door.storage.past import object_history
 from hub.ports import Store, Transaction, Written
 from hub.store.changelog.past import ChangeLogPast
 from machinery.apiserver.http.options import MAX_NUMBER
 from machinery.errors import ExpiredError
 from machinery.meta.objects import ChangeType, Key, Query
 from machinery.meta.selectors import Operator, Requirement
+from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusal_of, present
 
@@ -108,7 +110,7 @@ async def test_past_is_selected_as_it_was_and_changes_of_objects_are_listed_back
     await store.run(remove, "a")
     await store.run(put, "a", size=3)
 
-    def listed(tx: Transaction, /, **bounds: int) -> list[tuple[int, ChangeType]]:
+    def listed(tx: Transaction, /, **bounds: Any) -> list[tuple[int, ChangeType]]:
         return [(change.revision, change.type) for change in tx.changes.past(MANAGED_CLUSTERS, Key("", "a"), **bounds)]
 
     added, modified, deleted = ChangeType.ADDED, ChangeType.MODIFIED, ChangeType.DELETED
@@ -219,7 +221,9 @@ def _weight(tx: Any) -> int:
     return int(tx.changes._connection.execute(select(_WEIGHT)).scalar_one())
 
 
-async def test_a_page_of_the_past_that_few_fit_takes_few_statements(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_of_the_past_that_few_fit_takes_few_statements(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Portions grow: one at a time they were a statement for each object that does not fit."""
     for number in range(120):
         await store.run(put, f"c{number:03}", env="prod" if number == 100 else "test", size=number)
@@ -235,6 +239,25 @@ async def test_a_page_of_the_past_that_few_fit_takes_few_statements(store: Store
     label = (Requirement("env", Operator.EQUALS, ("prod",)),)
     assert await store.read(lambda tx: sizes(tx, newest - 1, labels=label, limit=1)) == {"c100": 100}
     assert len(asked) <= 4
+
+    began = clock.now()
+    for minutes in (0, 20, 10, *range(30, 60)):  # the clock was set back once
+        clock.advance(began + timedelta(minutes=minutes) - clock.now())
+        await store.run(put, "a", size=minutes)
+    past, calls = ChangeLogPast.past, []
+
+    def recorded(*arguments: Any, **bounds: Any) -> Any:
+        calls.append(past(*arguments, **bounds))
+        return calls[-1]
+
+    monkeypatch.setattr(ChangeLogPast, "past", recorded)
+    shows = present(object_history(store, clock, "open-cluster-management.io", MANAGED_CLUSTERS).shows)
+    for minutes, found in ((-1, []), (5, [1]), (15, [3, 1]), (25, [3, 2, 1])):
+        until = {"until": format_time(began + timedelta(minutes=minutes))}
+        pages = [await shows(Key("", "a"), {"limit": limit, **until}) for limit in ("1", "500")]
+        shown = [[int(change["revision"]) - newest for change in page["changes"]] for page in pages]
+        assert (shown, "continue" in pages[0]["metadata"]) == ([found[:1], found], len(found) > 1)
+    assert sum(map(len, calls)) <= 20, "documents are read only of changes in the range"
 
 
 WRITERS, WRITES = 4, 40

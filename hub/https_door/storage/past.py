@@ -135,15 +135,9 @@ def _history(tx: Transaction, kind: Kind, key: Key, asked: HistoryQuery) -> Docu
 
 def _found(tx: Transaction, kind: Kind, key: Key, asked: HistoryQuery) -> Sequence[Change]:
     """Returns the requested changes, newest first, followed by the next older change."""
-    below, found = asked.before, list[Change]()
-    while portion := tx.changes.past(kind, key, below=below, limit=asked.limit + 1):
-        for change in portion:
-            if asked.until is None or change.at <= asked.until:
-                found.append(change)
-            if len(found) > asked.limit or (found and asked.ends_at(change)):
-                return found
-        below = portion[-1].revision
-    return found
+    found = tx.changes.past(kind, key, below=asked.before, until=asked.until, limit=asked.limit + 1)
+    end = next((index for index, change in enumerate(found) if asked.ends_at(change)), len(found))
+    return found[: end + 1]
 
 
 def _entry(change: Change, before: Change | None) -> dict[str, Any]:

@@ -49,7 +49,7 @@ _OF_ONE = (
     select(schema.changes)
     .where(
         and_(_row.kind == bindparam("kind"), _row.namespace == bindparam("namespace"), _row.name == bindparam("name")),
-        _row.revision < bindparam("below"),
+        and_(_row.revision < bindparam("below"), _row.at <= bindparam("until")),
     )
     .order_by(_row.revision.desc())
     .limit(bindparam("limit"))
@@ -129,10 +129,13 @@ class ChangeLogPast(ChangeLogRetention):
         change = next(iter(self.past(kind, key, below=at + 1, limit=1)), None)
         return None if change is None or change.type is ChangeType.DELETED else _stored(change)
 
-    def past(self, kind: Kind, key: Key, *, below: int | None = None, limit: int) -> Sequence[Change]:
-        """Return at most `limit` changes of one object with a revision less than `below` (None: all), newest first."""
-        below = self.newest() + 1 if below is None else below
-        values = {"kind": kind, "namespace": key.namespace, "name": key.name, "below": below, "limit": limit}
+    def past(
+        self, kind: Kind, key: Key, *, below: int | None = None, until: datetime | None = None, limit: int
+    ) -> Sequence[Change]:
+        """Return at most `limit` changes of one object, newest first: of lower revisions than `below`, up to `until`."""
+        bounds = {"below": self.newest() + 1 if below is None else below, "limit": limit}
+        bounds["until"] = 2**63 - 1 if until is None else to_micros(until)
+        values = {"kind": kind, "namespace": key.namespace, "name": key.name, **bounds}
         return [self._read(row) for row in self._connection.execute(_OF_ONE, values)]
 
     def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
