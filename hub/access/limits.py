@@ -97,12 +97,13 @@ class AccessLimits:
     async def seat(
         self, actor: Actor, attributes: Attributes, *, flow: str = "", time_left: timedelta | None = None
     ) -> AsyncIterator[None]:
-        """Holds a seat for one call: one of the calls that the level permits at once. `flow` separates calls of one identity.
+        """Holds a seat for one call: one of the calls that the level permits at once.
 
+        `flow` separates registrations with one credential; other callers cannot escape their limits by the flow they choose.
         Waits for at most a quarter of `time_left`, the time until the deadline of the call. Raises TooManyRequestsError.
         """
         pool, user = self.place(actor, attributes)
-        identity = f"{user} {flow[:LONGEST_FLOW]}" if flow else user
+        identity = f"{user} {flow[:LONGEST_FLOW]}" if flow and pool is self.pools[REGISTRATIONS] else user
         if user:
             self.rates.check(identity)
         async with pool.seat(identity, min(time_left or REQUEST_LIMIT, REQUEST_LIMIT) / WAIT_DIVISOR):

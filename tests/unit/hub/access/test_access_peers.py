@@ -325,9 +325,12 @@ async def test_rates_are_limited_per_flow_and_never_for_operators() -> None:
             pass
     async with limits.seat(USER, reading), limits.seat(CREDENTIAL, joining, flow="a" * 253):
         pass
-    with pytest.raises(TooManyRequestsError):
-        async with limits.seat(USER, reading):
-            pass
+    async with limits.seat(AGENT, joining, flow="edge"):
+        pass
+    for caller in (USER, AGENT):  # a flow of their choice changes nothing
+        with pytest.raises(TooManyRequestsError):
+            async with limits.seat(caller, reading, flow="other"):
+                pass
     with pytest.raises(TooManyRequestsError):  # of a flow's name only as much counts as a name may have
         async with limits.seat(CREDENTIAL, joining, flow="a" * 1_000_000):
             pass
