@@ -14,7 +14,7 @@ from hub.api.managedclusters.cluster import API_VERSION, GROUP, KIND
 from hub.api.meta import document as doc
 from hub.api.namespaces import RESERVED, STANDING
 from machinery.errors import Cause, InvalidError, forbidden, invalid_object, invalid_value
-from machinery.identity import cluster_name
+from machinery.identity import ALL_CLUSTERS_GROUP, ClusterName, cluster_group, cluster_name
 from machinery.meta.objects import Document
 from machinery.meta.selectors import valid_label_key, valid_label_value
 from machinery.meta.timestamps import format_time
@@ -51,9 +51,9 @@ def admitted(new: Document, old: Document | None, now: datetime) -> dict[str, An
 
 
 def _name_causes(name: str) -> list[Cause]:
-    """An agent gets rights in the namespace with its cluster's name, so the name may not be one of the hub's own namespaces."""
+    """An agent gets rights by the namespace and the group with its cluster's name, so these may not be others of the hub."""
     causes = []
-    if name in STANDING or name.startswith(RESERVED):
+    if name in STANDING or name.startswith(RESERVED) or cluster_group(ClusterName(name)) == ALL_CLUSTERS_GROUP:
         causes.append(invalid_value("metadata.name", name, "this name is reserved for the hub: use another one"))
     try:
         cluster_name(name)

@@ -479,7 +479,7 @@ def test_cluster_gets_no_name_of_the_hub_and_none_of_a_namespace_with_accounts_o
     def cluster(name: str) -> None:
         store.transact(clusters.put, {"metadata": {"name": name}}, None, "admin")
 
-    for name in ("open-cluster-management", "open-cluster-management-agent", "default"):
+    for name in ("open-cluster-management", "open-cluster-management-agent", "default", "managed-clusters"):
         check_refusal(InvalidError, cluster, name, match="reserved for the hub")
     make(store)
     cluster("east")
