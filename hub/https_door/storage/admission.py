@@ -2,7 +2,7 @@
 
 write                                                          also required
 hubAcceptsClient set, or changed in either direction            update managedclusters/accept of the register group, by name
-the uid of the cluster that has the name changed                update managedclusters/accept of the register group, by name
+the uid of the cluster that has the name changed or removed     update managedclusters/accept of the register group, by name
 the annotation denied set, changed or removed                    update managedclusters/accept of the register group, by name
 the annotation bound-credentials-only removed                   update managedclusters/accept of the register group, by name
 the cluster given to one of its agents, by an annotation        update managedclusters/accept of the register group, by name
@@ -19,7 +19,7 @@ a BootstrapCredential made that gives labels                    update managedcl
 a JWTAuthenticator or a WebhookAuthenticator made or changed    impersonate all users and all groups
 finalizers or ownerReferences of any kind changed               not to be an agent, an add-on or a bootstrap credential
 a request's certificate or failure set                          sign signers, by the signer's name or its domain
-the annotation that keeps a deleted cluster's credentials       not to be an agent, an add-on or a bootstrap credential
+the annotation force-deletion or keep-bootstrap-credentials     not to be an agent, an add-on or a bootstrap credential
 a ManagedCluster or a request made by an agent or a bootstrap   to be about its own cluster
 credential that is bound to one
 """
@@ -34,8 +34,8 @@ from hub.api.clusterroles import CSRS, ApiGroups
 from hub.api.managedclusteraddons.addon import leaves_registrations_unchanged
 from hub.api.managedclusters.admission import permitted_join_labels
 from hub.api.managedclusters.cluster import BOUND_ONLY, CLUSTER_UID, DENIED_FOR, denial_of, is_bound_only
-from hub.api.managedclusters.duplicates import given_to, is_rebuilt
-from hub.api.managedclusters.removal import KEEP_CREDENTIALS, has_credential_retention
+from hub.api.managedclusters.duplicates import given_to, uid_of
+from hub.api.managedclusters.removal import FORCED, KEEP_CREDENTIALS, has_credential_retention, is_forced
 from hub.api.managedclustersets import DEFAULT, LABEL
 from hub.api.meta import document as doc
 from machinery.apiserver.access import Attributes, Decision
@@ -91,13 +91,13 @@ class HubAdmission:
             raise write.refusal(
                 "an agent does not change its cluster's labels: only an operator, or the bootstrap credential, sets labels"
             )
-        if _is_agents(write) and has_credential_retention(write.new) != (
-            write.old is not None and has_credential_retention(write.old)
-        ):
-            raise write.refusal(f"an agent does not change the annotation {KEEP_CREDENTIALS}")
+        for note, is_set in ((KEEP_CREDENTIALS, has_credential_retention), (FORCED, is_forced)):
+            if _is_agents(write) and is_set(write.new) != (write.old is not None and is_set(write.old)):
+                raise write.refusal(f"an agent does not change the annotation {note}")
+        former = uid_of(write.old) if write.old is not None else ""
         by_acceptance = {
             "update the HubAcceptsClient field": _accepts(write.new) != _accepts(write.old),
-            f"give this name to another cluster ({CLUSTER_UID})": is_rebuilt(write.new, write.old),
+            f"give this name to another cluster ({CLUSTER_UID})": former not in ("", uid_of(write.new)),
             f"deny this cluster ({DENIED_FOR})": denial_of(write.new) != denial_of(write.old),
             f"remove the annotation {BOUND_ONLY}": is_bound_only(write.old) and not is_bound_only(write.new),
             "give this cluster to one of its agents": given_to(write.new) is not None,

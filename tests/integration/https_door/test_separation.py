@@ -12,7 +12,7 @@ import pytest
 from hub.api.approvalrules import flag_rules
 from hub.api.certificates import CertificateHolder, Purpose
 from hub.api.certificatesigningrequests import RequestPhase
-from hub.api.managedclusters.removal import KEEP_CREDENTIALS
+from hub.api.managedclusters.removal import FORCED, KEEP_CREDENTIALS
 from hub.registry.approvalrules import approval as approving
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusteraddons import service as addons
@@ -138,6 +138,12 @@ async def test_an_agent_uses_its_own_cluster_and_neither_accepts_nor_denies_itse
         event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", key: value}, "involvedObject": {}}
         assert (await agent.ask("POST", "/api/v1/namespaces/edge1/events", event))[0] == 403
     assert (await agent.patch(f"{CLUSTERS}/{OTHER}/status", patch))[0] == 403
+    for note, text in ((FORCED, ""), (KEEP_CREDENTIALS, "true")):
+        noted = {**document["metadata"], "annotations": {note: text}}
+        status, refused = await agent.ask("PUT", own, {**document, "metadata": noted})
+        assert (status, f"an agent does not change the annotation {note}" in refused["message"]) == (403, True)
+        await agent.patch(f"{own}/status", {"metadata": {"annotations": {note: text}}, **patch})
+        assert note not in (await agent.get(own))[1]["metadata"].get("annotations", {})
 
     for accepts, status in ((True, 200), (False, 403)):
         document = (await agent.get(f"{CLUSTERS}/edge1"))[1]

@@ -437,7 +437,7 @@ def test_accepting_denying_and_replacing_a_cluster_need_the_permission_to_accept
         (cluster(), cluster(accepts=False), ""),
         (renamed(""), renamed("uid-1"), ""),
         (renamed("uid-1"), renamed("uid-1"), ""),
-        (renamed("uid-1"), renamed(""), ""),
+        (renamed("uid-1"), renamed(""), name),
         (renamed("uid-1"), renamed("uid-2"), name),
         (cluster(), bound, ""),
         (bound, doc.with_annotations(bound, {BOUND_ONLY: "false"}), f"remove the annotation {BOUND_ONLY}"),
