@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from aiohttp import web
 
 from hollow import kinds
+from machinery import pki
 from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision, peer_certificate
 from machinery.apiserver.authn.chain import Identity, RequestAuthenticator, TokenAuthenticator
 from machinery.apiserver.authz.rbac import EVERYTHING, HeldRules, RoleIndex
@@ -21,17 +22,6 @@ from machinery.apiserver.server import Page
 from machinery.apiserver.storage import Actor, Storage
 from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP, CertificateSubject
 from machinery.meta.objects import Query
-from machinery.pki import (
-    CertificateAuthority,
-    Plan,
-    TokenKeys,
-    Usage,
-    create_authority,
-    generate_key,
-    parse_certificate,
-    public_key_of,
-    random_serial,
-)
 from machinery.runtime.clock import Clock
 
 LIFETIME = timedelta(days=365)
@@ -54,11 +44,15 @@ class ClusterAuthority:
 
     def __init__(self, name: str, now: datetime) -> None:
         now = now.replace(microsecond=0)  # times in certificates are whole seconds
-        self.key = generate_key()
+        self.key = pki.generate_key()
         self._not_before = now - BACKDATED
         self._not_after = now + LIFETIME
-        self._authority: CertificateAuthority = create_authority(
-            CertificateSubject(common_name=f"hollow {name} CA"), self.key, random_serial(), self._not_before, self._not_after
+        self._authority: pki.CertificateAuthority = pki.create_authority(
+            CertificateSubject(common_name=f"hollow {name} CA"),
+            self.key,
+            pki.random_serial(),
+            self._not_before,
+            self._not_after,
         )
 
     @property
@@ -71,18 +65,18 @@ class ClusterAuthority:
         every = dict.fromkeys((*_HOSTS, *hosts))
         return self._issue(
             _SERVER,
-            Usage.SERVER,
+            pki.Usage.SERVER,
             dns_names=tuple(host for host in every if not is_address(host)),
             ip_addresses=tuple(host for host in every if is_address(host)),
         )
 
     def administrator(self) -> tuple[bytes, bytes]:
         """Return client certificate and key (PEM) of the administrator."""
-        return self._issue(_ADMINISTRATOR, Usage.CLIENT)
+        return self._issue(_ADMINISTRATOR, pki.Usage.CLIENT)
 
-    def _issue(self, subject: CertificateSubject, usage: Usage, **names: tuple[str, ...]) -> tuple[bytes, bytes]:
-        key, serial = generate_key(), random_serial()
-        plan = Plan(subject, public_key_of(key), serial, self._not_before, self._not_after, usage=usage, **names)
+    def _issue(self, subject: CertificateSubject, usage: pki.Usage, **names: tuple[str, ...]) -> tuple[bytes, bytes]:
+        key, serial = pki.generate_key(), pki.random_serial()
+        plan = pki.Plan(subject, pki.public_key_of(key), serial, self._not_before, self._not_after, usage=usage, **names)
         return self._authority.sign(plan), key
 
 
@@ -100,7 +94,7 @@ class CertificateUsers(RequestAuthenticator):
         certificate = peer_certificate(request)
         if certificate is None:
             return None
-        subject = parse_certificate(certificate).subject
+        subject = pki.parse_certificate(certificate).subject
         return Identity(Actor(subject.common_name, tuple(sorted(subject.organizations))))
 
 
@@ -163,7 +157,7 @@ class TokenIssuer(TokenAuthenticator):
 
     def __init__(self, url: Callable[[], str], storage: Storage, clock: Clock) -> None:
         self._url = url
-        self._keys = TokenKeys([generate_key()])
+        self._keys = pki.TokenKeys([pki.generate_key()])
         self._storage = storage
         self._clock = clock
 

@@ -19,24 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from machinery.identity import (
-    ADDONS_PREFIX,
-    BOOTSTRAP_GROUP,
-    BOOTSTRAP_USER_PREFIX,
-    OPERATOR_GROUP,
-    RECOVERY_USER_PREFIX,
-    SUBJECT_PREFIX,
-    AddOnName,
-    AgentId,
-    CertificateSubject,
-    ClusterName,
-    CredentialId,
-    SerialNumber,
-    agent_subject,
-    bootstrap_subject,
-    is_reserved,
-    recovery_subject,
-)
+from machinery import identity
 
 BACKDATED = timedelta(minutes=5)
 """A client certificate starts at least this long before its issuance, because peers' clocks differ."""
@@ -64,7 +47,7 @@ class Profile:
     """All fields of a certificate to be signed. They come from the hub's records, except for the public key."""
 
     purpose: Purpose
-    subject: CertificateSubject
+    subject: identity.CertificateSubject
     public_key: bytes
     """The public key (DER SubjectPublicKeyInfo)."""
     not_before: datetime
@@ -77,10 +60,10 @@ class Profile:
 class CertificateHolder:
     """The holder of a certificate. The certificate's record contains the fields of its Profile and of its holder."""
 
-    cluster: ClusterName | None = None
-    agent: AgentId | None = None
-    addon: AddOnName | None = None
-    credential: CredentialId | None = None
+    cluster: identity.ClusterName | None = None
+    agent: identity.AgentId | None = None
+    addon: identity.AddOnName | None = None
+    credential: identity.CredentialId | None = None
     """The bootstrap credential, as in `CertificateRecord`."""
     request_uid: str | None = None
 
@@ -89,7 +72,7 @@ class CertificateHolder:
 class IssuedCertificate:
     """An issued certificate. `chain`: PEM, leaf first. `signed_by`: the issuer and its CA, as in records, status and logs."""
 
-    serial: SerialNumber
+    serial: identity.SerialNumber
     chain: bytes
     signed_by: str = ""
     not_after: datetime | None = None
@@ -100,7 +83,7 @@ class IssuedCertificate:
 class CertificateRecord:
     """What the certificate with this serial number authorizes."""
 
-    serial: SerialNumber
+    serial: identity.SerialNumber
     purpose: Purpose
     user: str
     groups: tuple[str, ...]
@@ -109,10 +92,10 @@ class CertificateRecord:
     key_hash: str
     """Hex SHA-256 of the DER SubjectPublicKeyInfo."""
     issued_at: datetime
-    cluster: ClusterName | None = None
-    agent: AgentId | None = None
-    addon: AddOnName | None = None
-    credential: CredentialId | None = None
+    cluster: identity.ClusterName | None = None
+    agent: identity.AgentId | None = None
+    addon: identity.AddOnName | None = None
+    credential: identity.CredentialId | None = None
     """Id of the bootstrap credential that this certificate belongs to, or that its request used.
 
     In the record of a login with a ServiceAccount's token, this is the uid of the account.
@@ -148,13 +131,13 @@ class Lifetimes:
     backdate_serving: timedelta = timedelta(hours=48)
 
 
-def own_agent(records: Sequence[CertificateRecord]) -> AgentId | None:
+def own_agent(records: Sequence[CertificateRecord]) -> identity.AgentId | None:
     """Return the last registered agent among those with an unrevoked certificate; None: no agent. Renewals are not counted.
 
     The recovery certificate of a readopted agent counts too, because the agent has no other certificate.
     """
-    came: dict[AgentId, tuple[datetime, SerialNumber]] = {}
-    standing: set[AgentId] = set()
+    came: dict[identity.AgentId, tuple[datetime, identity.SerialNumber]] = {}
+    standing: set[identity.AgentId] = set()
     for record in records:
         if (record.purpose is Purpose.AGENT or record.is_readopted) and record.agent is not None:
             issued = (record.issued_at, record.serial)
@@ -183,26 +166,26 @@ def _is_its_holders(profile: Profile, holder: CertificateHolder) -> bool:
     subject, cluster, agent = profile.subject, holder.cluster, holder.agent
     match profile.purpose:
         case Purpose.AGENT if cluster is not None and agent is not None:
-            return subject == agent_subject(cluster, agent)
+            return subject == identity.agent_subject(cluster, agent)
         case Purpose.RECOVERY if cluster is not None and agent is not None:
-            return subject == recovery_subject(cluster, agent)
+            return subject == identity.recovery_subject(cluster, agent)
         case Purpose.BOOTSTRAP if holder.credential is not None:
-            return subject == bootstrap_subject(holder.credential)
+            return subject == identity.bootstrap_subject(holder.credential)
         case Purpose.ADDON if cluster is not None and holder.addon is not None:
             return not claims_anothers(subject, cluster)
         case Purpose.OPERATOR | Purpose.LOGIN:
-            return cluster is None and agent is None and not is_reserved(subject.common_name, subject.organizations)
+            return cluster is None and agent is None and not identity.is_reserved(subject.common_name, subject.organizations)
         case _:
             return False
 
 
-def claims_anothers(subject: CertificateSubject, cluster: ClusterName) -> bool:
+def claims_anothers(subject: identity.CertificateSubject, cluster: identity.ClusterName) -> bool:
     """Whether the subject of an add-on of `cluster` contains a name that an add-on may not have.
 
     These are names of operators, agents, credentials, and add-ons of other clusters. The hub identifies an add-on by the
     record of its certificate. Other servers that trust this CA have no record, and would believe the names.
     """
-    own = (f"{SUBJECT_PREFIX}cluster:{cluster}:", ADDONS_PREFIX)
-    foreign = (SUBJECT_PREFIX, BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, BOOTSTRAP_GROUP)
+    own = (f"{identity.SUBJECT_PREFIX}cluster:{cluster}:", identity.ADDONS_PREFIX)
+    foreign = (identity.SUBJECT_PREFIX, identity.BOOTSTRAP_USER_PREFIX, identity.RECOVERY_USER_PREFIX, identity.BOOTSTRAP_GROUP)
     names = (subject.common_name, *subject.organizations)
-    return any(name == OPERATOR_GROUP or (name.startswith(foreign) and not name.startswith(own)) for name in names)
+    return any(name == identity.OPERATOR_GROUP or (name.startswith(foreign) and not name.startswith(own)) for name in names)

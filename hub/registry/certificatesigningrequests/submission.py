@@ -14,17 +14,8 @@ from hub.ports import Transaction
 from hub.registry import certificates
 from hub.registry.certificatesigningrequests import credential_uses, service as request_objects
 from hub.registry.generic.objects import write
+from machinery import identity
 from machinery.errors import AlreadyExistsError, ForbiddenError
-from machinery.identity import (
-    AGENT_ID_ALPHABET,
-    SIGNER,
-    AddOnName,
-    CertificateSubject,
-    ClusterName,
-    agent_id,
-    agent_subject,
-    cluster_name,
-)
 from machinery.meta.objects import Key
 
 SUFFIX_LENGTH = 5
@@ -37,17 +28,17 @@ def submit(tx: Transaction, submission: Submission, *, is_checked: bool = False)
     TooManyRequestsError, and AlreadyExistsError if another cluster has the name.
     """
     cluster, agent, addon, requester = submission.cluster, submission.agent, submission.addon, submission.requester
-    cluster_name(cluster)
-    agent_id(agent)
+    identity.cluster_name(cluster)
+    identity.agent_id(agent)
     facts = certificates.checked_request(submission.request)
     if not is_checked:
         _check_requester(tx, submission)
     if addon is None:
-        checks.check_subject(facts, agent_subject(cluster, agent))
+        checks.check_subject(facts, identity.agent_subject(cluster, agent))
     else:
         checks.check_subject(facts, *registered(tx, cluster, addon.name, addon.signer_name))
     checks.check_key_is_new(cluster, tx.certificates.of_key(facts.key_hash))
-    suffix = "".join(secrets.choice(AGENT_ID_ALPHABET) for _ in range(SUFFIX_LENGTH))
+    suffix = "".join(secrets.choice(identity.AGENT_ID_ALPHABET) for _ in range(SUFFIX_LENGTH))
     document = csr_rules.submitted_document(submission, csr_rules.name_prefix(submission) + suffix)
     asked, known = csr_rules.fingerprint(document), request_objects.of_cluster(tx, cluster)
     name = next((stored.key.name for stored in known if csr_rules.fingerprint(stored.document) == asked), "")
@@ -86,8 +77,8 @@ def _check_requester(tx: Transaction, submission: Submission) -> None:
 
 
 def registered(
-    tx: Transaction, cluster: ClusterName, addon: AddOnName, signer: str
-) -> tuple[CertificateSubject, tuple[str, ...]]:
+    tx: Transaction, cluster: identity.ClusterName, addon: identity.AddOnName, signer: str
+) -> tuple[identity.CertificateSubject, tuple[str, ...]]:
     """Return subject and DNS names of an add-on's certificate, from its registration. Raises ForbiddenError."""
     stored = tx.objects.get(ADDONS, Key(cluster, addon))
     subject = addons.registered_subject(stored.document, cluster, signer) if stored else None
@@ -95,7 +86,7 @@ def registered(
         raise ForbiddenError(f'add-on "{addon}" of cluster "{cluster}" has no registration with signer "{signer}"')
     if doc.is_deleting(stored.document):
         raise ForbiddenError(f'add-on "{addon}" of cluster "{cluster}" is being deleted')
-    if signer == SIGNER:
+    if signer == identity.SIGNER:
         definition = tx.objects.get(ADDON_DEFINITIONS, Key("", addon))
         foreign = addons.foreign_names(subject, cluster, addon, definition.document if definition else None)
         if foreign:
