@@ -91,8 +91,7 @@ async def test_a_viewer_sees_grey_buttons_with_the_reason_and_a_forced_request_i
     await desk.hub.join("edge1")
     await desk.hub.request("edge1", "edge1-first")
     await admin.bind("view", "ServiceAccount", "ann", namespace="default")
-    viewer = desk.hub.token_kubeconfig("ann", await admin.token("ann"))
-    async with desk.visit(viewer) as visit:
+    async with desk.visit(desk.hub.token_kubeconfig("ann", await admin.token("ann"))) as visit:
         await visit.go("inbox")
         button = visit.at("entry").filter(has_text="edge1").get_by_test_id("accept")
         await expect(button).to_have_attribute("aria-disabled", "true")
@@ -309,8 +308,7 @@ async def test_a_person_signs_in_at_the_issuer_returns_to_the_view_and_signs_out
         hub, origin = stage.hubs[0], f"https://localhost:{stage.ports[0]}"
         await stage.admin.bind("view", "User", "ann")
         await hub.join("edge1")
-        tabs = await browser.new_context()
-        visit = Visit(await tabs.new_page(), origin, "")
+        visit = Visit(await (await browser.new_context()).new_page(), origin, "")
         visit.watch_faults()
         await visit.page.add_init_script(WATCHED)
         await visit.page.goto(f"{origin}/console/#/cluster/edge1")
@@ -321,9 +319,7 @@ async def test_a_person_signs_in_at_the_issuer_returns_to_the_view_and_signs_out
         await expect(row(visit, "edge1")).to_be_visible()
         await hub.join("edge2")  # the watch of the worker has the session too
         await expect(row(visit, "edge2")).to_be_visible()
-        assert await visit.page.evaluate("document.cookie") == ""
-        assert await visit.fetch("DELETE", f"{CLUSTERS}/edge1") == 403
+        assert (await visit.page.evaluate("document.cookie"), await visit.fetch("DELETE", f"{CLUSTERS}/edge1")) == ("", 403)
         await visit.at("sign-out").click()
         await expect(visit.at("sign-in-button")).to_be_visible()
-        assert await visit.fetch("GET", f"{CLUSTERS}/edge1") == 401
-        assert visit.faults == []
+        assert (await visit.fetch("GET", f"{CLUSTERS}/edge1"), visit.faults) == (401, [])

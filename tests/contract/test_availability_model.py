@@ -51,8 +51,7 @@ class Heard:
         """Whether this replica can tell: a mark of the future, or its own last mark, soon before, at another distance."""
         ahead = any(span.last - now > JUMP for span in self._newest(None))
         last, marked = self.seen.get(replica, (now, step))
-        is_recent = step - marked <= FRESH / SECOND
-        return ahead or (is_recent and abs((now - last) - (step - marked) * SECOND) > JUMP)
+        return ahead or (step - marked <= FRESH / SECOND and abs((now - last) - (step - marked) * SECOND) > JUMP)
 
     def _newest(self, now: datetime | None) -> list[Span]:
         return list({span.replica: span for span in self._spans if now is None or span.first <= now}.values())
@@ -79,10 +78,9 @@ class Heard:
             span = ways.pop()
             if best is None or span.first < best:
                 best = span.first
-            reporting = self._telling(span.first)
             earlier = [
                 other
-                for other in reporting
+                for other in self._telling(span.first)
                 if other.replica != span.replica and other.first < span.first and other not in reached
             ]
             reached += earlier
@@ -145,8 +143,7 @@ class Model:
         if since is None:
             return
         for cluster in self.clusters.values():
-            last = max(each for each in (cluster.beat, since, self.accepted) if each is not None)
-            if now >= last + cluster.grace + SECOND:
+            if now >= max(each for each in (cluster.beat, since, self.accepted) if each is not None) + cluster.grace + SECOND:
                 self.change(cluster, UNKNOWN, now)
 
     def release(self, now: datetime) -> None:

@@ -325,8 +325,7 @@ async def test_standing_by_and_last_words_end_sessions_of_older_epochs_and_a_clu
             ended = await session.ended()
             assert isinstance(ended, port.SessionEpochError)
             assert (ended.epoch, ended.loss) == (8, SessionLoss.STALE)
-            assert (await client.stand_by(IDENTITY, owner=None, epoch=3)).epoch == 8
-            assert await rig.owner() == (other, 8)
+            assert ((await client.stand_by(IDENTITY, owner=None, epoch=3)).epoch, await rig.owner()) == (8, (other, 8))
         assert await outdated(client, 7) == 8
         async with client.session(SessionHello(UID, 9)) as session:
             await session.beat(available=True)

@@ -99,8 +99,7 @@ async def test_objects_are_updated_and_removed_with_their_identity(storage: Stor
     before = await create(storage, "east")
     assert metadata(before)["uid"]
     assert metadata(before)["creationTimestamp"].endswith("Z")
-    assert metadata(before)["resourceVersion"] == str(before.revision)
-    assert await storage.get(CLUSTERS, EAST) == before
+    assert (metadata(before)["resourceVersion"], await storage.get(CLUSTERS, EAST)) == (str(before.revision), before)
     await check_refusal_of(AlreadyExistsError, create(storage, "east"))
     after = await relabel(storage, "east", tier="gold")
     assert after.revision > before.revision

@@ -224,8 +224,7 @@ class Open:
 
 async def test_sessions_begin_and_end_on_record_beside_one_whose_version_holds_a_nul(store: Store) -> None:
     async def recorded() -> set[ClusterName]:
-        beats = await store.read(lambda tx: tx.heartbeats.all())
-        return {beat.cluster for beat in beats if beat.session is not None}
+        return {beat.cluster for beat in await store.read(lambda tx: tx.heartbeats.all()) if beat.session is not None}
 
     near, far = ClusterName("a"), ClusterName("z")
     sessions = Sessions(store, "one")

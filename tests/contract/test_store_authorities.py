@@ -62,8 +62,7 @@ async def test_authorities_are_kept_in_order_with_sealed_keys(store: Store, old:
     assert await keys() == [None, None]
     await store.run(lambda tx: tx.authorities.keep_key(OLD, b"sealed"))
     await store.run(lambda tx: tx.authorities.put(old))
-    assert list(await store.read(lambda tx: tx.authorities.all())) == [old, new]
-    assert await keys() == [b"sealed", None]
+    assert (list(await store.read(lambda tx: tx.authorities.all())), await keys()) == ([old, new], [b"sealed", None])
     await store.run(lambda tx: tx.authorities.keep_key(OLD, None))
     assert await keys() == [None, None]
 
@@ -109,13 +108,12 @@ async def test_an_agent_holds_its_newest_certificate(store: Store, clock: Manual
 
 
 async def test_what_a_signer_signed_is_revoked_and_nothing_else(store: Store, clock: ManualClock) -> None:
-    before = clock.now() - timedelta(hours=1)
     await add(
         store,
         record(clock, 1, "hub/a"),
         record(clock, 2, "hub/a", purpose=Purpose.OPERATOR),
         record(clock, 3, "hub/b"),
-        record(clock, 4, "hub/a", revoked_at=before, revoked_reason="of its own"),
+        record(clock, 4, "hub/a", revoked_at=clock.now() - timedelta(hours=1), revoked_reason="of its own"),
     )
     for signer, gone in (("hub/c", set()), ("hub/a", {1, 2}), ("hub/b", {3})):
         clock.advance(timedelta(seconds=1))

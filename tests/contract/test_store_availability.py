@@ -144,8 +144,7 @@ async def test_beats_of_an_outdated_epoch_are_distinguished_and_those_without_on
     assert ((await of(store, FAR)).at, (await of(store, FAR)).available) == (clock.now(), False)
     for epoch in (NEWER, 0, NEWER + 1):
         clock.advance(timedelta(seconds=5))
-        assert await stored(store, beat(EDGE, epoch)) == {}
-        assert (await of(store)).at == clock.now()
+        assert (await stored(store, beat(EDGE, epoch)), (await of(store)).at) == ({}, clock.now())
     assert await stored(store, beat(EDGE, NEWER + 1, available=False, age=3)) == {}, "late, not outdated"
     assert (await of(store)).available is True
 

@@ -94,10 +94,9 @@ def fall_often(tx: Transaction) -> None:
 def looked(tx: Transaction) -> dict[str, object]:
     """What has to be the same afterwards."""
     cluster = present(tx.objects.get(MANAGED_CLUSTERS, Key("", EDGE)))
-    secret = present(tx.objects.get(SECRETS, Key("east", "login")))
     return {
         "cluster": (cluster.encoded, cluster.revision),
-        "secret": secret.document["data"],
+        "secret": present(tx.objects.get(SECRETS, Key("east", "login"))).document["data"],
         "certificates": tx.certificates.of_cluster(EDGE),
         "beat": replace(present(tx.heartbeats.of(EDGE)), session=None),
         "transitions": tx.transitions.of(EDGE, limit=9),

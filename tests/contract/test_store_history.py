@@ -59,8 +59,7 @@ async def test_the_past_is_read_beyond_the_watch_window(store: Store, clock: Man
     for size in (1, 2, 3):
         await store.run(put, "a", size=size)
         clock.advance(HOUR)
-    assert (await store.run(compact, HOUR)).rows == 0
-    assert (await store.read(lambda tx: tx.changes.ledger())).compacted == 2
+    assert ((await store.run(compact, HOUR)).rows, (await store.read(lambda tx: tx.changes.ledger())).compacted) == (0, 2)
     await check_refusal_of(ExpiredError, store.read(lambda tx: tx.changes.since(1)))
     await check_refusal_of(ExpiredError, store.read(lambda tx: tx.objects.find(MANAGED_CLUSTERS, Query(at=1))))
     assert [await store.read(sizes, at) for at in (1, 2, 3)] == [{"a": 1}, {"a": 2}, {"a": 3}]
@@ -82,8 +81,7 @@ async def test_forgetting_keeps_what_watches_resume_from_and_the_past_stands_on(
     await store.run(compact, HOUR)
     assert (await store.run(forget, DAY)).rows == 3
     ledger = await store.read(lambda tx: tx.changes.ledger())
-    assert (ledger.compacted, ledger.floor) == (6, 5)
-    assert await store.read(sizes, 5) == {"kept": 0, "changed": 2}
+    assert (ledger.compacted, ledger.floor, await store.read(sizes, 5)) == (6, 5, {"kept": 0, "changed": 2})
     assert await store.read(lambda tx: tx.changes.began()) == clock.now() - 2 * HOUR
     for at in (0, 4):
         await check_refusal_of(ExpiredError, store.read(sizes, at), match="history is kept from")
@@ -102,8 +100,7 @@ async def test_past_is_selected_as_it_was_and_changes_of_objects_are_listed_back
         await store.run(put, name, env=env, size=1)
     prod = (Requirement("env", Operator.EQUALS, ("prod",)),)
     assert [list(await store.read(sizes, at, labels=prod)) for at in (1, 2, 3, 4)] == [["a"], ["a", "b"], ["b"], ["b", "c"]]
-    assert list(await store.read(sizes, 2, limit=1)) == ["a"]
-    assert list(await store.read(sizes, 2, after=Key("", "a"))) == ["b"]
+    assert (list(await store.read(sizes, 2, limit=1)), list(await store.read(sizes, 2, after=Key("", "a")))) == (["a"], ["b"])
     forged = Query(namespace="ours", after=Key("", ""), at=3, limit=MAX_NUMBER)
     assert not (await store.read(lambda tx: tx.objects.find(MANAGED_CLUSTERS, forged))).items
     assert not (await store.read(lambda tx: tx.objects.find(MANAGED_CLUSTERS, replace(forged, at=None)))).items
@@ -168,8 +165,7 @@ async def _trim(store: Store, chance: random.Random) -> None:
 
 
 async def _check(store: Store, was: Mapping[int, Mapping[tuple[Kind, str], int]]) -> None:
-    ledger = await store.read(lambda tx: tx.changes.ledger())
-    newest = max(was)
+    ledger, newest = await store.read(lambda tx: tx.changes.ledger()), max(was)
     for at in range(ledger.floor, newest + 1):
         assert await store.read(sizes, at) == {name: size for (kind, name), size in was[at].items() if kind == MANAGED_CLUSTERS}
     changes = await store.read(lambda tx: tx.changes.since(ledger.compacted))

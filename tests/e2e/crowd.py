@@ -42,12 +42,11 @@ class Entrance:
 
 async def entrance(admin: Path, uses: int) -> Entrance:
     key = pki.generate_key()
-    request = pki.build_request(CertificateSubject("bootstrap"), key).decode()
     body = {
         "apiVersion": "hub.open-cluster-management.io/v1alpha1",
         "kind": "BootstrapCredential",
         "metadata": {"generateName": "bootstrap-"},
-        "spec": {"request": request, "uses": uses},
+        "spec": {"request": pki.build_request(CertificateSubject("bootstrap"), key).decode(), "uses": uses},
     }
     async with await KubeClient.from_file(admin) as client:
         status = (await client.create(CREDENTIALS, body))["status"]

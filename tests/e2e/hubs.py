@@ -69,8 +69,7 @@ class Hub(Bench):
     async def start(self) -> Self:
         """For the first time, or again after its end; returns when it is ready."""
         if self.process is None:
-            advertised = f"--grpc-advertised=127.0.0.1:{self.path.port}"
-            self.process = self.hub_program(advertised, *self.flags, name=self.name)
+            self.process = self.hub_program(f"--grpc-advertised=127.0.0.1:{self.path.port}", *self.flags, name=self.name)
         await self.process.start()
         await self.ready(self.process)
         return self
@@ -93,8 +92,7 @@ class Hub(Bench):
 
     async def shows(self, cluster: str, *reasons: str) -> Any:
         """Returns when the hub says for one of these reasons whether the cluster is Available."""
-        what = f"is {' or '.join(reasons)}"
-        return await self.cluster_when(cluster, lambda one: reason_of(one) in reasons, what=what)
+        return await self.cluster_when(cluster, lambda one: reason_of(one) in reasons, what=f"is {' or '.join(reasons)}")
 
     def secret(self) -> str:
         """The name of the credential slot that agents keep for it."""
@@ -189,8 +187,7 @@ class Hubs:
             await hub.shows(cluster, *([HERE] if number == owner else ELSEWHERE))
 
         def received(one: Mapping[str, Any]) -> bool:
-            ready = [hub for hub in hubs_of(one) if hub.get("state") == AgentHubState.READY]
-            return len(ready) >= count
+            return len([hub for hub in hubs_of(one) if hub.get("state") == AgentHubState.READY]) >= count
 
         await self.all[owner].cluster_when(cluster, received, what=f"has {count} hubs that are ready")
 

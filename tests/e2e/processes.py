@@ -196,8 +196,7 @@ class Program:
     async def probe(self, path: str) -> tuple[int, str]:
         """Status and text of one of an agent's probes."""
         line = next(line for line in self.output.splitlines()[::-1] if "probes.listening" in line)
-        port = int(line.split('"address": "127.0.0.1:')[1].split('"')[0])
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(line.split('"address": "127.0.0.1:')[1].split('"')[0]))
         writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         answer = (await reader.read()).decode()
         writer.close()

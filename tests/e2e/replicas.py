@@ -122,8 +122,7 @@ async def replicas_of(bench: Bench, database: str, *flags: str) -> AsyncIterator
     bench.data_name = "hub-0"
     async with AsyncExitStack() as stack:
         grpc = await stack.enter_async_context(Forwarder().serving(bench.grpc_port))
-        https = await stack.enter_async_context(Forwarder().serving(bench.https_port))
-        yield Replicas(bench, database, grpc, https, flags)
+        yield Replicas(bench, database, grpc, await stack.enter_async_context(Forwarder().serving(bench.https_port)), flags)
 
 
 @cache
@@ -220,8 +219,7 @@ class Election:
 
     async def writers(self) -> list[tuple[int, str]]:
         """Term and replica of every write of a controller, in the order of the commits."""
-        rows = await self.ask("SELECT term, replica FROM noted_writes ORDER BY revision")
-        return [(row.term, row.replica) for row in rows]
+        return [(row.term, row.replica) for row in await self.ask("SELECT term, replica FROM noted_writes ORDER BY revision")]
 
     async def check(self) -> None:
         """Terms rise, never interleave, and in each of them its holder wrote and nobody else."""

@@ -55,11 +55,10 @@ def requests() -> Iterator[Request]:
         yield "PATCH", f"{CLUSTERS}/edge", {"Content-Type": f"application/{kind}"}, b"[" * STRANGERS
     for number in range(20):
         names = [f"n{number}-{each}.example.org" for each in range(50)]
-        csr = pki.build_request(CertificateSubject("x" * 60, frozenset(names)), pki.generate_key())
         request = {
             "kind": "CertificateSigningRequest",
             "apiVersion": "certificates.k8s.io/v1",
-            "spec": {"request": csr.decode()},
+            "spec": {"request": pki.build_request(CertificateSubject("x" * 60, frozenset(names)), pki.generate_key()).decode()},
         }
         yield "POST", REQUESTS, {"Content-Type": "application/json"}, json.dumps(request).encode()
     for number in range(200):

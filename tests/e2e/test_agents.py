@@ -51,8 +51,7 @@ async def test_doctor_names_the_next_step_and_leave_takes_the_cluster_out_of_its
         assert [sentence for sentence in sentences if sentence not in ended.stdout] == [], ended.stdout
         return ended.stdout
 
-    hub = await bench.hub()
-    agent = await bench.spoke("c1", None)
+    hub, agent = await bench.hub(), await bench.spoke("c1", None)
     await until(bench.requests, what="the agent has asked for its certificate")
     await says("doctor", 1, "ok   hub: it answers", "-> approve its request on the hub: hubctl get csr")
     await bench.hubctl("accept", "c1")

@@ -70,10 +70,9 @@ async def until_all(crowd: Crowd, numbers: range, holds: Callable[[Mapping[str, 
 def shown_by(hub: Hub) -> dict[str, tuple[bytes | None, int]]:
     """Of the serving certificate at each door: the CA and the serial."""
     https = urlsplit(read_kubeconfig(hub.admin).cluster.server)
-    ports = {"https": https.port or 0, "grpc": hub.path.port}
     shown = {
         door: parse_certificate(ssl.get_server_certificate(("127.0.0.1", port), timeout=30).encode())
-        for door, port in ports.items()
+        for door, port in {"https": https.port or 0, "grpc": hub.path.port}.items()
     }
     return {door: (one.authority_key_id, one.serial) for door, one in shown.items()}
 

@@ -174,8 +174,7 @@ async def test_every_call_of_an_agent_has_its_right_and_every_right_its_call(sta
     await with_one_that_stands_by(stage)
 
     async def well() -> bool:
-        doctor = await stage.program("doctor").start()
-        return await doctor.ended() == 0
+        return await (await stage.program("doctor").start()).ended() == 0
 
     await until(well, what="the agent has reported its state in its Lease, where doctor reads it")
     leave = await stage.program("leave").start()
@@ -183,8 +182,7 @@ async def test_every_call_of_an_agent_has_its_right_and_every_right_its_call(sta
     assert await agent.stop() == 0
 
     rights = rights_of(stage.documents, NAMESPACE)
-    assert list(stage.calls.refused) == []
-    assert [str(each) for each in stage.calls.idle(rights)] == []
+    assert (list(stage.calls.refused), [str(each) for each in stage.calls.idle(rights)]) == ([], [])
 
 
 async def test_probes_and_the_test_of_the_hubs_chart_are_answered_by_a_hub(bench: Bench) -> None:

@@ -98,8 +98,7 @@ class Composed:
             if "configs" in service:
                 await self._balance(name, self.configs[service["configs"][0]["source"]]["content"])
             return
-        program = service["image"].removeprefix(IMAGE)
-        command = [*service.get("entrypoint", [program]), *service.get("command", ["serve"])]
+        command = [*service.get("entrypoint", [service["image"].removeprefix(IMAGE)]), *service.get("command", ["serve"])]
         with (self.folder / f"{name}.log").open("wb") as output:
             self.running[name] = await self._process(name, command, output)
 
@@ -132,8 +131,7 @@ class Composed:
             if self.running[name].returncode is not None:
                 pytest.fail(f"{name} ended\n{self.log(name)[-3000:]}", pytrace=False)
             _, *test = self.services[name]["healthcheck"]["test"]
-            check = await self._process(name, test, asyncio.subprocess.DEVNULL)
-            return await check.wait() == 0
+            return await (await self._process(name, test, asyncio.subprocess.DEVNULL)).wait() == 0
 
         await until(healthy, what=f"{name} is healthy")
 

@@ -29,8 +29,7 @@ def processes_naming(path: Path) -> list[str]:
 
 async def demo(folder: Path, *arguments: str) -> Program:
     log = folder / "demo.log"
-    program = Program("demo", ("hollow.demo", f"--directory={folder / 'demo'}", *arguments), log, fresh=True)
-    return await program.start()
+    return await Program("demo", ("hollow.demo", f"--directory={folder / 'demo'}", *arguments), log, fresh=True).start()
 
 
 async def test_demo_of_two_hubs_brings_every_cluster_up_kills_the_owner_and_leaves_nothing(tmp_path: Path) -> None:

@@ -58,8 +58,7 @@ async def test_one_replica_writes_for_all_and_another_follows_however_it_ends(el
     # SIGTERM: released, and followed immediately
     first.process.send(signal.SIGTERM)
     second = await election.followed(term)
-    assert await first.process.ended() == 0
-    assert reasons_of(first, "leadership lost")[-1] == "the process stops"
+    assert (await first.process.ended(), reasons_of(first, "leadership lost")[-1]) == (0, "the process stops")
     await gained(second, "it was released")
 
     # killed: followed when its lease is over
@@ -201,8 +200,7 @@ async def every_term_is_recorded(election: Election) -> None:
         text = [
             re.search(r"became leader in term (\d+)", each["message"]) for each in events if each["reason"] == "LeaderElection"
         ]
-        found = sorted(int(each[1]) for each in text if each)
-        return [term for term in found if term >= terms[0]] == terms
+        return [term for term in sorted(int(each[1]) for each in text if each) if term >= terms[0]] == terms
 
     await until(recorded_once, what="each term has one Event")
 

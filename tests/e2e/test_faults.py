@@ -202,8 +202,7 @@ async def test_a_kill_loses_no_record_of_a_write_that_was_answered(bench: Bench)
     await bench.ready(hub)
     async with await KubeClient.from_file(bench.admin) as client:
         await client.create(CLUSTERS, new_cluster("after"))
-    assert await hub.stop() == 0
-    assert remembered(bench.data / "hub.db") == {**found, "after": 1}
+    assert (await hub.stop(), remembered(bench.data / "hub.db")) == (0, {**found, "after": 1})
 
 
 AGENTS, LATE = trials(test=8, soak=200), trials(test=3, soak=50)
@@ -284,8 +283,7 @@ async def test_a_restored_hub_orphans_no_agent_misleads_no_watcher_and_trusts_no
         output = await hub_program("backup", backup, f"--data-dir={bench.data}", sealed)
         hub_id = read_kubeconfig(bench.admin).require_endpoint().hub_id
         assert hub_id in output
-        renewed = await renew_some(bench, edge)
-        late = await crowd(bench, LATE, "late")
+        renewed, late = await renew_some(bench, edge), await crowd(bench, LATE, "late")
         async with late.running():
             await late.all_heard()
             await bench.hubctl("revoke", "cluster", REVOKED)
@@ -299,8 +297,7 @@ async def test_a_restored_hub_orphans_no_agent_misleads_no_watcher_and_trusts_no
             before = asyncio.get_running_loop().time()
             await bench.hub(*FAST, name="restored")
             assert read_kubeconfig(bench.admin).require_endpoint().hub_id == hub_id
-            current = [number for number in range(AGENTS) if f"edge-{number}" != REVOKED]
-            await edge.all_heard_of(current)
+            await edge.all_heard_of([number for number in range(AGENTS) if f"edge-{number}" != REVOKED])
             await wait_for_acceptance(bench)
             await bench.hubctl("accept", *(f"late-{number}" for number in range(LATE)))
             await late.all_heard(before)

@@ -41,8 +41,7 @@ def signer(certificate: bytes) -> str:
 
 def authority_of(kubeconfig: Path) -> bytes:
     """What the cluster signs with, before it is exchanged: what it shows is of that CA too."""
-    cluster = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
-    return base64.b64decode(cluster["certificate-authority-data"])
+    return base64.b64decode(yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["certificate-authority-data"])
 
 
 async def signs_with(bench: Bench, expected: str) -> Mapping[str, Any]:
@@ -136,8 +135,7 @@ async def test_a_login_opens_the_hub_and_its_cluster_and_another_ca_is_followed(
         second = signer(exchanged)
         assert second != first
         await signs_with(bench, second)
-        issued = base64.b64decode((await login(bench))["client-certificate-data"])
-        assert pki.is_issued_by(issued, exchanged)
+        assert pki.is_issued_by(base64.b64decode((await login(bench))["client-certificate-data"]), exchanged)
 
         # what others take away, and what older hubs left
         await cluster.delete(DEPLOYMENT)

@@ -108,8 +108,7 @@ async def operator(bench: Bench, *, fresh: bool = False, anonymous: bool = False
     """`fresh`: it opens a connection for each request. `anonymous`, as a kubelet: who somebody is shows in the database."""
     admin = read_kubeconfig(bench.admin)
     shown = admin.require_credential()
-    credential = () if anonymous else (shown.chain, shown.key)
-    context = client_context(admin.cluster.certificate_authority, *credential)
+    context = client_context(admin.cluster.certificate_authority, *(() if anonymous else (shown.chain, shown.key)))
     connector = aiohttp.TCPConnector(ssl=context, force_close=fresh, limit=0)
     async with aiohttp.ClientSession(f"https://127.0.0.1:{bench.https_port}", connector=connector) as session:
         yield Operator(session)
@@ -191,8 +190,7 @@ async def test_what_is_in_flight_ends_well_and_once_while_everything_new_is_aske
     assert [answer.code for answer in probes] == [200, 500, 200]
     assert late[0] is STATUS.UNAVAILABLE
     assert int(late[1][PUSHBACK]) > 0
-    assert codes == {STATUS.OK: CALLS}
-    assert written.code == 201
+    assert (codes, written.code) == ({STATUS.OK: CALLS}, 201)
     assert registered(bench) == Counter([*names, "made-by-hand"])
     assert {*names, "made-by-hand"} <= audited(bench), "what was answered while it stopped is on record"
     assert hub.signals[-3:] == LAST["true"]
@@ -227,12 +225,10 @@ async def test_without_retry_after_the_listener_closes_first_and_what_is_in_flig
             await in_flight(debug, calls=1)
             hub.send(signal.SIGTERM)
             await hub.signaled("HTTPServerStoppedListening")
-            refused = await fresh.ask("GET", CLUSTERS)
-            closed = await idle.ask("GET", CLUSTERS)
+            refused, closed = await fresh.ask("GET", CLUSTERS), await idle.ask("GET", CLUSTERS)
         assert (await writing).code == 201
         assert await call.code() is STATUS.OK
-    assert await hub.ended() == 0
-    assert (refused.code, closed.code) == (0, 0)
+    assert (await hub.ended(), refused.code, closed.code) == (0, 0, 0)
     assert "Connect call failed" in refused.text
     assert hub.signals[-3:] == LAST["false"]
 
@@ -263,8 +259,7 @@ async def test_in_the_delay_readiness_is_down_and_every_request_is_answered(benc
         assert await program.ended() == 0
     late = [answer.code for fallen, path, answer in answers if path == "/readyz" and fallen]
     assert late
-    assert set(late) == {500}
-    assert {answer.code for _, path, answer in answers if path != "/readyz"} == {200}
+    assert (set(late), {answer.code for _, path, answer in answers if path != "/readyz"}) == ({500}, {200})
     assert rpc[0][0] is STATUS.OK
     called = [line for line in program.lines if line["event"] == "hook called"]
     assert len(called) == 5, "the hook used the API after the delay, and was answered every time"
@@ -315,8 +310,7 @@ async def test_a_stop_ends_well_whenever_it_comes(bench: Bench, trial: int) -> N
         await bench.ready(hub)
     else:
         await until(lambda: "hub is set up" in hub.output, what="the hub has begun")
-    assert await hub.stop() == 0
-    assert hub.lines[-1]["event"] == "hub stopped"
+    assert (await hub.stop(), hub.lines[-1]["event"]) == (0, "hub stopped")
 
 
 async def test_a_start_that_hangs_is_ended_and_says_where(bench: Bench) -> None:

@@ -128,8 +128,7 @@ async def test_kubectl_and_hubctl_work_with_the_token_of_an_issuer(stage: Stage)
     made = stage.kept()[0].stat().st_mtime_ns
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     user = yaml.safe_load(path.read_text())["users"][0]["user"]
-    assert list(user) == ["exec"]
-    assert user["exec"]["command"] == "hubctl"
+    assert (list(user), user["exec"]["command"]) == (["exec"], "hubctl")
     ended = await stage.kubectl(path, "get", "managedclusters")
     assert (ended.returncode, ended.stderr.strip()) == (0, "No resources found"), ended
     ended = await stage.kubectl(path, "auth", "whoami", "-o", "json")
@@ -159,8 +158,7 @@ async def test_kubectl_and_hubctl_work_with_the_token_of_an_issuer(stage: Stage)
     assert token.read_text() not in ended.stderr + ended.stdout
 
     # and nothing of a token is in what the hub wrote
-    log = (stage.bench.folder / "hub.log").read_text()
-    assert token.read_text().split(".")[2] not in log
+    assert token.read_text().split(".")[2] not in (stage.bench.folder / "hub.log").read_text()
 
 
 async def test_a_revoked_login_is_refused_and_logging_out_forgets_it(stage: Stage) -> None:
@@ -209,8 +207,7 @@ async def test_a_person_logs_in_at_the_browser(stage: Stage) -> None:
         env=stage.environment,
     )
     assert process.stderr is not None
-    line = (await asyncio.wait_for(process.stderr.readline(), 20)).decode()
-    address = re.sub(r"^log in at: ", "", line).strip()
+    address = re.sub(r"^log in at: ", "", (await asyncio.wait_for(process.stderr.readline(), 20)).decode()).strip()
     asked = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
     assert (asked["response_type"], asked["code_challenge_method"], asked["client_id"]) == ("code", "S256", "muster-cli")
     redirect = asked["redirect_uri"]

@@ -102,8 +102,7 @@ def _replaced(message: bytes, path: tuple[int, ...], value: bytes) -> bytes:
             continue
         position = content + length
         if tag >> 3 == path[0]:
-            inner = message[content:position]
-            chosen = value if len(path) == 1 else _replaced(inner, path[1:], value)
+            chosen = value if len(path) == 1 else _replaced(message[content:position], path[1:], value)
             head: bytes = ENCODER._VarintBytes(tag) + ENCODER._VarintBytes(len(chosen))
             return message[:begin] + head + chosen + message[position:]
     pytest.fail(f"there is no field {path[0]}")
@@ -152,8 +151,7 @@ class Agent:
         ) as response:
             text = await response.text()
             assert response.status == exchange.status, text
-            assert response.content_type == "application/json"
-            assert (response.version or (0, 0))[:2] == (1, 1)
+            assert (response.content_type, (response.version or (0, 0))[:2]) == ("application/json", (1, 1))
             answer = json.loads(text)
             assert (answer["kind"], answer["apiVersion"]) == (exchange.answer["kind"], exchange.answer["apiVersion"])
             return answer
@@ -232,8 +230,7 @@ async def registered(hub: Hub) -> tuple[bytes, bytes]:
     name = asked["metadata"]["name"]
     issued = await requests.until(lambda known: known.get(name, {}).get("status", {}).get("certificate"))
     await clusters.until(lambda known: NAME in known and status_of(known[NAME], "HubAcceptedManagedCluster") == "True")
-    assert requests.events[:2] == ["BOOKMARK", "ADDED"]
-    assert set(requests.events[2:]) == {"MODIFIED"}
+    assert (requests.events[:2], set(requests.events[2:])) == (["BOOKMARK", "ADDED"], {"MODIFIED"})
     return b64decode(issued), key
 
 
@@ -271,10 +268,8 @@ async def test_its_recorded_requests_lead_to_available_and_to_a_renewed_certific
 
     await until(reported, what="the hub's own Events tell of the join")
 
-    key = pki.generate_key()
-    subject = agent_subject(ClusterName(NAME), AgentId("edge2"))
-    renewal = await agent.ask(message[5], message[5].with_request(pki.build_request(subject, key)))
-    name = renewal["metadata"]["name"]
+    key, subject = pki.generate_key(), agent_subject(ClusterName(NAME), AgentId("edge2"))
+    name = (await agent.ask(message[5], message[5].with_request(pki.build_request(subject, key))))["metadata"]["name"]
     issued = await requests.until(lambda known: known.get(name, {}).get("status", {}).get("certificate"))
     renewed = await hub.with_certificate(b64decode(issued), key, "renewed")
     await renewed.ask(message[9])

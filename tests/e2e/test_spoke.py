@@ -97,8 +97,7 @@ async def test_by_hand_both_decisions_are_needed_in_any_order_and_an_agent_resum
 
 
 async def test_killed_agent_reads_unknown_after_its_grace_and_agents_find_a_hub_that_was_restarted(bench: Bench) -> None:
-    hub = await bench.hub("--auto-approve=*", *SHORT_LEASE)
-    spoke = await bench.spoke("c1")
+    hub, spoke = await bench.hub("--auto-approve=*", *SHORT_LEASE), await bench.spoke("c1")
     before = await bench.available("c1")
     await spoke.kill()
     cluster = await bench.cluster_when("c1", lambda one: status_of(one, AVAILABLE) == "Unknown", what="reads Unknown")
@@ -245,9 +244,8 @@ async def test_an_expired_bootstrap_credential_is_reported_and_replaced_and_a_na
     await bench.bootstrap("c1")
     await bench.available("c1")
 
-    other = await bench.hollow("twin")
     twin = bench.program(
-        *("spoke-twin", "spoke", "run", "--cluster-name", "c1", "--kubeconfig", str(other)),
+        *("spoke-twin", "spoke", "run", "--cluster-name", "c1", "--kubeconfig", str(await bench.hollow("twin"))),
         *("--bootstrap-kubeconfig", str(await bench.bootstrap("c1"))),
     )
     await twin.start()

@@ -101,8 +101,7 @@ def cluster(name: str, *, into: str = "", accepted: bool = True, **labels: str) 
 
 def cluster_set(name: str, labels: Mapping[str, Any] | None = None, *, namespaces: tuple[str, ...] = ()) -> Document:
     """An exclusive set, or with a labelSelector one of that kind."""
-    exclusive = {"selectorType": EXCLUSIVE}
-    selector = exclusive if labels is None else {"selectorType": BY_LABELS, "labelSelector": dict(labels)}
+    selector = {"selectorType": EXCLUSIVE} if labels is None else {"selectorType": BY_LABELS, "labelSelector": dict(labels)}
     spec = {"clusterSelector": selector, "managedNamespaces": [{"name": each} for each in namespaces]}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
 

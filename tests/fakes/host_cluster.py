@@ -220,8 +220,7 @@ class ManagementInMemory(TokenAuthenticator):
         self._listening: Listening | None = None
 
     async def __aenter__(self) -> Self:
-        reviews = (token_review(self, ("https://kubernetes.default.svc",)), *access_reviews(self))
-        resources = (CONFIG_MAP, API_SERVICE, *reviews)
+        resources = (CONFIG_MAP, API_SERVICE, *(token_review(self, ("https://kubernetes.default.svc",)), *access_reviews(self)))
         groups = [
             ApiGroup(name, tuple(each for each in resources if each.group == name)) for name in {r.group for r in resources}
         ]

@@ -192,8 +192,7 @@ class MemoryHub:
         subject = agent_subject(request.cluster, request.agent) if request.addon is None else facts.subject
         request.certificate = self._sign(subject, facts.public_key, self.lifetime)
         if request.addon is None:
-            recovery = recovery_subject(request.cluster, request.agent)
-            request.recovery = self._sign(recovery, facts.public_key, self.lifetime * 3)
+            request.recovery = self._sign(recovery_subject(request.cluster, request.agent), facts.public_key, self.lifetime * 3)
         self.issued.append(pki.parse_certificate(request.certificate).serial)
         request.state = "issued"
         self.changed()

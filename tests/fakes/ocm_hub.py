@@ -177,8 +177,7 @@ class OcmHub(Authenticator, Authorizer):
             await self.approve(name)
         elif status.get("conditions", [{}])[0].get("type") == "Approved" and not status.get("certificate"):
             now = self._clock.now().replace(microsecond=0)
-            begins = now - timedelta(minutes=5)
-            plan = Plan(facts.subject, facts.public_key, random_serial(), begins, now + self._lifetime)
+            plan = Plan(facts.subject, facts.public_key, random_serial(), now - timedelta(minutes=5), now + self._lifetime)
             chain = b64encode(self.authority.sign(plan)).decode()
             await self.edit(CERTIFICATE_SIGNING_REQUEST, name, lambda one: one["status"].update(certificate=chain))
 

@@ -151,8 +151,7 @@ class PostgresServer:
         """Every process of the server stands still; what the kernel does for it goes on."""
         postmaster = int((self._data / "postmaster.pid").read_text().splitlines()[0])
         os.kill(postmaster, signal.SIGSTOP)  # first: no child is born between the look and its stop
-        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
-        self._stopped = [postmaster, *map(int, children)]
+        self._stopped = [postmaster, *map(int, Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split())]
         for process in self._stopped[1:]:
             os.kill(process, signal.SIGSTOP)
 

@@ -66,8 +66,7 @@ class Prometheus:
         if moments[-1] < 0:
             return []
         results = [self.ask(rule["expr"], moment) for moment in moments]
-        alive = set(results[0]).intersection(*results[1:])
-        return [dict(without_name(labels)) for labels in sorted(alive, key=sorted)]
+        return [dict(without_name(labels)) for labels in sorted(set(results[0]).intersection(*results[1:]), key=sorted)]
 
     def _value(self, node: Any, at: float) -> Any:
         match node:

@@ -140,8 +140,7 @@ class RpcStage(InProcessHub):
         bounds: CredentialBounds = UNBOUND,
     ) -> Credential:
         """A bootstrap credential."""
-        key = pki.generate_key()
-        bound = None if cluster is None else cluster_name(cluster)
+        key, bound = pki.generate_key(), None if cluster is None else cluster_name(cluster)
         terms = CredentialTerms(bound, uses, self.lifetimes.bootstrap if lifetime is None else lifetime, bounds)
         public_key, lifetimes = pki.public_key_of(key), self.lifetimes
         _record, issued = await self.store.run(

@@ -69,8 +69,7 @@ class Several:
         self.directory = MemoryDirectory()
         self.hubs: dict[str, MemoryHub] = {}
         for number, name in enumerate(LETTERS[: self.count]):
-            hub_id = HubId(f"{number:08x}-0000-4000-8000-00000000000{number}")
-            hub = self.hubs[name] = MemoryHub(self.clock, hub_id=hub_id)
+            hub = self.hubs[name] = MemoryHub(self.clock, hub_id=HubId(f"{number:08x}-0000-4000-8000-00000000000{number}"))
             hub.beat_interval = self.beat_interval
             self.file(name).write_bytes(hub.bootstrap_kubeconfig(name=name))
 

@@ -88,8 +88,7 @@ def test_a_hub_and_its_keys_go_into_a_file_and_come_out_elsewhere(hub: Path, tmp
     assert "is restored as it was at" in answer.output
     assert "revocations of certificates after" in answer.output
     assert "--crl" in answer.output
-    assert keys(elsewhere) == keys(hub)
-    assert {path.stat().st_mode & 0o077 for path in elsewhere.iterdir()} == {0}
+    assert (keys(elsewhere), {path.stat().st_mode & 0o077 for path in elsewhere.iterdir()}) == (keys(hub), {0})
 
 
 def test_a_backup_is_recorded_when_it_is_made_or_once_it_is_safe(hub: Path, tmp_path: Path) -> None:

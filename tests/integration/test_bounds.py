@@ -112,8 +112,7 @@ async def staged(request: timedelta) -> AsyncIterator[Stage]:
         return pools["read" if asked.verb in ("get", "list", "watch") else "write"], actor.user
 
     filters = Filters(limits=(Limiting(place, Rates(0, 1, clock), clock, request),))
-    limits = RequestBounds(request=request)
-    async with running(storage, filters=filters, authenticator=ByHeader(), limits=limits) as client:
+    async with running(storage, filters=filters, authenticator=ByHeader(), limits=RequestBounds(request=request)) as client:
         yield Stage(client, storage, pools)
         storage.gate.set()
 
@@ -155,8 +154,7 @@ async def test_a_watch_has_a_seat_only_until_it_has_begun(stage: Stage) -> None:
             asking = stage.client.session.get(stage.client.url + path, headers={"X-User": f"user-{number}"})
             response = await open_ones.enter_async_context(asking)
             assert (response.status, response.headers[LEVEL_HEADER]) == (200, stage.pools["read"].uid)
-        assert stage.pools["read"].snapshot()["taken"] == 0
-        assert (await stage.ask("next")).status == 200
+        assert (stage.pools["read"].snapshot()["taken"], (await stage.ask("next")).status) == (0, 200)
 
 
 async def test_a_request_ends_at_its_own_timeout_which_is_the_longest_when_it_is_nothing_or_too_much(stage: Stage) -> None:

@@ -309,8 +309,7 @@ def test_what_is_looked_for_among_all_certificates_scans_none(database: Connecti
     """A table without rows is scanned whatever indexes it has, unless that is made dear: then only where none fits."""
     values = {"value": "a", "moment": 1, "ended_before": 1, "purpose": "agent", "limit": 9}
     for statement in certificates.LOOKED_FOR:
-        names = statement.compile(dialect=database.dialect).params
-        chosen = statement.params({name: values[name] for name in names})
+        chosen = statement.params({name: values[name] for name in statement.compile(dialect=database.dialect).params})
         compiled = chosen.compile(database.engine, compile_kwargs={"literal_binds": True})
         with database.begin_nested():
             database.execute(text("SET LOCAL enable_seqscan = off"))

@@ -47,8 +47,7 @@ async def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         return
     hub = HubUnderTest(tmp_path_factory.mktemp("hub"))
     await hub.start()
-    kubeconfig = yaml.safe_load((await hub.admin()).read_bytes())
-    yield Server(kubeconfig, f"{group}/v1", "ManagedCluster", {"hubAcceptsClient": False})
+    yield Server(yaml.safe_load((await hub.admin()).read_bytes()), f"{group}/v1", "ManagedCluster", {"hubAcceptsClient": False})
     await hub.stop()
 
 

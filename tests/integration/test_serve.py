@@ -96,8 +96,7 @@ async def test_the_kubernetes_ca_signs_logins_first_and_opens_the_hub_only_to_na
             settings = {**CERT_AGENT, "management_cluster": str(file), "kubernetes_ca_groups": groups}
             async with hub_in_process(folder, **settings) as hub:
                 assert [each.name for each in hub.core.resources.issuer._logins] == ["kubernetes"]
-                own = [each for each in hub.operators.authenticators if isinstance(each, KubernetesAuthority)]
-                assert len(own) == expected
+                assert len([each for each in hub.operators.authenticators if isinstance(each, KubernetesAuthority)]) == expected
                 running = {task.get_name() for task in asyncio.all_tasks()}
                 watched = ("managers", "deployments", "agents", "outdated pods", "cluster info")
                 assert {f"hub/mirror of {each}" for each in watched} <= running

@@ -148,10 +148,8 @@ def test_a_new_hub_on_sqlite_loads_nothing_that_only_others_need(tmp_path: Path)
         "print(sys.modules['aiohttp.connector']._SSL_CONTEXT_VERIFIED.cert_store_stats()['x509_ca'])"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "new")]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert found.stdout.split("\n") == ["[]", "0", ""]
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new", tmp_path / "new" / "hub.db")]
-    assert modes == [0o700, 0o600]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n") == ["[]", "0", ""]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new", tmp_path / "new" / "hub.db")] == [0o700, 0o600]
     with opened(f"sqlite:///{tmp_path}/new/hub.db") as engine, engine.connect() as connection:
         assert schema_of(connection).version == HEAD
 
@@ -236,13 +234,11 @@ def make_clusters(tx: Transaction) -> None:
     for number in range(7):
         status = "Unknown" if number % 2 else "True"
         conditions = [{"type": "ManagedClusterConditionAvailable", "status": status, **CONDITION}]
-        document = {"metadata": {"name": f"c{number}"}, "spec": {}, "status": {"conditions": conditions}}
-        clusters.put(tx, document, None, "test")
+        clusters.put(tx, {"metadata": {"name": f"c{number}"}, "spec": {}, "status": {"conditions": conditions}}, None, "test")
 
 
 def chosen(tx: Transaction, selector: str) -> Sequence[str]:
-    query = Query(fields=parse_field_selector(selector))
-    return [item.key.name for item in tx.objects.find(MANAGED_CLUSTERS, query).items]
+    return [item.key.name for item in tx.objects.find(MANAGED_CLUSTERS, Query(fields=parse_field_selector(selector))).items]
 
 
 def changed_by_hand(database: SqlDatabase, *commands: str) -> None:

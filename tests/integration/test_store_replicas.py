@@ -150,8 +150,7 @@ async def test_commit_in_doubt_is_reported_as_unknown_and_never_done_twice(clean
         way.cut_next = "before"
         await check_refusal_of(UnknownOutcomeError, store.run(put, "lost"), match="did not confirm whether")
         await store.run(put, "a")
-        assert way.cuts == 1
-        assert await store.read(names) == ["a"]
+        assert (way.cuts, await store.read(names)) == (1, ["a"])
         way.cut_next = "after"
         outcomes = await asyncio.gather(*(store.run(count, f"c{n}") for n in range(8)), return_exceptions=True)
         assert way.cuts == 2
@@ -354,8 +353,7 @@ async def test_replicas_lose_no_update_overspend_no_use_and_see_changes_in_order
     record = CredentialRecord(CredentialId("c"), None, 3, now, datetime.max.replace(tzinfo=UTC), "ann")
     await both[0].run(lambda tx: tx.credentials.add(record))
     admissions = [store.run(credential_uses.admit, record.id, ClusterName(f"c{n}")) for n in range(20) for store in both]
-    outcomes = await asyncio.gather(*admissions, return_exceptions=True)
-    assert {type(outcome) for outcome in outcomes} == {tuple, ForbiddenError}
+    assert {type(outcome) for outcome in await asyncio.gather(*admissions, return_exceptions=True)} == {tuple, ForbiddenError}
     assert await both[0].read(lambda tx: len(tx.credentials.admitted(record.id))) == 3
 
 

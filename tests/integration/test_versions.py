@@ -99,8 +99,7 @@ async def played(folder: Path, tape: Tape) -> AsyncIterator[GrpcHubClient]:
     port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(shown.key, shown.chain)]))
     server.add_generic_rpc_handlers((Player(tape),))
     await server.start()
-    identity = ClientIdentity(shown.chain, shown.key)
-    client = GrpcHubClient(HubAddress(f"localhost:{port}", issuer.trust_bundle), identity, clock)
+    client = GrpcHubClient(HubAddress(f"localhost:{port}", issuer.trust_bundle), ClientIdentity(shown.chain, shown.key), clock)
     try:
         yield client
     finally:

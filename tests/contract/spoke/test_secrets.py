@@ -41,8 +41,7 @@ async def test_a_secret_is_replaced_whole_by_who_has_read_its_newest_version(sec
     await secrets.delete(NAME)
     assert await secrets.read(NAME) == SecretSnapshot(contents={}, version=None)
     first = await secrets.write(NAME, {"tls.key": bytes(range(256)), "empty": b""}, None)
-    assert first.contents == {"tls.key": bytes(range(256)), "empty": b""}
-    assert await secrets.read(NAME) == first
+    assert (first.contents, await secrets.read(NAME)) == ({"tls.key": bytes(range(256)), "empty": b""}, first)
     await check_refusal_of(AlreadyExistsError, secrets.write(NAME, {"a": b"2"}, None))
     assert await secrets.read(NAME) == first
     second = await secrets.write(NAME, {"empty": b"2", "c": b"2"}, first.version)
@@ -308,8 +307,7 @@ async def test_an_announcement_is_an_event_about_the_owners_secret(client: KubeC
     events = KubeEvents(client, NAMESPACE, SystemClock())
     await events.announce("HubFailedOver", "from a to b", warning=False)
     await events.announce("HubEpochRaised", "x" * 5000, warning=True)
-    found = await client.list(f"/api/v1/namespaces/{NAMESPACE}/events")
-    by_reason = {event["reason"]: event for event in found}
+    by_reason = {event["reason"]: event for event in await client.list(f"/api/v1/namespaces/{NAMESPACE}/events")}
     assert by_reason["HubFailedOver"]["message"] == "from a to b"
     assert by_reason["HubFailedOver"]["involvedObject"]["name"] == "hub-kubeconfig-secret"
     assert (by_reason["HubEpochRaised"]["type"], len(by_reason["HubEpochRaised"]["message"])) == ("Warning", 1024)

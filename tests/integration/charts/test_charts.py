@@ -114,8 +114,7 @@ def test_rendered_objects_are_valid_restricted_and_bound_to_their_account() -> N
 def test_chart_is_linted_described_and_as_generated(chart: str) -> None:
     report = helm_python.lint(CHARTS / chart, VALUES[chart], strict=True, namespace="fleet")
     # 1 is "icon is recommended"; everything above it is a finding.
-    assert [message for message in report["messages"] if message["severity"] > 1] == []
-    assert report["errors"] == []
+    assert ([message for message in report["messages"] if message["severity"] > 1], report["errors"]) == ([], [])
 
     described = yaml.safe_load((CHARTS / chart / "Chart.yaml").read_text())
     project = present(re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE))
@@ -201,8 +200,7 @@ async def hosted(values: dict[str, Any], calls: Calls) -> AsyncIterator[tuple[Ku
         path = RestResource("", "v1", "serviceaccounts").path(ACCOUNT, namespace=NAMESPACE, subresource="token")
         asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
         kubeconfig["users"][0]["user"] = {"token": (await admin.create(path, asked))["status"]["token"]}
-        account = await stack.enter_async_context(await KubeClient.from_document(kubeconfig))
-        yield account, admin
+        yield await stack.enter_async_context(await KubeClient.from_document(kubeconfig)), admin
 
 
 async def keep_the_admin_kubeconfig(client: KubeClient, _admin: KubeClient, settings: dict[str, str]) -> None:
@@ -284,8 +282,7 @@ async def test_every_call_has_its_right_and_every_right_its_call(name: str) -> N
     async with hosted(values, calls) as (account, admin):
         await live(account, admin, environment(documents))
     assert list(calls.refused) == []
-    idle = [f"{right.verb} {right.resource}" for right in calls.idle(rights_of(documents, NAMESPACE))]
-    assert idle == IDLE.get(name, [])
+    assert [f"{right.verb} {right.resource}" for right in calls.idle(rights_of(documents, NAMESPACE))] == IDLE.get(name, [])
     assert calls.allowed
 
 
@@ -391,8 +388,7 @@ async def test_what_the_hub_wrote_outlives_upgrades_and_rollbacks(stage: Stage) 
     await stage.admin.update(registered, {**found, "spec": {**found["spec"], "caBundle": "Q0E="}})
 
     await stage.upgrade("hub", values | {"beatInterval": "5s"})
-    assert (await stage.admin.get(secret))["data"] == held
-    assert (await stage.admin.get(registered))["spec"]["caBundle"] == "Q0E="
+    assert ((await stage.admin.get(secret))["data"], (await stage.admin.get(registered))["spec"]["caBundle"]) == (held, "Q0E=")
     await stage.helm(lambda config: config.rollback(RELEASE))
     assert (await stage.admin.get(secret))["data"] == held
 

@@ -158,8 +158,7 @@ def test_values_and_settings_reach_the_hub() -> None:
     assert settings.join_labels == ("region",)
 
     full = settings_of(render("hub", FULL["hub"]))
-    assert full.auto_approve == ("edge-*", "*")
-    assert str(full.grpc_advertised) == "hub.example.com:8443"
+    assert (full.auto_approve, str(full.grpc_advertised)) == (("edge-*", "*"), "hub.example.com:8443")
     variables = environment(render("hub", LEAST))
     assert variables["HUB_GRPC_ADVERTISED"] == "hub.example.com:8443"
     assert variables["HUB_HTTPS_ADVERTISED"] == "hub.example.com:6443"
@@ -274,10 +273,8 @@ def test_a_network_policy_lets_in_to_the_doors_alone() -> None:
     ports = {port["name"]: port["containerPort"] for port in container(documents)["ports"]}
     assert (ports["console"], settings.console_scopes) == (settings.console_listen.port, ("email",))
     secrets = [mounted(documents, str(getattr(settings, file).parent))[1]["secret"]["secretName"] for file in files]
-    assert secrets == ["console-tls", "console-tls", "console-client"]
-    assert rule["from"] == [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
-    assert policy["policyTypes"] == ["Ingress", "Egress"]
-    assert [port["port"] for port in policy["egress"][0]["ports"]] == [53, 53]
+    assert (secrets, rule["from"]) == (["console-tls", "console-tls", "console-client"], [{"ipBlock": {"cidr": "10.0.0.0/8"}}])
+    assert (policy["policyTypes"], [port["port"] for port in policy["egress"][0]["ports"]]) == (["Ingress", "Egress"], [53, 53])
     open_one = only(render("hub", LEAST | {"networkPolicy": {"enabled": True}}), "NetworkPolicy")["spec"]
     assert open_one["policyTypes"] == ["Ingress"]
     assert "from" not in open_one["ingress"][0]
@@ -321,14 +318,12 @@ def test_every_group_version_of_the_hubs_own_is_registered_and_no_other() -> Non
         assert names == {f"{version}.{group}" for group, version in served}
         writable = granted(documents, "muster-muster-hub-fleet")
         assert writable[0] == (["apiservices"], ["list"], None)
-        assert writable[1][:2] == (["apiservices"], ["get", "update"])
-        assert set(writable[1][2]) == names
+        assert (writable[1][:2], set(writable[1][2])) == ((["apiservices"], ["get", "update"]), names)
 
 
 def test_the_cluster_reaches_the_hub_by_a_name_that_its_certificate_bears() -> None:
     documents = render("hub", MATRIX["hub"]["aggregated"])
-    settings = settings_of(documents)
-    service = only(documents, "Service")
+    settings, service = settings_of(documents), only(documents, "Service")
     for registered in of_kind(documents, "APIService"):
         asked = registered["spec"]["service"]
         assert (asked["namespace"], asked["name"]) == ("fleet", service["metadata"]["name"])
@@ -376,8 +371,7 @@ def test_one_agent_has_a_lease_of_its_own_and_time_to_end() -> None:
     assert names == [spoke_settings_of(LEAST_SPOKE).leader_elect_resource_name] == [LEASE]
     off = VALUES["spoke"] | {"leaderElection": {"enabled": False}}
     documents = render("spoke", off)
-    assert lease_rules(documents) == []
-    assert only(documents, "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+    assert (lease_rules(documents), only(documents, "Deployment")["spec"]["strategy"]) == ([], {"type": "Recreate"})
     assert spoke_settings_of(off).leader_elect is False
 
 
@@ -401,8 +395,7 @@ def test_several_processes_of_an_agent_share_a_lease_keep_apart_and_are_not_evic
 def test_bootstrap_kubeconfigs_and_another_cluster_come_from_secrets() -> None:
     documents, settings = render("spoke", FULL["spoke"]), spoke_settings_of(FULL["spoke"])
     assert settings.spoke_external_server_urls == ("https://one.example.com:6443", "https://two.example.com:6443")
-    assert settings.health_listen == "0.0.0.0:8000"
-    assert settings.bootstrap_kubeconfig_secret == ("west", "north")
+    assert (settings.health_listen, settings.bootstrap_kubeconfig_secret) == ("0.0.0.0:8000", ("west", "north"))
     assert settings.spoke_kubeconfig == Path("/spoke/config/kubeconfig")
     volumes = [mounted(documents, path)[1] for path in ("/spoke/bootstrap", "/spoke/config")]
     assert [volume["secret"]["secretName"] for volume in volumes] == ["east", "managed"]
@@ -439,8 +432,7 @@ def test_a_hosted_agent_has_no_rights_over_the_cluster_that_it_runs_in_but_for_a
 def test_rights_of_a_hosted_agent_are_those_that_it_has_when_it_runs_there_and_nothing_runs() -> None:
     over_there = render("spoke", MATRIX["spoke"]["rights of a hosted one"])
     roles = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-    assert {each["kind"] for each in over_there} == {"Namespace", "ServiceAccount"} | roles
-    assert pods_of(over_there) == []
+    assert ({each["kind"] for each in over_there}, pods_of(over_there)) == ({"Namespace", "ServiceAccount"} | roles, [])
     usual = render("spoke", MATRIX["spoke"]["attested"])
     rules, usual_rules = ([each["rules"] for each in of_kind(one, "ClusterRole")] for one in (over_there, usual))
     assert rules == usual_rules
@@ -453,8 +445,7 @@ def test_settings_reach_the_agent_in_a_file() -> None:
     documents = render("spoke", MATRIX["spoke"]["settings"])
     file = yaml.safe_load(only(documents, "ConfigMap")["data"]["spoke.yaml"])
     settings = spoke_settings_of(MATRIX["spoke"]["settings"], file)
-    assert settings.cluster_healthcheck_period == timedelta(minutes=5)
-    assert settings.cluster_labels == {"region": "eu"}
+    assert (settings.cluster_healthcheck_period, settings.cluster_labels) == (timedelta(minutes=5), {"region": "eu"})
     for pod in pods_of(documents):
         [container] = pod["containers"]
         [argument] = [each for each in container["args"] if each.startswith("--config=")]

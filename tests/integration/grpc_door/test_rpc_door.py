@@ -78,8 +78,7 @@ async def test_trusted_cas_and_serving_certificate_are_replaced_while_it_serves(
     folder.mkdir()
     material = stage.issuer.current.serving(folder, ServingNames(("localhost",)), stage.lifetimes, SystemClock().now())
     stage.serving.replace(material)
-    after = await shown_certificate("localhost", stage.door.port)
-    assert shown != after == ssl.PEM_cert_to_DER_cert(material.chain.decode())
+    assert shown != await shown_certificate("localhost", stage.door.port) == ssl.PEM_cert_to_DER_cert(material.chain.decode())
     assert (await stage.stub(mine).GetHub(GET_HUB)).hub_id
 
 

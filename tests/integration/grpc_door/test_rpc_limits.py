@@ -90,8 +90,7 @@ async def test_full_registration_level_refuses_with_a_pushback_and_leaves_agents
         assert (await waiting).created
 
         async with full(stage, REGISTRATIONS):
-            other = stage.stub(await stage.bootstrap("newer"))
-            waiting = asyncio.ensure_future(other.EnsureCluster(joining("newer", "uid-3")))
+            waiting = asyncio.ensure_future(stage.stub(await stage.bootstrap("newer")).EnsureCluster(joining("newer", "uid-3")))
             await one_waits(stage, REGISTRATIONS)
             await stage.door.refuse()
             draining = asyncio.ensure_future(stage.door.drain(timedelta(seconds=5)))

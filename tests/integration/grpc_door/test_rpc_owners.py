@@ -200,8 +200,7 @@ async def test_agent_stands_by_and_leaves_only_for_itself(stage: RpcStage) -> No
         (leave, {"cluster_uid": ""}, TAKEN),
         (stand_by, {"epoch": 2**64 - 1}, grpc.StatusCode.INVALID_ARGUMENT),
     )
-    found = [(act, changed, (await refusal(act(stage, credential, **changed))).code) for act, changed, _ in rows]
-    assert found == list(rows)
+    assert [(act, changed, (await refusal(act(stage, credential, **changed))).code) for act, changed, _ in rows] == list(rows)
     assert (await refusal(stand_by(stage, bootstrap))).code is FORBIDDEN
     assert not await leave(stage, bootstrap), "it has registered nothing"
     for name in ("edge1", "edge2"):
@@ -327,8 +326,7 @@ async def test_rebuilt_cluster_takes_its_name_with_an_operators_consent_and_the_
     assert "hubctl accept edge1 --rebuilt" in (await refusal(stub.EnsureCluster(rebuilt))).message
     stored = await stage.store.read(clusters.find, EDGE)
     wanted = doc.annotations(stored.document)[duplicates.WANTED_BY]
-    handed = doc.with_annotations(stored.document, {rules.CLUSTER_UID: wanted})
-    await stage.store.run(clusters.put, handed, stored, ADMIN)
+    await stage.store.run(clusters.put, doc.with_annotations(stored.document, {rules.CLUSTER_UID: wanted}), stored, ADMIN)
     assert await stream.status() in (UNAUTHENTICATED, TAKEN)
     assert (await stub.EnsureCluster(rebuilt)).accepted
 

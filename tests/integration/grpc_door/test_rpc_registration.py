@@ -170,8 +170,7 @@ async def test_agent_gets_nothing_for_another_cluster_agent_or_key(stage: RpcSta
     assert (refused.reason, refused.message) == (unknown.reason, unknown.message.replace("nowhere", name))
     await stage.accept("edge1")
     await stage.approve(name)
-    replayed = await refusal(second.SubmitRequest(submission("edge2", csr("edge2", key=key))))
-    assert replayed.code in (INVALID, FORBIDDEN)
+    assert (await refusal(second.SubmitRequest(submission("edge2", csr("edge2", key=key))))).code in (INVALID, FORBIDDEN)
     other_agent = submission("edge2", csr("edge2", "other"), agent_id="other")
     assert (await refusal(second.SubmitRequest(other_agent))).reason == (FORBIDDEN, "Forbidden")
 
@@ -346,8 +345,7 @@ async def test_refused_recovery_states_the_reason(stage: RpcStage) -> None:
     async def refused(**asked: str) -> MusterError:
         return present(await awaited_refusal(MusterError, recover(stage, holder, **asked)))
 
-    other_uid = 'the cluster name "edge1" belongs to a cluster with another uid'
-    assert (await refused(uid="uid-9")).message.startswith(other_uid)
+    assert (await refused(uid="uid-9")).message.startswith('the cluster name "edge1" belongs to a cluster with another uid')
     assert 'of cluster "edge1" only' in (await refused(cluster="edge2", uid="uid-2")).message
     await stage.accept("edge1", accepted=False)
     assert "hubctl accept edge1" in (await refused()).message
@@ -375,8 +373,7 @@ async def test_agent_that_a_restored_hub_has_forgotten_recovers(stage: RpcStage)
     await restored(stage)
     client = dialled(stage, forgotten, GrpcHubClient)
     assert await loss_of_session(client) is SessionLoss.UNRECORDED
-    refused = present(await awaited_refusal(UnauthorizedError, client.info()))
-    assert refused.denial_cause is DenialCause.CERTIFICATE_LOST
+    assert present(await awaited_refusal(UnauthorizedError, client.info())).denial_cause is DenialCause.CERTIFICATE_LOST
     await client.close()
     assert await stage.records("edge1", Purpose.RECOVERY) == []
 
@@ -438,8 +435,7 @@ async def joined(stage: RpcStage, credential: Credential, proof: str, name: str 
 
 async def test_cluster_proves_itself_by_a_token_of_its_own_api_server(attesting: RpcStage, edge: HollowCluster) -> None:
     credential = await attesting.bootstrap("edge", bounds=CredentialBounds(attestation=demand(edge)))
-    info = await joined(attesting, credential, await token(edge, f"urn:uuid:{HUB}"))
-    assert info.attestation_audience == f"urn:uuid:{HUB}"
+    assert (await joined(attesting, credential, await token(edge, f"urn:uuid:{HUB}"))).attestation_audience == f"urn:uuid:{HUB}"
     bound = present(await attesting.store.read(lambda tx: tx.bindings.of(ClusterName("edge"))))
     assert (bound.issuer, bound.subject) == (edge.url, SUBJECT)
     with pytest.raises(InvalidError, match="none of service account default/nobody can be had"):

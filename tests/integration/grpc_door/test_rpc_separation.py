@@ -144,8 +144,7 @@ async def code_of(channel: aio.Channel, name: str, method: Any) -> grpc.StatusCo
 
 
 async def _first(stream: Any) -> grpc.StatusCode:
-    answer = await stream.read()
-    if answer is aio.EOF:
+    if await stream.read() is aio.EOF:
         code: grpc.StatusCode = await stream.code()
         return code
     stream.cancel()
@@ -165,8 +164,7 @@ async def test_no_method_opens_another_cluster_to_anybody(stage: RpcStage, asker
                 allowed = (grpc.StatusCode.OK,) if who in EXPECTED[name].open_to else closed
                 if code not in (UNKNOWN_TO_TLS if credential is None else allowed):
                     wrong.append((who, name, code.name))
-    assert wrong == []
-    assert await seen(stage) == before
+    assert (wrong, await seen(stage)) == ([], before)
     assert all(one.cluster != OTHER for one in stage.parts.sessions.all())
 
 
@@ -187,8 +185,7 @@ async def seen(stage: RpcStage) -> tuple[Any, ...]:
         cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", OTHER))
         requests = [stored.key.name for stored in tx.objects.find(REQUESTS, Query()).items if OTHER in stored.key.name]
         records = [(record.serial, record.revoked_at) for record in tx.certificates.of_cluster(cluster_name(OTHER))]
-        beat = tx.heartbeats.of(cluster_name(OTHER))
-        return cluster.encoded if cluster else None, sorted(requests), records, beat
+        return cluster.encoded if cluster else None, sorted(requests), records, tx.heartbeats.of(cluster_name(OTHER))
 
     return await stage.store.read(look)
 

@@ -222,8 +222,7 @@ async def test_end_of_a_silence_restores_the_verdict_and_a_shorter_lease_shorten
 
     def shorten(tx: Transaction) -> None:
         stored = clusters.find(tx, EDGE)
-        spec = {**stored.document["spec"], "leaseDurationSeconds": 2}
-        clusters.put(tx, {**stored.document, "spec": spec}, stored, ADMIN)
+        clusters.put(tx, {**stored.document, "spec": {**stored.document["spec"], "leaseDurationSeconds": 2}}, stored, ADMIN)
 
     await stage.store.run(shorten)
     assert (await stream.expect("beat_ack")).next_interval.ToTimedelta() == timedelta(seconds=2)
@@ -387,8 +386,7 @@ async def test_agent_reports_how_long_it_really_waits(stage: RpcStage) -> None:
     reported: list[float] = []
     credential = await stage.enrol("edge1")
     address = HubAddress(f"localhost:{stage.door.port}", stage.issuer.trust_bundle)
-    identity = ClientIdentity(credential.chain, credential.key)
-    backoff = HubBackoff()
+    identity, backoff = ClientIdentity(credential.chain, credential.key), HubBackoff()
     backoff.silent(address.target)
     for silence in (2, 5, 60):
         client = GrpcHubClient(address, identity, SystemClock(), Detection(silence=timedelta(seconds=silence)), backoff)

@@ -184,8 +184,7 @@ async def test_session_is_recorded_when_it_opens_and_with_its_end(stage: RpcStag
     (record,) = await stage.records("revoked")
     await stage.store.run(lambda tx: tx.certificates.revoke([record.serial], tx.now, "Test"))
     assert await stream.status() is grpc.StatusCode.UNAUTHENTICATED
-    refused = await Stream.open(stage, await stage.bootstrap("edge"))
-    assert await refused.status() is grpc.StatusCode.PERMISSION_DENIED
+    assert await (await Stream.open(stage, await stage.bootstrap("edge"))).status() is grpc.StatusCode.PERMISSION_DENIED
     stream = await stage.welcomed(await stage.enrol("stopped"))
     await stage.door.refuse()
     await stage.door.drain(timedelta(seconds=5))

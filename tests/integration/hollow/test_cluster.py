@@ -139,8 +139,7 @@ async def test_wrong_foreign_and_missing_credentials_open_nothing(hollow_cluster
 
 async def test_every_credential_of_a_kubeconfig_opens_the_cluster(hollow_cluster: HollowCluster, tmp_path: Path) -> None:
     async with await KubeClient.from_document(hollow_cluster.kubeconfig(token=True)) as client:
-        assert len(await client.list(NODES)) == 3
-        assert await client.get(ADMIN_PATH) == {}
+        assert (len(await client.list(NODES)), await client.get(ADMIN_PATH)) == (3, {})
 
     document = hollow_cluster.kubeconfig(token=True)
     (tmp_path / "token").write_text(document["users"][0]["user"]["token"])
@@ -202,8 +201,7 @@ async def test_the_nth_write_of_a_secret_stalls_and_later_ones_with_it(
     await create("first")
     stalling = [asyncio.create_task(create(name)) for name in ("second", "third")]
     await hollow_cluster.stalled()
-    assert len(await client.list(path)) == done
-    assert len(await client.list(NODES)) == 3
+    assert (len(await client.list(path)), len(await client.list(NODES))) == (done, 3)
     for task in stalling:
         task.cancel()  # who waits is killed
     hollow_cluster.faults = HEALTHY
@@ -227,8 +225,7 @@ async def _drain(events: AsyncIterator[object]) -> None:
 
 
 async def test_stop_waits_neither_for_watches_nor_hanging_requests(hollow_cluster: HollowCluster, client: KubeClient) -> None:
-    query = {"resourceVersion": (await client.get(NODES))["metadata"]["resourceVersion"]}
-    async with client.watch(NODES, query, within=LONG):
+    async with client.watch(NODES, {"resourceVersion": (await client.get(NODES))["metadata"]["resourceVersion"]}, within=LONG):
         hollow_cluster.faults = Faults(hang=True)
         hanging = asyncio.create_task(client.list(NODES))
         await client.get(ADMIN_PATH)
@@ -292,8 +289,7 @@ async def test_kubectl_shows_and_changes_nodes_and_empties_namespaces(hollow_clu
         return ended.stdout or ended.stderr
 
     rows = [line.split() for line in (await kubectl("get", "nodes")).splitlines()]
-    assert rows[0] == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
-    assert rows[1][:3] == ["test-node-0", "Ready", "control-plane"]
+    assert (rows[0], rows[1][:3]) == (["NAME", "STATUS", "ROLES", "AGE", "VERSION"], ["test-node-0", "Ready", "control-plane"])
     assert (rows[2][:3], rows[2][4]) == (["test-node-1", "Ready", "<none>"], "v1.34.2")
     wide = await kubectl("get", "nodes", "-o", "wide")
     assert ("CONTAINER-RUNTIME" in wide, "172.18.0.2" in wide) == (True, True)
@@ -408,8 +404,7 @@ async def test_thirty_agents_join_stay_and_come_back_from_a_storm_and_the_progra
 
         running = asyncio.create_task(fleet.run())
         try:
-            joined = await ran(Profile.JOIN)
-            steady = await ran(Profile.STEADY, duration=2.0)
+            joined, steady = await ran(Profile.JOIN), await ran(Profile.STEADY, duration=2.0)
             storm = await ran(Profile.STORM, duration=4.0, every=60.0)
         finally:
             await cancel_and_wait(running)

@@ -191,8 +191,7 @@ async def test_keys_are_kept_found_offered_and_forgotten_and_no_race_loses_one(c
         await secret.write({"note": b"an operator's"})
         await place.keep(two, second)
         await place.keep(two, second)
-        assert (await place.find(one), await place.find(two)) == (first, second)
-        assert await place.offered([one]) == second
+        assert (await place.find(one), await place.find(two), await place.offered([one])) == (first, second, second)
         await place.forget(one)
         await place.forget(one)
         assert await place.find(one) is None
@@ -230,8 +229,7 @@ async def owners_of(name: str, cluster: HollowCluster, links: Mapping[str, Link]
     client = await WithChain.from_document(cluster.kubeconfig())
     vars(client)["links"] = links
     async with client:
-        secret = ClusterKeySecret(client, "default", name, pod="hub-0")
-        await secret.write({"a": b"b"})
+        await ClusterKeySecret(client, "default", name, pod="hub-0").write({"a": b"b"})
         found = await client.get(SECRETS.path(name, namespace="default"))
         return [(each["kind"], each["name"], each["uid"]) for each in found["metadata"].get("ownerReferences", ())]
 

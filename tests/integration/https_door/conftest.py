@@ -140,8 +140,7 @@ class HubUnderTest(InProcessHub):
 
     async def agent(self, cluster: str, *, expired_since: timedelta | None = None) -> Path:
         """The kubeconfig of an agent of `cluster`."""
-        key = pki.generate_key()
-        left = LIFETIMES.agent if expired_since is None else -expired_since
+        key, left = pki.generate_key(), LIFETIMES.agent if expired_since is None else -expired_since
         issued = await self.store.run(_sign_agent, self.issuer, ClusterName(cluster), pki.public_key_of(key), left)
         return self.kubeconfig(f"agent-{cluster}", issued, key)
 
@@ -365,8 +364,7 @@ def kept_free(port: int) -> Iterator[None]:
 
 def _sign_agent(tx: Transaction, issuer: Issuer, cluster: ClusterName, public_key: bytes, left: timedelta) -> IssuedCertificate:
     agent, ends = AgentId("bcdfg"), tx.now + left
-    begins = min(tx.now, ends) - LIFETIMES.backdate
-    profile = Profile(Purpose.AGENT, agent_subject(cluster, agent), public_key, begins, ends)
+    profile = Profile(Purpose.AGENT, agent_subject(cluster, agent), public_key, min(tx.now, ends) - LIFETIMES.backdate, ends)
     if ends <= tx.now:  # as one signed long ago: the hub itself signs none that has ended
         return issuer.issue(profile, SerialNumber(pki.random_serial()), tx.now)
     return certificates.sign(tx, issuer, profile, CertificateHolder(cluster=cluster, agent=agent))

@@ -141,8 +141,7 @@ async def test_records_are_found_by_fields_and_in_pages_and_cannot_be_written(hu
     assert "continue" not in rest["metadata"]
     _, page = await visitor.get(f"{RECORDS}?sortBy=-time&limit=3")
     _, rest = await visitor.get(f"{RECORDS}?sortBy=-time&limit=3&continue={page['metadata']['continue']}")
-    assert [*page["items"], *rest["items"]] == whole["items"][::-1]
-    assert (await visitor.get(f"{RECORDS}?sortBy=user"))[0] == 400
+    assert ([*page["items"], *rest["items"]], (await visitor.get(f"{RECORDS}?sortBy=user"))[0]) == (whole["items"][::-1], 400)
     status, one = await visitor.get(f"{RECORDS}/{third['metadata']['name']}")
     assert (status, one) == (200, third)
     assert (await visitor.get(f"{RECORDS}/{third['metadata']['name'].replace('20', '19', 1)}"))[0] == 404
@@ -160,8 +159,7 @@ async def test_the_record_of_a_change_is_stored_with_it_and_a_dry_run_is_marked(
         found = await hub.store.read(lambda tx: tx.audit.find(AuditQuery()))
         return [each for entry in found if (each := read_record(entry.document))]
 
-    terms = CredentialTerms(ClusterName("edge"), None, timedelta(hours=1))
-    credential, _ = await hub.store.run(create_token, terms, "test")
+    credential, _ = await hub.store.run(create_token, CredentialTerms(ClusterName("edge"), None, timedelta(hours=1)), "test")
     for method, path, body, code in (
         ("POST", CLUSTERS, cluster("edge"), 201),
         ("PATCH", f"{CLUSTERS}/edge", {"spec": {"hubAcceptsClient": True}}, 200),
@@ -177,8 +175,7 @@ async def test_the_record_of_a_change_is_stored_with_it_and_a_dry_run_is_marked(
             assert json.loads(bytes(last.request_object))["metadata"] == {"name": "edge"}
     assert last.annotations["muster/revoked-bootstrap-credentials"] == credential.id
     await visitor.ask("POST", f"{CLUSTERS}?dryRun=All", cluster("other"))
-    assert len(await stored()) == 3
-    assert len(await records(hub)) == 4
+    assert (len(await stored()), len(await records(hub))) == (3, 4)
     assert [line.split()[2:4] for line in (await hub.hubctl("audit", "--verb=create")).out.splitlines()[1:]] == [
         ["create", "(dry"],
         ["create", "managedclusters/edge"],
@@ -201,8 +198,7 @@ async def test_a_request_goes_on_with_its_askers_trace_into_the_store(client: Ku
     with tracing.span("operator"):
         await client.create(CLUSTERS, cluster("edge1"))
     asked, answered, write = kept.one("operator"), kept.one("create managedclusters"), kept.one("store write")
-    assert {ids(span)[0] for span in (answered, write)} == {ids(asked)[0]}
-    assert present(answered.parent).span_id == ids(asked)[1]
+    assert ({ids(span)[0] for span in (answered, write)}, present(answered.parent).span_id) == ({ids(asked)[0]}, ids(asked)[1])
     assert "store write" in kept.children(answered)
     span = attributes(answered)
     assert (span["http.request.method"], span["url.path"], span["http.response.status_code"]) == ("POST", CLUSTERS, 201)

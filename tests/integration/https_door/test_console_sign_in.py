@@ -168,8 +168,7 @@ async def test_a_person_signs_in_acts_under_their_name_and_signs_out(stage: Stag
 
     assert (await browser.ask("POST", "/console/logout")).status == 204
     browser.cookies[SESSION_COOKIE] = session.value  # as somebody who has copied it
-    assert (await browser.ask("GET", CLUSTERS)).status == 401
-    assert (await stage.admin.get(SESSIONS))[1]["items"] == []
+    assert ((await browser.ask("GET", CLUSTERS)).status, (await stage.admin.get(SESSIONS))[1]["items"]) == (401, [])
     await hub.access.auditor.flush()
     records = (await stage.admin.get("/apis/hub.open-cluster-management.io/v1alpha1/auditrecords?fieldSelector=user=ann"))[1]
     done = {(each["verb"], each["objectRef"]["resource"]) for each in records["items"] if each["responseStatus"]["code"] < 400}

@@ -19,8 +19,7 @@ async def label(hub: HubUnderTest, name: str, **labels: str) -> int:
     """The revision of the write."""
     stored = await hub.store.read(clusters.find, ClusterName(name))
     metadata = {**stored.document["metadata"], "labels": labels}
-    written = await hub.store.run(clusters.put, {**stored.document, "metadata": metadata}, stored, "mary")
-    return written.stored.revision
+    return (await hub.store.run(clusters.put, {**stored.document, "metadata": metadata}, stored, "mary")).stored.revision
 
 
 async def remove(hub: HubUnderTest, name: str) -> None:
@@ -47,8 +46,7 @@ async def test_a_list_and_an_object_are_read_as_they_were(hub: HubUnderTest) -> 
     moment = await hub.store.read(lambda tx: tx.changes.instant(then))
     assert moment is not None
     await label(hub, "edge1", env="test")
-    at = moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    for asked in (str(then), at):
+    for asked in (str(then), moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")):
         code, listed = await raw(hub, f"{CLUSTERS}?at={asked}&labelSelector=env%3Dprod")
         assert (code, [item["metadata"]["name"] for item in listed["items"]]) == (0, ["edge1", "edge2"])
         assert listed["metadata"]["resourceVersion"] == str(then)
@@ -118,8 +116,7 @@ async def test_history_lists_each_change_of_an_object_to_readers_with_that_right
     await hub.join("edge1")
     await hub.accept("edge1")
     agent = holder(hub, await hub.agent("edge1"))
-    assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 200
-    assert (await agent.get(f"{CLUSTERS}/edge1/history"))[0] == 403
+    assert ((await agent.get(f"{CLUSTERS}/edge1"))[0], (await agent.get(f"{CLUSTERS}/edge1/history"))[0]) == (200, 403)
 
 
 async def test_what_is_forgotten_is_no_change_but_what_the_rest_differs_from(hub: HubUnderTest) -> None:

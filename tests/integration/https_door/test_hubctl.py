@@ -121,8 +121,7 @@ async def test_a_hub_that_is_away_has_a_code_of_its_own_whichever_command_asks_i
             if words.startswith("config "):
                 continue  # it would change the kubeconfig of the others, and asks no hub
             begins = words.removesuffix(" anything").split()
-            example = next(line for line in typed(command) if line[: len(begins)] == begins)
-            text = await asyncio.to_thread(hubctl, *example)
+            text = await asyncio.to_thread(hubctl, *next(line for line in typed(command) if line[: len(begins)] == begins))
             expected = WITHOUT_A_HUB.get(words, WITHOUT_A_HUB.get(begins[0], UNREACHABLE))
             if text.code != expected or "Traceback" in text.err:
                 ended[words] = (text.code, expected, text.err)
@@ -222,8 +221,7 @@ async def test_a_wait_ends_when_it_is_so_and_when_the_time_is_over(fleet: HubUnd
         ("hubctl wait fleet fleet --for=jsonpath={.status.clusters}=2 --timeout=5s", DONE, "has {.status.clusters}=2"),
         ("hubctl wait cluster edge1 --for=condition=Accepted --timeout 50ms", TIMED_OUT, late),
     )
-    wanted = "--for=jsonpath={.metadata.labels.tier}=gold"
-    waiting = await fleet.start_hubctl("wait", "cluster/edge1", wanted, "--timeout=20s")
+    waiting = await fleet.start_hubctl("wait", "cluster/edge1", "--for=jsonpath={.metadata.labels.tier}=gold", "--timeout=20s")
     gone = await fleet.start_hubctl("wait", "clusters", "edge2", "--for=delete", "--timeout=20s")
     await fleet.runs(
         ("hubctl label cluster edge1 tier=gold", DONE, ""),

@@ -59,8 +59,7 @@ class Site:
 
     def plugin(self, **fields: Any) -> Path:
         """A kubeconfig with the plug-in."""
-        content = {"apiVersion": V1, "command": str(self.folder / "plugin"), "interactiveMode": "Never", **fields}
-        return self.user(exec=content)
+        return self.user(exec={"apiVersion": V1, "command": str(self.folder / "plugin"), "interactiveMode": "Never", **fields})
 
     def answer(self, status: Mapping[str, Any], version: str = V1) -> None:
         """Sets the plug-in's output."""
@@ -78,9 +77,8 @@ class Site:
     async def certificate(self, life: timedelta) -> dict[str, str]:
         """A plug-in's status with an operator's certificate."""
         key = pki.generate_key()
-        lifetimes = replace(LIFETIMES, operator=life)
         issued = await self.hub.store.run(
-            certificates.admit_operator, "ann", pki.public_key_of(key), self.hub.issuer, lifetimes
+            certificates.admit_operator, "ann", pki.public_key_of(key), self.hub.issuer, replace(LIFETIMES, operator=life)
         )
         ends = pki.parse_chain(issued.chain)[0].not_after
         content = {"clientCertificateData": issued.chain.decode(), "clientKeyData": key.decode()}
@@ -252,8 +250,7 @@ async def test_a_plug_in_is_called_as_kubectl_calls_it_and_once_more_after_a_ref
         site.answer({"token": await site.admin.token("robot")}, version)
         env = [{"name": "TENANT", "value": "one"}]
         path = site.plugin(apiVersion=version, args=["login", "--for", "hub"], env=env, provideClusterInfo=True)
-        assert await whoami(path) == account("robot")
-        assert (site.folder / "called").read_text() == "login --for hub|one\n"
+        assert (await whoami(path), (site.folder / "called").read_text()) == (account("robot"), "login --for hub|one\n")
         asked = site.asked[-1]
         assert (asked["apiVersion"], asked["kind"], asked["spec"]["interactive"]) == (version, "ExecCredential", False)
         assert asked["spec"]["cluster"]["server"] == site.hub.server
@@ -358,8 +355,7 @@ async def test_a_reader_that_has_enough_is_no_error_and_an_answer_that_cannot_be
     for words in ("get clusters -o json", "get clusters -w", "--help"):
         ended = await installed("bash", "-c", f"hubctl {words} | true; exit ${{PIPESTATUS[0]}}")
         assert (ended.code, ended.out, ended.err) == (DONE, "", ""), words
-    verdicts = (("get cluster nope", NOT_FOUND), ("diagnose cluster edge1", NOT_WELL), ("deny nope edge1", NOT_FOUND))
-    for words, code in verdicts:
+    for words, code in (("get cluster nope", NOT_FOUND), ("diagnose cluster edge1", NOT_WELL), ("deny nope edge1", NOT_FOUND)):
         ended = await installed("bash", "-c", f"hubctl {words} 2>&1 | true; exit ${{PIPESTATUS[0]}}")
         assert (ended.code, ended.out, ended.err) == (code, "", ""), words
     ended = await installed("bash", "-c", "hubctl get csr -o json > /dev/full")

@@ -80,17 +80,14 @@ async def test_kubectl_applies_shows_waits_labels_edits_and_deletes_every_kind(h
     assert (await waiting).count(" condition met") == count
     assert (await kubectl("annotate", *targets, "note=kept")).count(" annotated") == count
     assert (await kubectl("edit", *targets)).count(" edited") == count
-    documents = json.loads(await kubectl("get", *targets, "-o", "json"))["items"]
-    for row, document in zip(ROWS, documents, strict=True):
+    for row, document in zip(ROWS, json.loads(await kubectl("get", *targets, "-o", "json"))["items"], strict=True):
         metadata = document["metadata"]
         assert (metadata["labels"]["tier"], metadata["annotations"]["note"]) == ("silver", "kept"), row.word
         assert merged(document, row.changed) == document, row.word
     chosen = (await kubectl("get", words, "-l", "tier=silver", "-o", "name")).split()
     assert len({*chosen}) == count + 2, "both events are in both of their groups"
-    applied = await kubectl("apply", "--server-side", "--force-conflicts", "-f", str(file))
-    assert applied.count("serverside-applied") == count
-    pages = re.split(r"^Name:", await kubectl("describe", *targets), flags=re.MULTILINE)[1:]
-    for row, page in zip(ROWS, pages, strict=True):
+    assert (await kubectl("apply", "--server-side", "--force-conflicts", "-f", str(file))).count("serverside-applied") == count
+    for row, page in zip(ROWS, re.split(r"^Name:", await kubectl("describe", *targets), flags=re.MULTILINE)[1:], strict=True):
         assert row.described in page, page
     assert (await hub.kubectl(f"create -f {file}")).err.count("AlreadyExists") == count
     assert (await kubectl("delete", "-f", str(file), "--wait=false")).count(" deleted") == count
@@ -204,13 +201,12 @@ async def test_every_group_and_program_uses_the_suffix_that_the_operator_chose(t
         key = pki.generate_key()
         issued = await hub.store.run(certificates.admit_operator, "admin", pki.public_key_of(key), hub.issuer, LIFETIMES)
         endpoint = HubEndpoint("127.0.0.1:8443", HubId("h"), group_suffix=SUFFIX)
-        path = hub.kubeconfig("operator", issued, key, endpoint=endpoint)
         await hub.runs(
             ("kubectl get managedclusters -o name", DONE, f"managedcluster.cluster.{SUFFIX}/edge1\n"),
             ("hubctl get clusters -o name", DONE, f"managedcluster.cluster.{SUFFIX}/edge1\n"),
             ("hubctl deny edge1", DONE, ""),
             (f"hubctl create bootstrap-kubeconfig --cluster edge2 --allow-loopback -o {output}", DONE, ""),
-            path=path,
+            path=hub.kubeconfig("operator", issued, key, endpoint=endpoint),
         )
         assert kubeconfig.read_kubeconfig(output).require_endpoint().group_suffix == SUFFIX
 

@@ -335,8 +335,7 @@ async def test_streams_end_with_unavailable_with_their_certificate_and_at_the_ag
         clock.at = ends - timedelta(seconds=0.5)  # at the begin of each watch
         assert await (await agent.open(CLUSTERS)).end(ENDED) is UNAVAILABLE
         clock.at = ends + timedelta(seconds=1)
-        refused = present(await awaited_refusal(aio.AioRpcError, agent.open(CLUSTERS)))
-        assert refused.code() is STRANGER
+        assert present(await awaited_refusal(aio.AioRpcError, agent.open(CLUSTERS))).code() is STRANGER
 
 
 async def test_reports_of_an_agent_that_has_not_renewed_its_lease_leave_the_cluster_unknown(hub: HubUnderTest) -> None:
@@ -442,8 +441,7 @@ def test_an_agent_that_does_not_read_for_the_write_timeout_loses_its_connection(
         refused = await awaited_refusal(UnavailableError, service._write(reader, reader, event))
         return asyncio.get_running_loop().time(), reader.aborted, refused is not None
 
-    assert in_virtual_time(write(b"slow")) == (1, False, False)
-    assert in_virtual_time(write(b"never")) == (30, True, True)
+    assert (in_virtual_time(write(b"slow")), in_virtual_time(write(b"never"))) == ((1, False, False), (30, True, True))
 
 
 async def test_hostile_input_is_refused_with_a_status(hub: HubUnderTest) -> None:

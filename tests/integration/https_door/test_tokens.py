@@ -81,8 +81,7 @@ async def test_a_bootstrap_token_identifies_its_credential_until_it_is_revoked(h
     assert status == 404 or f'User "system:bootstrap:{token_id(token)}" cannot get' in answer["message"]
 
     guesses = [f"{token_id(token)}.{index:032d}" for index in range(10)]
-    answers = await asyncio.gather(*(bearer(hub, guess).get("/apis") for guess in guesses))
-    assert {status for status, _ in answers} == {401}
+    assert {status for status, _ in await asyncio.gather(*(bearer(hub, guess).get("/apis") for guess in guesses))} == {401}
 
     await hub.join("edge1")
     admin = await admin_of(hub)
@@ -150,8 +149,7 @@ SET = "cluster.open-cluster-management.io/clusterset"
 async def made(hub: HubUnderTest, folder: Path, *arguments: str) -> tuple[str, Path]:
     """A credential of hubctl's making: its id and the file."""
     file = folder / f"made-{uuid4().hex}.kubeconfig"
-    line = f"create bootstrap-kubeconfig -o {file} --allow-loopback --server {hub.server}"
-    ended = await hub.hubctl(line, *arguments)
+    ended = await hub.hubctl(f"create bootstrap-kubeconfig -o {file} --allow-loopback --server {hub.server}", *arguments)
     assert ended.code == DONE, ended.err
     assert "token" not in yaml.safe_load(file.read_bytes())["users"][0]["user"] or token_in(file) not in ended.out + ended.err
     return (await hub.store.read(lambda tx: list(tx.credentials.all())))[-1].id, file
@@ -274,8 +272,7 @@ async def test_a_credential_that_cannot_be_is_refused_by_field_and_a_dry_run_mak
         status, answer = await admin.ask("POST", CREDENTIALS, document(**spec))
         assert (status, words in answer["message"]) == (422, True), (spec, answer)
     status, answer = await admin.ask("POST", f"{CREDENTIALS}?dryRun=All", document(clusterName="edge1"))
-    assert (status, "token" in answer.get("status", {})) == (201, False)
-    assert (await admin.get(CREDENTIALS))[1]["items"] == []
+    assert (status, "token" in answer.get("status", {}), (await admin.get(CREDENTIALS))[1]["items"]) == (201, False, [])
 
 
 OWN, OCM = "hub.open-cluster-management.io", "cluster.open-cluster-management.io"
@@ -297,8 +294,7 @@ async def test_nobody_gives_by_a_credential_what_he_may_not_give(hub: HubUnderTe
     for name in ("shops", "banks"):
         await make_set(hub, name)
     for user, (rules, spec, expected) in GIVEN.items():
-        role = {"metadata": {"name": user}, "rules": list(rules)}
-        assert (await admin.ask("POST", f"{RBAC}/clusterroles", role))[0] == 201
+        assert (await admin.ask("POST", f"{RBAC}/clusterroles", {"metadata": {"name": user}, "rules": list(rules)}))[0] == 201
         await admin.bind(user, "User", user)
         for _ in range(50):
             status, answer = await admin.ask("POST", CREDENTIALS, document(**spec), **{"Impersonate-User": user})
@@ -386,8 +382,7 @@ async def test_a_token_request_is_answered_as_kubernetes_answers(hub: HubUnderTe
 async def test_a_token_request_that_cannot_be_granted_is_refused_with_the_reason(admin: Visitor) -> None:
     assert (await ask_token(admin))[0] == 404
     await make(admin)
-    assert (await ask_token(admin, name="other"))[0] == 400
-    assert (await admin.get(f"{ACCOUNTS}/metrics/token"))[0] == 405
+    assert ((await ask_token(admin, name="other"))[0], (await admin.get(f"{ACCOUNTS}/metrics/token"))[0]) == (400, 405)
 
     for spec, code, words in (
         ({"expirationSeconds": 599}, 422, "may not specify a duration less than 10 minutes"),
@@ -439,8 +434,7 @@ async def test_a_token_review_says_whose_a_token_is_and_why_one_is_refused(hub: 
 @pytest.mark.kubectl
 async def test_kubectl_makes_and_uses_a_token(hub: HubUnderTest) -> None:
     await hub.output("kubectl create serviceaccount metrics")
-    line = "kubectl create token metrics --duration=20m --audience=https://kubernetes.default.svc"
-    token = (await hub.output(line)).strip()
+    token = (await hub.output("kubectl create token metrics --duration=20m --audience=https://kubernetes.default.svc")).strip()
     claims = unverified_claims(token) or {}
     assert claims["exp"] - claims["iat"] == 1200
     assert json.loads(await hub.output("kubectl create token metrics -o json"))["kind"] == "TokenRequest"
@@ -489,8 +483,7 @@ EDGE1, EDGE2 = Key("edge1", "metrics"), Key("edge2", "metrics")
 
 
 async def asks(visitor: Visitor, namespace: str, account: str) -> int:
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-    return (await visitor.ask("POST", path, {"spec": {}}))[0]
+    return (await visitor.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", {"spec": {}}))[0]
 
 
 async def settled(visitor: Visitor, status: int) -> None:

@@ -252,8 +252,7 @@ async def test_long_list_is_read_by_pages_before_it_is_synced_and_watched_from_t
 async def test_changed_values_are_reported_once_and_a_cut_watch_resumes_at_its_bookmark(server: ScriptedApiServer) -> None:
     async def stream(seen: Seen, send: Send) -> None:
         if seen.query["resourceVersion"] == "1":
-            changes = [("ADDED", "1"), ("MODIFIED", "1"), ("MODIFIED", "2"), ("DELETED", "2")]
-            for number, (kind, value) in enumerate(changes):
+            for number, (kind, value) in enumerate([("ADDED", "1"), ("MODIFIED", "1"), ("MODIFIED", "2"), ("DELETED", "2")]):
                 await send({"type": kind, "object": thing("a", 2 + number, value)})
             await send({"type": "ADDED", "object": thing("b", 6, "9")})
             await send({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "40"}}})
@@ -382,8 +381,7 @@ print(json.dumps({"modules": modules, "rss": int(memory["Rss:"]) / 1024, "versio
 
 
 def test_client_loads_no_typed_models_and_leaves_the_package_whole_for_others() -> None:
-    ended = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True)
-    measured = json.loads(ended.stdout)
+    measured = json.loads(subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True).stdout)
     loaded = [name for name in measured["modules"] if name.startswith("kubernetes.") and not name.startswith("kubernetes.aio")]
     assert loaded == []
     heavy = (

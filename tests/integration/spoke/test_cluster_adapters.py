@@ -157,8 +157,7 @@ async def test_claims_and_properties_are_reported_by_their_gates(hollow_cluster:
     claims = await reported()
     assert "id.k8s.io" not in claims
     assert claims["kubeversion.open-cluster-management.io"] == hollow_cluster.shape.version
-    assert len(claims) == hollow_cluster.shape.claims - 1
-    assert await KubeCluster(client).uid() == hollow_cluster.shape.cluster_uid
+    assert (len(claims), await KubeCluster(client).uid()) == (hollow_cluster.shape.claims - 1, hollow_cluster.shape.cluster_uid)
 
 
 async def test_health_of_the_cluster_is_that_of_its_api_server(hollow_cluster: HollowCluster, client: KubeClient) -> None:

@@ -351,8 +351,7 @@ async def test_expired_watch_is_listed_anew_and_no_change_is_missed() -> None:
         async def stream(seen: Seen, send: Any) -> None:
             rounds.append(seen.query["resourceVersion"])
             request["status"] = denied  # while nobody watched
-            gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
-            await send({"type": "ERROR", "object": gone})
+            await send({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}})
 
         server.answer, server.stream = answer, stream
         client = with_token(server, SystemClock())
