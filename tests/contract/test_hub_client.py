@@ -115,9 +115,7 @@ async def test_revoked_credential_opens_nothing_and_a_hub_that_is_away_is_unavai
     with pytest.raises(HubLostError) as revoked:
         async with client.session(SessionHello(UID)):
             pass
-    assert revoked.value.loss in (SessionLoss.REVOKED, SessionLoss.UNAUTHENTICATED), (
-        "a real hub says why, a scripted one refuses"
-    )
+    assert revoked.value.loss in (SessionLoss.REVOKED, SessionLoss.UNAUTHENTICATED), "real hubs say why, a scripted one refuses"
     await client.close()
     if TransportFeature.ONE_SESSION in client.features:
         await rig.go_away()

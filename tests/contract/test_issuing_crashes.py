@@ -261,9 +261,7 @@ async def test_several_hubs_at_once_decide_judge_and_remove_as_one_would(store: 
             await until(store, every(has_new_namespace))
             clock.advance(timedelta(seconds=301))
             await store.run(touch, "later")
-            await until(
-                store, every(lambda _tx, cluster: bool(rules.availability(cluster) and doc.sequence(cluster, "spec", "taints")))
-            )
+            await until(store, every(lambda _tx, one: bool(rules.availability(one) and doc.sequence(one, "spec", "taints"))))
             falls = await store.read(lambda tx: [len(tx.transitions.of(name, limit=10)) for name in NAMES])
             asked = await store.read(lambda tx: [phase(stored.document) for stored in tx.objects.find(REQUESTS, Query()).items])
             await store.run(delete)

@@ -181,9 +181,7 @@ async def test_trust_is_noted_when_it_changes_and_never_for_a_cluster_that_is_go
     assert (await kept()).serial == 1, "the agent has gone back to the one before: its CA is not retired while it is needed"
     ended = record(clock, 3, "hub/1", not_after=clock.now() - DAY, cluster=FAR)
     await store.run(authorities.note_trust, [TrustReport(ended, None)])
-    assert [each.cluster for each in await store.read(authorities.current_trust)] == [EDGE], (
-        "an ended certificate is not waited for"
-    )
+    assert [each.cluster for each in await store.read(authorities.current_trust)] == [EDGE], "an ended one is not waited for"
 
     await store.run(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), "ann"))
     for _ in range(2):

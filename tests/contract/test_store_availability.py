@@ -39,9 +39,7 @@ async def test_transitions_are_listed_newest_first_and_old_ones_forgotten_in_por
     assert await store.read(lambda tx: tx.transitions.of(C1, limit=1)) == found[:1]
     last = start + 3 * SECOND
     for since, until, count in ((None, None, 3), (last, None, 1), (start + 2 * SECOND, last, 2), (None, start, 0)):
-        all_of = await store.read(
-            lambda tx, *within: tx.transitions.of(None, limit=5, since=within[0], until=within[1]), since, until
-        )
+        all_of = await store.read(lambda tx, a, b: tx.transitions.of(None, limit=5, since=a, until=b), since, until)
         assert [each.at for each in all_of] == [last, last - SECOND, last - 2 * SECOND][:count]
     end = clock.now()
     assert [await store.run(lambda tx, most: tx.transitions.trim(end, most), most) for most in (1, 5, 5)] == [1, 1, 0]
@@ -186,9 +184,7 @@ async def test_a_replica_is_kept_as_it_was_put_and_goes(store: Store) -> None:
 
 async def test_newest_session_of_an_agent_is_kept_in_whatever_order_they_come(store: Store) -> None:
     newer, same = replace(SESSION, session="s2", replica="two", at=AT + MOMENT), replace(SESSION, session="s3", at=AT + MOMENT)
-    opened = [
-        await store.run(lambda tx, each: tx.agent_sessions.open(each), each) for each in (SESSION, newer, SESSION, same, newer)
-    ]
+    opened = [await store.run(lambda tx, s: tx.agent_sessions.open(s), s) for s in (SESSION, newer, SESSION, same, newer)]
     assert opened == [True, True, False, True, False]
     assert await store.run(lambda tx: tx.agent_sessions.open(same)), "the same again is no other"
     assert list(await store.read(lambda tx: tx.agent_sessions.opened_since(AT, but=""))) == [same]

@@ -194,9 +194,7 @@ async def test_of_many_terms_the_newest_are_reported_others_counted(
     assert events[1][0].startswith("one became leader in term 8, ")
     assert events[-1] == (f"one leads in term {MOST_TERMS + 7}", 1)
     await tell(store, clock, await row_lock.take(held, TWO, LEASE))
-    assert (await store.read(recorded))[1 + MOST_TERMS :] == [(f"two leads in term {MOST_TERMS + 8}", 1)], (
-        "they are left out once"
-    )
+    assert (await store.read(recorded))[1 + MOST_TERMS :] == [(f"two leads in term {MOST_TERMS + 8}", 1)], "left out once"
 
 
 async def test_what_cannot_be_read_keeps_nobody_from_leading(store: Store, row_lock: RowLock, clock: ManualClock) -> None:

@@ -297,9 +297,7 @@ async def test_pages_in_every_order_hold_what_a_list_holds_and_count_what_follow
                     continue
                 names = [item.key.name for item in page_of(MANAGED_CLUSTERS, query, everything.items, 0, agents).items]
                 rest = [None if query.where or query.fields else len(names) - end for end in range(size, len(names), size)]
-                parts = [
-                    (names[at : at + size], left) for at, left in zip(range(0, len(names), size), [*rest, None], strict=False)
-                ]
+                parts = [(names[at : at + size], n) for at, n in zip(range(0, len(names), size), [*rest, None], strict=False)]
                 yield text, query, names, parts or [([], None)]
 
     def differing(tx: Transaction, expected: Iterable[Case]) -> list[tuple[str, Query]]:

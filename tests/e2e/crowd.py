@@ -225,9 +225,7 @@ class Crowd:
     async def all_heard_of(self, numbers: Iterable[int]) -> None:
         """Returns when a beat of each of these was acknowledged from now on."""
         since, names = asyncio.get_running_loop().time(), [f"{self.prefix}-{number}" for number in numbers]
-        await until_all(
-            lambda: sum(self.use_counts[name].heard > since for name in names), len(names), what="these agents beat"
-        )
+        await until_all(lambda: sum(self.use_counts[name].heard > since for name in names), len(names), what="they beat")
 
     async def every(self, holds: Callable[[Tally], bool], *, what: str) -> None:
         await until_all(lambda: sum(map(holds, self.use_counts.values())), len(self.use_counts), what=what)

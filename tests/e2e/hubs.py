@@ -214,9 +214,7 @@ class Hubs:
     @property
     def logs(self) -> str:
         """All that any program said."""
-        return "".join(
-            program.output for program in (*self.programs, *(program for hub in self.all for program in hub.programs))
-        )
+        return "".join(each.output for each in (*self.programs, *(each for hub in self.all for each in hub.programs)))
 
 
 @asynccontextmanager

@@ -162,9 +162,7 @@ async def test_agents_that_were_off_for_a_whole_change_of_ca_come_back_and_its_l
         ((sealed,),) = rows(postgres_url, "SELECT sealed_key FROM authorities WHERE phase = 'Issuing'")
         assert b"PRIVATE KEY" not in bytes(sealed)
         for replica in replicas.all:
-            await until(
-                partial(trusts_alone, replica, new), what=f"the administrator's file of {replica.name} trusts the new CA"
-            )
+            await until(partial(trusts_alone, replica, new), what=f"the admin's file of {replica.name} trusts the new CA")
             assert "ca" not in {path.stem for path in replica.data.glob("*.key")}
         async with crowd.running():
             await crowd.all_heard(asyncio.get_running_loop().time())

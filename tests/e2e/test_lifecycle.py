@@ -171,9 +171,7 @@ async def test_what_is_in_flight_ends_well_and_once_while_everything_new_is_aske
         stub = RegistrationStub(agent)
         assert (await old.ask("GET", CLUSTERS)).code == 200
         async with held(bench.data / "hub.db", debug):
-            calls = [
-                stub.EnsureCluster(registration.EnsureClusterRequest(cluster_name=name, cluster_uid=name)) for name in names
-            ]
+            calls = [stub.EnsureCluster(registration.EnsureClusterRequest(cluster_name=one, cluster_uid=one)) for one in names]
             writing = asyncio.create_task(old.ask("POST", CLUSTERS, new_cluster("made-by-hand")))
             await in_flight(debug, calls=CALLS)
             hub.send(signal.SIGTERM)

@@ -289,9 +289,7 @@ async def with_other_files(bench: Bench) -> None:
     assert "the CA (ca*.crt, ca*.key) is not in" in (await ill(settings_of(bench)))["keys"].message
     assert (await ill(settings_of(bench, disk_reserve="8Ei")))["disk"].message.endswith("history is removed early")
     assert "database" in await ill(settings_of(bench, database_url=f"postgresql://nobody@127.0.0.1:{free_port()}/none"))
-    assert (
-        "no hub was ever started" in (await ill(settings_of(bench, data_dir=bench.folder / "none")))["data directory"].message
-    )
+    assert "no hub was ever started" in (await ill(settings_of(bench, data_dir=bench.folder / "new")))["data directory"].message
 
 
 class TlsTerminator(Forwarder):

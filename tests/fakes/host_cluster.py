@@ -221,9 +221,7 @@ class ManagementInMemory(TokenAuthenticator):
 
     async def __aenter__(self) -> Self:
         resources = (CONFIG_MAP, API_SERVICE, *(token_review(self, ("https://kubernetes.default.svc",)), *access_reviews(self)))
-        groups = [
-            ApiGroup(name, tuple(each for each in resources if each.group == name)) for name in {r.group for r in resources}
-        ]
+        groups = [ApiGroup(name, tuple(r for r in resources if r.group == name)) for name in {r.group for r in resources}]
         server = ApiServer(
             groups,
             self.storage,

@@ -143,9 +143,7 @@ class RpcStage(InProcessHub):
         key, bound = pki.generate_key(), None if cluster is None else cluster_name(cluster)
         terms = CredentialTerms(bound, uses, self.lifetimes.bootstrap if lifetime is None else lifetime, bounds)
         public_key, lifetimes = pki.public_key_of(key), self.lifetimes
-        _record, issued = await self.store.run(
-            credentials.create, terms, public_key, self.issuer, lifetimes=lifetimes, actor=ADMIN
-        )
+        _, issued = await self.store.run(credentials.create, terms, public_key, self.issuer, lifetimes=lifetimes, actor=ADMIN)
         return Credential(issued.chain, key)
 
     async def join(self, stub: Any, cluster: str, *, uid: str = "uid-1", agent: str = "agent") -> None:

@@ -122,9 +122,7 @@ class Several:
     async def ready(self) -> None:
         """The agent is at the first hub, and registered and accepted at every other."""
         await self.arrived("a")
-        await self.until(
-            lambda: all(CLUSTER in hub.clusters and "stand_by" in hub.calls for hub in list(self.hubs.values())[1:])
-        )
+        await self.until(lambda: all(CLUSTER in hub.clusters and "stand_by" in hub.calls for hub in [*self.hubs.values()][1:]))
         await asyncio.sleep(1)
 
     def stands_by(self, name: str, owner: str) -> bool:

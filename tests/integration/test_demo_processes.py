@@ -45,9 +45,7 @@ async def test_program_that_will_not_end_is_killed_with_its_children(tmp_path: P
     async with Children(tmp_path, patience=0.2) as children:
         child = await children.start("stubborn", [sys.executable, "-c", STUBBORN])
         await lines_until(child, "deaf")
-        [ready] = [
-            line for line in await lines_until(child, "ready") if line.startswith("ready")
-        ]  # which of them is faster is chance
+        [ready] = [line for line in await lines_until(child, "ready") if line.startswith("ready")]  # which is faster is chance
         grandchild = int(ready.split()[1])
         assert runs(grandchild)
     assert (child.exit_code, child.how_it_ended()) == (-signal.SIGKILL, "was ended by SIGKILL")

@@ -95,8 +95,7 @@ async def test_every_verb_of_discovery_has_its_operation(published: Published) -
 def test_references_names_parameters_and_merge_keys_are_complete(published: Published) -> None:
     documents, two = published.documents, published.two
     for document in documents.values():
-        known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
-        assert set(references(document)) <= known
+        assert set(references(document)) <= {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
         for path, method, operation in operations(document):
             if method == "patch":  # kubectl follows no references there
                 named = {each["name"] for each in operation["parameters"]}
@@ -136,13 +135,9 @@ async def test_the_documents_by_hash(published: Published) -> None:
 
 async def test_reference_pages_have_the_published_descriptions_and_valid_examples(published: Published) -> None:
     """The published descriptions are those of kubectl explain; a hub accepts the example of each kind that can be created."""
-    schemas = {
-        name: each for document in published.documents.values() for name, each in document["components"]["schemas"].items()
-    }
-    wrong, created = (
-        [name for name, part in HUB_KINDS.schema("Condition")["properties"].items() if not part["description"]],
-        0,
-    )
+    schemas = {name: each for one in published.documents.values() for name, each in one["components"]["schemas"].items()}
+    wrong = [name for name, part in HUB_KINDS.schema("Condition")["properties"].items() if not part["description"]]
+    created = 0
     for kind, (resource, paths) in api_pages.kinds().items():
         document = yaml.safe_load(api_pages.examples()[kind])
         found = schemas[schema_name(resource, resource.version)]

@@ -92,9 +92,8 @@ async def test_the_kubernetes_ca_signs_logins_first_and_opens_the_hub_only_to_na
         file = tmp_path / "cluster.kubeconfig"
         file.write_text(yaml.safe_dump(cluster.kubeconfig))
         for groups, expected in ((), 0), (("ops",), 1):
-            folder = tmp_path / f"hub-{expected}"
             settings = {**CERT_AGENT, "management_cluster": str(file), "kubernetes_ca_groups": groups}
-            async with hub_in_process(folder, **settings) as hub:
+            async with hub_in_process(tmp_path / f"hub-{expected}", **settings) as hub:
                 assert [each.name for each in hub.core.resources.issuer._logins] == ["kubernetes"]
                 assert len([each for each in hub.operators.authenticators if isinstance(each, KubernetesAuthority)]) == expected
                 running = {task.get_name() for task in asyncio.all_tasks()}

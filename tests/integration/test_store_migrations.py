@@ -232,8 +232,7 @@ CONDITION = {"reason": "R", "message": "", "lastTransitionTime": "2026-11-21T00:
 
 def make_clusters(tx: Transaction) -> None:
     for number in range(7):
-        status = "Unknown" if number % 2 else "True"
-        conditions = [{"type": "ManagedClusterConditionAvailable", "status": status, **CONDITION}]
+        conditions = [{"type": "ManagedClusterConditionAvailable", "status": "Unknown" if number % 2 else "True", **CONDITION}]
         clusters.put(tx, {"metadata": {"name": f"c{number}"}, "spec": {}, "status": {"conditions": conditions}}, None, "test")
 
 

@@ -57,9 +57,7 @@ async def test_an_agent_of_every_release_joins_and_reports_by_what_it_said_then(
                 if message.WhichOneof("message") == "beat_ack":
                     acknowledged = message.beat_ack.sequence
             stream.cancel()
-        beats = [
-            each.beat.sequence for each in map(session.AgentMessage.FromString, tape.of(CONNECT, UP)) if each.HasField("beat")
-        ]
+        beats = [up.beat.sequence for up in map(session.AgentMessage.FromString, tape.of(CONNECT, UP)) if up.HasField("beat")]
         assert acknowledged <= max(beats)
         conditions = {each["type"]: each["status"] for each in (await stage.cluster(CLUSTER))["status"]["conditions"]}
         assert conditions["ManagedClusterJoined"] == "True"

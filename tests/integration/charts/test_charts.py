@@ -360,9 +360,7 @@ async def test_a_release_holds_what_its_values_say_through_upgrades_a_rollback_a
     values = {name: merged(MATRIX[chart][name], RESTORED if chart == "hub" else {}) for name in WALKS[chart]}
     wanted = {name: installed(render(chart, values[name])) - KEPT for name in values}
     every = set().union(*wanted.values())
-    kinds = [
-        {each["kind"] for name in names for each in render(chart, MATRIX[chart][name])} for names in (wanted, MATRIX[chart])
-    ]
+    kinds = [{one["kind"] for name in names for one in render(chart, MATRIX[chart][name])} for names in (wanted, MATRIX[chart])]
     assert kinds[0] == kinds[1], "the walk has every kind that the chart can make"
     first, *others = wanted
     await stage.install(chart, values[first])

@@ -115,9 +115,7 @@ async def test_of_many_that_take_at_once_one_does(url: str, store: SqlStore) -> 
     try:
         for _ in range(10):
             seen = await RowLock(lines[0]).read()
-            takings = (
-                RowLock(line).take(seen, Candidate(f"r{number}", str(number)), LEASE) for number, line in enumerate(lines)
-            )
+            takings = (RowLock(line).take(seen, Candidate(f"r{index}", str(index)), LEASE) for index, line in enumerate(lines))
             outcomes = await asyncio.gather(*takings, return_exceptions=True)
             assert [isinstance(outcome, LockRecord) for outcome in outcomes].count(True) == 1, outcomes
             assert present(await RowLock(lines[0]).read()).term == (seen.term if seen else 0) + 1

@@ -175,8 +175,7 @@ async def test_hubctl_console_forwards_a_browser_as_the_user_of_the_kubeconfig(h
         async with browser.open("/", Accept="text/html") as answer:
             assert (answer.url.path, answer.status) == ("/console/", 200)
             assert "require-trusted-types-for" in answer.headers["Content-Security-Policy"]
-            tag = answer.headers["ETag"]
-        async with browser.open("/console/", **{"If-None-Match": tag}) as answer:
+        async with browser.open("/console/", **{"If-None-Match": answer.headers["ETag"]}) as answer:
             assert answer.status == 304
         async with browser.open("/apis/authentication.k8s.io/v1/selfsubjectreviews", "POST", {}) as answer:
             assert (await answer.json())["status"]["userInfo"]["username"] == "ann"

@@ -273,9 +273,8 @@ async def test_a_session_is_valid_on_every_replica_and_ends_on_all_at_once(
             one.cookies = dict(two.cookies)
             return name_of(two.cookies[SESSION_COOKIE])
 
-        change = {"spec": {"claims": {"groups": "roles"}}}
         delete = "DELETE", SESSIONS + "/{}", None
-        for ends in (delete, ("PATCH", CORP, change), None, ("DELETE", CORP, None)):
+        for ends in (delete, ("PATCH", CORP, {"spec": {"claims": {"groups": "roles"}}}), None, ("DELETE", CORP, None)):
             # None: by itself; within the seconds before that both watches have begun
             monkeypatch.setattr("hub.extensions.console.sign_in.MAX_LIFETIME", MAX_LIFETIME if ends else timedelta(seconds=3))
             name = await sign_in()

@@ -130,9 +130,7 @@ async def test_a_hub_that_is_away_has_a_code_of_its_own_whichever_command_asks_i
 
 async def test_wrong_usage_has_a_code_of_its_own_whichever_command_it_is(hub: HubUnderTest) -> None:
     ended = {words: await hub.hubctl(words, "--no-such-option") for words, _ in LEAVES}
-    assert {
-        words: answer for words, answer in ended.items() if answer.code != MISUSED or "--no-such-option" not in answer.err
-    } == {}
+    assert {words: one for words, one in ended.items() if one.code != MISUSED or "--no-such-option" not in one.err} == {}
     assert (await hub.hubctl("get clusters", path=hub.folder / "absent")).code == MISUSED
 
 

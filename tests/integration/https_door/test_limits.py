@@ -211,10 +211,9 @@ async def test_operators_decide_about_a_cluster_whatever_its_agent_reports(hub: 
 
     cluster = await accepted(hub, "edge9")
     await hub.store.run(clusters.report_status, cluster, ODD["condition"], agent_of(cluster))
-    status = f"{CLUSTERS}/{cluster}/status"
     conditions = (await operator.ask("GET", f"{CLUSTERS}/{cluster}"))[1]["status"]["conditions"]
     patch = {"status": {"conditions": [*conditions, {**conditions[0], "type": "New", "reason": "new words"}]}}
-    code, answer = await operator.patch(status, patch)
+    code, answer = await operator.patch(f"{CLUSTERS}/{cluster}/status", patch)
     assert code == 422
     assert [cause["field"] for cause in answer["details"]["causes"]] == [f"status.conditions[{len(conditions)}].reason"]
 

@@ -120,10 +120,9 @@ async def test_a_token_of_an_issuer_becomes_a_certificate_with_the_rights_of_its
     await stage.admin.bind("view", "Group", "ops")
     assert ((await ann.get(CLUSTERS))[0], (await ann.ask("DELETE", f"{CLUSTERS}/none"))[0]) == (200, 403)
 
-    path = f"{LOGIN}/jwtauthenticators/corp"
     ann = await stage.login(stage.issuer.token("ann", groups=["chiefs", "system:masters"]))
     assert (await ann.whoami())[1] == ["chiefs", "system:authenticated"]
-    await stage.change(path, operatorGroups=["chiefs"])
+    await stage.change(f"{LOGIN}/jwtauthenticators/corp", operatorGroups=["chiefs"])
     ann = await stage.login(stage.issuer.token("ann", groups=["chiefs"]))
     assert "system:masters" in (await ann.whoami())[1]
     assert (await ann.get(CLUSTERS))[0] == 200

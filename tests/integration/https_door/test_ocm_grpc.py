@@ -163,9 +163,8 @@ def pair_of(path: Path) -> tuple[bytes, bytes]:
 
 def request_of(name: str, key: bytes) -> dict[str, Any]:
     spec = {"request": b64encode(csr(NAME, AGENT, key)).decode(), "signerName": GRPC_SIGNER, "usages": list(USAGES)}
-    metadata = {"name": name, "labels": {CLUSTER_LABEL: NAME}}
     kind = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
-    return {**kind, "metadata": metadata, "spec": spec, "status": {}}
+    return {**kind, "metadata": {"name": name, "labels": {CLUSTER_LABEL: NAME}}, "spec": spec, "status": {}}
 
 
 def beat(lease: Any) -> dict[str, Any]:
@@ -386,9 +385,7 @@ async def test_an_add_on_is_followed_in_both_versions_and_forgotten_with_its_del
     await new.until(lambda seen: has_condition(seen, "TokenInfrastructureReady"))
     tokens = await agent.subscribe(TOKENS)
     spec = {"audiences": None, "expirationSeconds": 3600, "boundObjectRef": None}
-    own, other = [
-        {"metadata": {"name": name, "namespace": NAME, "uid": "asked"}, "spec": spec} for name in ("work-agent", "it")
-    ]
+    own, other = [{"metadata": {"name": one, "namespace": NAME, "uid": "asked"}, "spec": spec} for one in ("work-agent", "it")]
     await until_permitted(lambda: agent.publish(TOKENS, CREATE, own))
     given = (await tokens.event()).document
     assert (given["metadata"]["uid"], given["status"]["token"].count(".")) == ("asked", 2)

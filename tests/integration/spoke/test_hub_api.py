@@ -174,9 +174,7 @@ async def test_reports_are_stored_beside_what_others_write(rig: ApiRig) -> None:
 
 async def test_events_annotations_and_ca_bundle_follow_the_reports(rig: ApiRig) -> None:
     credential = await rig.agent()
-    await edited(
-        rig, lambda one: one["spec"].update(managedClusterClientConfigs=[{"url": "https://berlin", "caBundle": "b2xk"}])
-    )
+    await edited(rig, lambda it: it["spec"].update(managedClusterClientConfigs=[{"url": "https://berlin", "caBundle": "b2xk"}]))
     notes = {"agent.open-cluster-management.io/site": "b"}
     address, identity = HubAddress(rig.server, rig.trust, Driver.CSR), ClientIdentity(credential.chain, credential.key)
     client = ApiHubClient(address, identity, SystemClock(), notes)
