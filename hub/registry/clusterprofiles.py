@@ -54,9 +54,10 @@ def following(profile: Document, cluster: Document) -> dict[str, Any]:
     version = str(doc.mapping(cluster, "status", "version").get("kubernetes") or "")
     claims = doc.sequence(cluster, "status", "clusterClaims")
     copied = (conditions.find(doc.conditions(cluster), kind) for kind in _COPIED)
+    others = (dict(each) for each in doc.conditions(profile) if each.get("type") not in _COPIED.values())
     return doc.with_status(
         labelled,
-        conditions=[{**each.to_document(), "type": _COPIED[each.type]} for each in copied if each is not None],
+        conditions=[*others, *({**each.to_document(), "type": _COPIED[each.type]} for each in copied if each is not None)],
         properties=[{"name": claim.get("name"), "value": claim.get("value")} for claim in claims],
         **({"version": {"kubernetes": version}} if version else {}),
     )
@@ -78,7 +79,8 @@ def reconcile(tx: Transaction, cluster: str, actor: str) -> Exported:
         document = None  # only accepted clusters have profiles
     wanted = _namespaces(tx, document) if document is not None else frozenset()
     found = _profiles(tx, cluster, wanted)
-    removed = tuple(namespace for namespace in found if namespace not in wanted and is_managed_here(found[namespace].document))
+    left = ((place, each.document) for place, each in found.items() if place not in wanted)
+    removed = tuple(place for place, each in left if is_managed_here(each) and not doc.is_deleting(each))
     for namespace in removed:
         objects.remove(tx, CLUSTER_PROFILES, found[namespace], actor, generations=True)
     if document is not None:

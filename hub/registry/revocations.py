@@ -191,7 +191,7 @@ def _is_for(document: Document, cluster: ClusterName, agent: AgentId) -> bool:
 def _end_accounts(tx: Transaction, cluster: ClusterName, actor: str) -> int:
     """Delete ServiceAccounts of the cluster's add-ons, which ends their tokens. They are recreated with another uid."""
     found = tx.objects.find(SERVICE_ACCOUNTS, Query(namespace=cluster)).items
-    made = [stored for stored in found if removal.is_made_for(stored.document, cluster)]
+    made = [each for each in found if removal.is_made_for(each.document, cluster) and not doc.is_deleting(each.document)]
     for stored in made:
         accounts.remove_account(tx, stored, actor)
     return len(made)

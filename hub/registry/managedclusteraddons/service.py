@@ -120,7 +120,7 @@ def _remove_token(tx: Transaction, key: Key, actor: str) -> None:
     """Remove the token infrastructure: first the rights, then the account."""
     for kind in reversed(addon_rules.TOKEN_KINDS):
         found = tx.objects.get(kind, addon_rules.token_part_key(kind, key))
-        if found is None or addon_rules.token_owner(found.document) != key:
+        if found is None or doc.is_deleting(found.document) or addon_rules.token_owner(found.document) != key:
             continue
         if kind == SERVICE_ACCOUNTS:
             accounts.remove_account(tx, found, actor)

@@ -352,10 +352,21 @@ async def test_a_profile_that_somebody_deletes_or_edits_comes_back(hub: Hub, wor
     await bind(hub, work, "p/one", "q/one")
     hub.store.transact(remove, CLUSTER_PROFILES, "a", "p")
     edited = doc.with_metadata(profile(hub, "a", "q"), labels={"own": "label", OF_SET: "another"})
-    hub.store.transact(put, CLUSTER_PROFILES, doc.with_status(edited, accessProviders=[{"name": "own"}]))
+    theirs: dict[str, Any] = {"accessProviders": [{"name": "own"}], "conditions": [{"type": "Consumer", "status": "True"}]}
+    hub.store.transact(put, CLUSTER_PROFILES, doc.with_status(edited, **theirs))
     await work.settle()
-    assert (profiles(hub), doc.labels(again := profile(hub, "a", "q"))) == (["p/a", "q/a"], {"own": "label", **LABELS})
-    assert again["status"]["accessProviders"] == [{"name": "own"}], "a status that others write stays"
+    again = profile(hub, "a", "q")
+    assert (profiles(hub), doc.labels(again)) == (["p/a", "q/a"], {"own": "label", **LABELS})
+    assert {part: again["status"][part] for part in theirs} == theirs, "a status that others write stays"
+    hub.store.transact(put, CLUSTER_PROFILES, doc.with_metadata(again, finalizers=["example.com/consumer"]))
+    hub.store.transact(remove, CLUSTER_SET_BINDINGS, "one", "q")
+    await work.settle()
+    await work.settle()
+    held = profile(hub, "a", "q")
+    assert doc.is_deleting(held)
+    hub.store.transact(put, CLUSTER_PROFILES, doc.with_metadata(held, finalizers=None))
+    await work.settle()
+    assert profiles(hub) == ["p/a"]
 
 
 async def test_a_profile_of_another_manager_is_never_touched(hub: Hub, work: Fleetwork) -> None:
