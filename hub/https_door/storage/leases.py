@@ -11,7 +11,7 @@ the time of the beat minus SLACK.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
 
@@ -147,13 +147,22 @@ def _differences(seen: Mapping[Key, View] | None, look: HeartbeatSnapshot, query
 def _start(tx: Transaction, query: Query, after: int) -> tuple[int, list[WatchEvent]]:
     """Returns the revision from which a watch follows the log, and earlier events. Raises ExpiredError (compacted start)."""
     try:
-        place = after if after < FIRST_BEAT else tx.changes.position(beats.moment(after) - SLACK)
+        place = _before(tx, after) if after < FIRST_BEAT else tx.changes.position(beats.moment(after) - SLACK)
         departed = _departed(tx, query, place)
     except ExpiredError as error:
         raise ExpiredError(f"too old resource version: {after} ({tx.changes.oldest()})") from error
     if after < FIRST_BEAT:
         return after, departed
     return tx.changes.newest(), [*departed, *_latest(tx, query, place)]
+
+
+def _before(tx: Transaction, after: int) -> int:
+    """Returns a revision SLACK before `after`, if the log has it: clients may get later Leases before an earlier deletion."""
+    with suppress(ExpiredError):
+        at = tx.changes.instant(after)
+        place = tx.changes.position(at - SLACK) if at is not None else after
+        return min(place, after) if place >= tx.changes.oldest() else after
+    return after
 
 
 def _departed(tx: Transaction, query: Query, after: int) -> list[WatchEvent]:

@@ -209,7 +209,10 @@ async def test_watches_resume_in_a_namespace_and_expire_before_the_log_begins(le
 
     listed = (await leases.list(LEASES, Query())).revision
     removed = await store.run(clusters.remove, await store.read(clusters.find, ClusterName("edge2")), "test")
-    assert ("DELETED", "edge2/managed-cluster-lease", removed.stored.revision) in await first_events(leases, listed, 2)
+    deletion = ("DELETED", "edge2/managed-cluster-lease", removed.stored.revision)
+    assert deletion in await first_events(leases, listed, 2)
+    later = await leases.create(LEASES, Key("default", "x"), ordinary("x", step=0), ADMIN)
+    assert deletion in await first_events(leases, later.revision, 2), "a watch passes other Leases on before it looks"
 
     await beat(store, "edge1")
     old = (await leases.get(LEASES, EDGE1)).revision
