@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from types import FrameType
 from typing import NoReturn
@@ -24,11 +25,12 @@ from machinery.observability import logs
 log = structlog.get_logger(__name__)
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+LAST_LINE = timedelta(seconds=1)
+"""How long the end of a process waits for its last log line, in case that nobody reads the log."""
 
 
 def _exit_at_once() -> NoReturn:
-    logs.flush()
-    os._exit(1)
+    os._exit(1)  # without a flush, which waits while nobody reads the log
 
 
 @contextmanager
@@ -65,7 +67,10 @@ class LastResort:
         self.disarm()
 
         def end() -> None:
-            log.critical(why, limit_seconds=limit.total_seconds())
+            line = partial(log.critical, why, limit_seconds=limit.total_seconds())
+            writer = threading.Thread(target=line, daemon=True)
+            writer.start()
+            writer.join(LAST_LINE.total_seconds())
             self._at_once()
 
         self._timer = threading.Timer(limit.total_seconds(), end)

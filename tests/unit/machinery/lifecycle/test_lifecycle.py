@@ -400,6 +400,17 @@ def test_an_end_that_takes_too_long_is_made_and_one_in_time_is_left_alone() -> N
     assert [(line["log_level"], line["event"]) for line in logs] == [("critical", "the end hangs")]
 
 
+def test_end_does_not_wait_for_a_log_that_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, read = threading.Event(), threading.Event()
+    monkeypatch.setattr("machinery.lifecycle.process.LAST_LINE", timedelta(milliseconds=50))
+    monkeypatch.setattr("machinery.lifecycle.process.log.critical", lambda *_line, **_fields: read.wait(60))
+    LastResort(ended.set).arm(timedelta(milliseconds=20), "the end hangs")
+    try:
+        assert ended.wait(5)
+    finally:
+        read.set()
+
+
 def test_listen_error_names_the_setting_and_the_reason() -> None:
     in_use, no_address = "is in use, perhaps by another hub", "is not an address of this machine"
     reasons = {errno.EADDRINUSE: in_use, errno.EADDRNOTAVAIL: no_address, errno.EACCES: "take a port above 1023"}
