@@ -173,4 +173,4 @@ def parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not _PORT.fullmatch(port) or int(port) > 65535:  # noqa: PLR2004 - the largest port
         raise ValueError(f'"{text[:80]}" is not an address such as 127.0.0.1:8000')
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - an address without a host means all interfaces
+    return host.strip("[]"), int(port)  # without a host: all interfaces, IPv4 and IPv6

@@ -395,7 +395,7 @@ def test_several_processes_of_an_agent_share_a_lease_keep_apart_and_are_not_evic
 def test_bootstrap_kubeconfigs_and_another_cluster_come_from_secrets() -> None:
     documents, settings = render("spoke", FULL["spoke"]), spoke_settings_of(FULL["spoke"])
     assert settings.spoke_external_server_urls == ("https://one.example.com:6443", "https://two.example.com:6443")
-    assert (settings.health_listen, settings.bootstrap_kubeconfig_secret) == ("0.0.0.0:8000", ("west", "north"))
+    assert (settings.health_listen, settings.bootstrap_kubeconfig_secret) == (":8000", ("west", "north"))
     assert settings.spoke_kubeconfig == Path("/spoke/config/kubeconfig")
     volumes = [mounted(documents, path)[1] for path in ("/spoke/bootstrap", "/spoke/config")]
     assert [volume["secret"]["secretName"] for volume in volumes] == ["east", "managed"]
