@@ -412,7 +412,7 @@ async def test_strangers_send_small_json_only_and_nobody_compresses(logged: HubU
     for line in (b"GET /version?" + b"a&" * 500_000, b"GET /version" + b"%2F" * 300_000):
         assert (await anybody(logged).say(line))[0] == 400
     assert (await anybody(logged).say(b"GET /version", b"Accept: " + b"a/b," * 250_000))[0] == 406
-    many = b"Content-Type: application/json" + b";a=b" * 30_000  # aiohttp would parse this for longer than `say` waits
+    many = b"Content-Type: application/json" + b";a=b" * 200_000  # aiohttp would parse this for longer than `say` waits
     assert (await anybody(logged).say(login, many, body=b"{}"))[0] == 400
     bomb = gzip.compress(b" " * 50_000_000)
     assert (await (await operator(logged)).say(b"POST " + CLUSTERS.encode(), b"Content-Encoding: gzip", body=bomb))[0] == 415
