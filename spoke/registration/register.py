@@ -11,17 +11,7 @@ from datetime import timedelta
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from machinery.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    DenialCause,
-    ForbiddenError,
-    InvalidError,
-    MusterError,
-    NotFoundError,
-    UnauthorizedError,
-    UnavailableError,
-)
+from machinery import errors
 from machinery.observability import tracing
 from machinery.runtime.clock import OffsetClock
 from spoke.bootstraps.listing import BootstrapListing
@@ -126,7 +116,7 @@ class Registration:
                     self._failures -= 1  # this attempt did not fail
                     return None
                 await flow.run(client, on_step=self._progress.enter)
-            except MusterError as error:
+            except errors.MusterError as error:
                 explained = self._explain(route, error)
                 if explained is error:
                     raise
@@ -173,30 +163,32 @@ class Registration:
         info = await client.info()
         self._hub_clock.set_time(info.time)
         if info.hub_id and info.hub_id != bootstrap.hub_id:
-            raise ConflictError(
+            raise errors.ConflictError(
                 f"the hub at {bootstrap.address.target} has the id {info.hub_id}, but the bootstrap kubeconfig is for "
                 f"{bootstrap.hub_id}: make a new one with hubctl create bootstrap-kubeconfig"
             )
         if info.attestation_audience:
             if self._ports.attest is None:
-                raise InvalidError("the hub requires a token of this cluster, and this agent cannot get one")
+                raise errors.InvalidError("the hub requires a token of this cluster, and this agent cannot get one")
             client.bring(await self._ports.attest.token(info.attestation_audience))
         return by_our_clock
 
-    def _explain(self, route: HubConnection, error: MusterError) -> MusterError:
+    def _explain(self, route: HubConnection, error: errors.MusterError) -> errors.MusterError:
         """Return the error to raise. Add advice if the credential may be the cause, because TLS does not report this."""
         if route.identity.recovers:
-            if not isinstance(error, UnauthorizedError | ForbiddenError | NotFoundError | AlreadyExistsError):
+            if not isinstance(
+                error, errors.UnauthorizedError | errors.ForbiddenError | errors.NotFoundError | errors.AlreadyExistsError
+            ):
                 return error
-            return UnauthorizedError(f"the recovery certificate does not bring this agent back: {error.message}")
+            return errors.UnauthorizedError(f"the recovery certificate does not bring this agent back: {error.message}")
         finding = validity(route.chain, self._hub_clock.now())
-        refused = isinstance(error, UnauthorizedError) or error.denial_cause is DenialCause.CLUSTER_REVOKED
-        if not refused and not (isinstance(error, UnavailableError) and finding):
+        refused = isinstance(error, errors.UnauthorizedError) or error.denial_cause is errors.DenialCause.CLUSTER_REVOKED
+        if not refused and not (isinstance(error, errors.UnavailableError) and finding):
             return error
         why = f"{error.message}; {finding.message}" if finding and finding.message not in error.message else error.message
         # The source of a kubeconfig in a secret already begins with "in".
         source = route.source if route.source.startswith("in ") else f"in {route.source}"
-        return UnauthorizedError(
+        return errors.UnauthorizedError(
             f"the bootstrap credential {source} does not work ({why}): make a new one with "
             "hubctl create bootstrap-kubeconfig and put it in its place, the agent then continues"
         )

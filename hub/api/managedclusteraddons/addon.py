@@ -13,20 +13,8 @@ from typing import Any
 from hub.api.managedclusteraddons.versions import CUSTOM_SIGNER, KUBE_CLIENT
 from hub.api.meta import document as doc
 from hub.api.meta.change import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
+from machinery import identity
 from machinery.errors import InvalidError
-from machinery.identity import (
-    ADDONS_PREFIX,
-    CLUSTER_LABEL,
-    SIGNER,
-    AddOnName,
-    CertificateSubject,
-    ClusterName,
-    addon_group,
-    addon_subject,
-    cluster_group,
-    cluster_name,
-    service_account_user,
-)
 from machinery.meta.conditions import FALSE, TRUE, Condition, find
 from machinery.meta.objects import Document, Key
 from machinery.product import GROUP_SUFFIX
@@ -40,32 +28,32 @@ SUBJECTS = "hub.open-cluster-management.io/certificate-subjects"
 """Annotation of a ClusterManagementAddOn: additional users, groups and units that the add-on's certificates may contain."""
 
 
-def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) -> CertificateSubject | None:
+def registered_subject(addon: Document, cluster: identity.ClusterName, signer_name: str) -> identity.CertificateSubject | None:
     """Return the subject of this add-on's registration with a signer; None without such a registration."""
-    name = AddOnName(doc.name(addon))
+    name = identity.AddOnName(doc.name(addon))
     for registration in _registrations(addon):
-        if registration.get("type") == KUBE_CLIENT and signer_name == SIGNER:
+        if registration.get("type") == KUBE_CLIENT and signer_name == identity.SIGNER:
             subject = doc.mapping(registration, "kubeClient", "subject")
-            default = addon_subject(cluster, name, name)
+            default = identity.addon_subject(cluster, name, name)
             return _subject(subject, default)
         custom = doc.mapping(registration, "customSigner")
-        if registration.get("type") == CUSTOM_SIGNER and custom.get("signerName") == signer_name != SIGNER:
-            default = CertificateSubject(addon_subject(cluster, name, name).common_name)
+        if registration.get("type") == CUSTOM_SIGNER and custom.get("signerName") == signer_name != identity.SIGNER:
+            default = identity.CertificateSubject(identity.addon_subject(cluster, name, name).common_name)
             return _subject(doc.mapping(custom, "subject"), default)
     return None
 
 
 def foreign_names(
-    subject: CertificateSubject, cluster: ClusterName, addon: AddOnName, definition: Document | None
+    subject: identity.CertificateSubject, cluster: identity.ClusterName, addon: identity.AddOnName, definition: Document | None
 ) -> list[str]:
     """Return the names of a subject that are neither the add-on's own nor listed in `definition`, its ClusterManagementAddOn.
 
     An add-on's own names are the names in OCM's default subject, and `system:authenticated`.
     """
     listed = {each.strip() for each in doc.annotations(definition or {}).get(SUBJECTS, "").split(",")}
-    group = addon_group(cluster, addon)
+    group = identity.addon_group(cluster, addon)
     users = [] if subject.common_name.startswith(f"{group}:agent:") else [subject.common_name]
-    groups = subject.organizations - {group, f"{ADDONS_PREFIX}{addon}", "system:authenticated"}
+    groups = subject.organizations - {group, f"{identity.ADDONS_PREFIX}{addon}", "system:authenticated"}
     return [name for name in (*users, *sorted(groups), *sorted(subject.units)) if name not in listed]
 
 
@@ -77,15 +65,15 @@ def leaves_registrations_unchanged(new: Document, old: Document) -> bool:
     not remove a registration.
     """
     key = doc.key(old)
-    cluster, addon = ClusterName(key.namespace), AddOnName(key.name)
-    by_token = {"user": service_account_user(key.namespace, f"{key.name}-agent")}
+    cluster, addon = identity.ClusterName(key.namespace), identity.AddOnName(key.name)
+    by_token = {"user": identity.service_account_user(key.namespace, f"{key.name}-agent")}
 
     def parts(entry: Mapping[str, Any]) -> tuple[Any, Any]:
         client = {name: value for name, value in doc.mapping(entry, "kubeClient").items() if name not in ("driver", "subject")}
         return {**entry, "kubeClient": client}, dict(doc.mapping(entry, "kubeClient", "subject"))
 
     def is_own(entry: Mapping[str, Any], subject: Mapping[str, Any]) -> bool:
-        names = _subject(subject, addon_subject(cluster, addon, addon))
+        names = _subject(subject, identity.addon_subject(cluster, addon, addon))
         return entry.get("type") == KUBE_CLIENT and not foreign_names(names, cluster, addon, None)
 
     before, after = ([parts(_without_empty(entry)) for entry in _registrations(each)] for each in (old, new))
@@ -96,7 +84,7 @@ def leaves_registrations_unchanged(new: Document, old: Document) -> bool:
     return kept and all(is_own(*added) for added in after[len(before) :])
 
 
-def alternative_names(addon: AddOnName) -> tuple[str, ...]:
+def alternative_names(addon: identity.AddOnName) -> tuple[str, ...]:
     """Return the DNS names of an add-on's client certificate: one name, as in OCM."""
     return (f"{addon}.addon.{GROUP_SUFFIX}",)
 
@@ -111,8 +99,8 @@ def _without_empty(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in filled.items() if value}
 
 
-def _subject(registered: Mapping[str, Any], default: CertificateSubject) -> CertificateSubject:
-    return CertificateSubject(
+def _subject(registered: Mapping[str, Any], default: identity.CertificateSubject) -> identity.CertificateSubject:
+    return identity.CertificateSubject(
         common_name=str(registered.get("user") or default.common_name),
         organizations=frozenset(map(str, registered.get("groups") or default.organizations)),
         units=frozenset(map(str, registered.get("organizationUnits") or ())),
@@ -121,7 +109,7 @@ def _subject(registered: Mapping[str, Any], default: CertificateSubject) -> Cert
 
 def admitted(new: Document) -> dict[str, Any]:
     """Return `new` in stored form. Raises InvalidError."""
-    cluster_name(doc.key(new).namespace)
+    identity.cluster_name(doc.key(new).namespace)
     return {**doc.typed(new, API_VERSION, KIND), "spec": dict(doc.mapping(new, "spec"))}
 
 
@@ -133,7 +121,7 @@ def with_driver(addon: Document, driver: str) -> dict[str, Any]:
     if driver not in DRIVERS:
         raise InvalidError(f'the driver of an add-on is one of {", ".join(DRIVERS)}, not "{driver[:80]}"')
     key = doc.key(addon)
-    account = service_account_user(key.namespace, f"{key.name}-agent")
+    account = identity.service_account_user(key.namespace, f"{key.name}-agent")
     entries = [dict(entry) for entry in _registrations(addon)]
     for entry in entries:
         if entry.get("type") == KUBE_CLIENT:
@@ -196,7 +184,7 @@ def _suffix(kind: Kind) -> str:
 def token_part(kind: Kind, addon: Key, found: Document | None) -> dict[str, Any]:
     """Return the desired state of one object of the token infrastructure: `found` with missing or changed fields corrected."""
     where = token_part_key(kind, addon)
-    labels = {INFRASTRUCTURE: "true", ADD_ON: addon.name, CLUSTER_LABEL: addon.namespace}
+    labels = {INFRASTRUCTURE: "true", ADD_ON: addon.name, identity.CLUSTER_LABEL: addon.namespace}
     document = doc.with_metadata(
         found or {}, name=where.name, namespace=where.namespace, labels={**doc.labels(found or {}), **labels}
     )
@@ -207,7 +195,7 @@ def token_part(kind: Kind, addon: Key, found: Document | None) -> dict[str, Any]
         rule = {"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": [account], "verbs": ["create"]}
         return {**document, "apiVersion": f"{_RBAC}/v1", "kind": "Role", "rules": [rule]}
     # OCM also binds open-cluster-management:<cluster>, for AWS. The hub does not: another issuer might use that name
-    subject = {"kind": "Group", "apiGroup": _RBAC, "name": cluster_group(ClusterName(addon.namespace))}
+    subject = {"kind": "Group", "apiGroup": _RBAC, "name": identity.cluster_group(identity.ClusterName(addon.namespace))}
     role = {"apiGroup": _RBAC, "kind": "Role", "name": token_part_key(ROLES, addon).name}
     return {**document, "apiVersion": f"{_RBAC}/v1", "kind": "RoleBinding", "subjects": [subject], "roleRef": role}
 

@@ -31,20 +31,7 @@ from spoke.domain.hubs import HubAcceptance
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionLoss
 from spoke.domain.report import ExternalEndpoint
-from spoke.ports.hub import (
-    NONE,
-    ClientIdentity,
-    CSRState,
-    HubAddress,
-    HubClient,
-    HubInfo,
-    HubLostError,
-    HubSession,
-    RegistrationState,
-    SessionHello,
-    StandbyAnswer,
-    TransportFeature,
-)
+from spoke.ports import hub as ports
 from spoke.transports.kubernetes import addons, documents
 from spoke.transports.kubernetes.api import ApiDoor, lost_error, read_cluster
 from spoke.transports.kubernetes.session import ApiSession
@@ -63,23 +50,27 @@ FINAL = frozenset(("issued", "denied", "failed"))
 log = structlog.get_logger(__name__)
 
 
-class ApiHubClient(HubClient):
+class ApiHubClient(ports.HubClient):
     """A client that sends nothing before its first call. A session maintains `annotations` on the ManagedCluster."""
 
     def __init__(
-        self, address: HubAddress, identity: ClientIdentity, clock: Clock, annotations: Mapping[str, str] | None = None
+        self,
+        address: ports.HubAddress,
+        identity: ports.ClientIdentity,
+        clock: Clock,
+        annotations: Mapping[str, str] | None = None,
     ) -> None:
         self._door = ApiDoor(address, identity, clock)
         self._annotations = annotations or {}
 
     @property
-    def features(self) -> frozenset[TransportFeature]:
+    def features(self) -> frozenset[ports.TransportFeature]:
         return frozenset()
 
     @tracing.client_span("get hub")
-    async def info(self) -> HubInfo:
+    async def info(self) -> ports.HubInfo:
         version = await self._door.ask_version()
-        return HubInfo(HubId(""), self._door.now(), version, self._door.address.ca)
+        return ports.HubInfo(HubId(""), self._door.now(), version, self._door.address.ca)
 
     @tracing.client_span("ensure cluster")
     async def ensure_cluster(
@@ -88,8 +79,8 @@ class ApiHubClient(HubClient):
         *,
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
-        labels: Mapping[str, str] = NONE,
-    ) -> RegistrationState:
+        labels: Mapping[str, str] = ports.NONE,
+    ) -> ports.RegistrationState:
         """Create or find the ManagedCluster.
 
         Raises AlreadyExistsError if it belongs to another cluster, ForbiddenError if the hub does not allow the creation. The
@@ -115,7 +106,7 @@ class ApiHubClient(HubClient):
         if documents.is_another(present, agent.cluster_uid):
             raise AlreadyExistsError(ANOTHER.format(name))
         accepted = documents.section(present, "spec").get("hubAcceptsClient") is True
-        return RegistrationState(
+        return ports.RegistrationState(
             created=created, accepted=accepted, uid=str(documents.section(present, "metadata").get("uid") or "")
         )
 
@@ -145,7 +136,7 @@ class ApiHubClient(HubClient):
             return name
         raise ConflictError(f"other requests have the names for this certificate signing request ({prefix}...): delete these")
 
-    async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
+    async def follow_request(self, name: str) -> AsyncGenerator[ports.CSRState, None]:
         last = ""
         async with aclosing(_documents(await self._door.kube(), name)) as requests:
             async for document in requests:
@@ -166,19 +157,19 @@ class ApiHubClient(HubClient):
         return addons.token_of(await kube.create(path, addons.token_request(duration)))
 
     @asynccontextmanager
-    async def session(self, greeting: SessionHello) -> AsyncIterator[HubSession]:
+    async def session(self, greeting: ports.SessionHello) -> AsyncIterator[ports.HubSession]:
         session = await self._open(greeting.cluster_uid)
         running = asyncio.create_task(_run_guarded(session), name="session over the Kubernetes API")
         try:
             yield session
         finally:
-            session.finish(HubLostError("the session was closed"))
+            session.finish(ports.HubLostError("the session was closed"))
             await cancel_and_wait(running)
 
     @tracing.client_span("stand by")
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
-    ) -> StandbyAnswer:
+    ) -> ports.StandbyAnswer:
         """Return whether the ManagedCluster is accepted, and the hub's time. Report nothing: the Kubernetes API has no StandBy.
 
         Raises AlreadyExistsError if the cluster name belongs to another cluster.
@@ -192,7 +183,7 @@ class ApiHubClient(HubClient):
         if documents.is_another(seen, agent.cluster_uid):
             raise AlreadyExistsError(f'the cluster name "{agent.cluster}" belongs to another cluster')
         accepted = documents.section(seen, "spec").get("hubAcceptsClient") is True
-        return StandbyAnswer(accepted, 0, self._door.now(), self._door.address.ca)
+        return ports.StandbyAnswer(accepted, 0, self._door.now(), self._door.address.ca)
 
     async def leave(self, agent: AgentIdentity) -> bool:
         where = f'delete the ManagedCluster "{agent.cluster}" at the hub'
@@ -232,7 +223,7 @@ class ApiHubClient(HubClient):
         except MusterError as error:
             raise lost_error(error) from error
         if seen is not None and documents.is_another(seen, cluster_uid):
-            raise HubLostError(ANOTHER.format(names[0]), SessionLoss.REFUSED)
+            raise ports.HubLostError(ANOTHER.format(names[0]), SessionLoss.REFUSED)
         return ApiSession(self._door, names, seen, documents.own_annotations(self._annotations, cluster_uid))
 
 
@@ -242,7 +233,7 @@ async def _run_guarded(session: ApiSession) -> None:
         await session.run()
     except Exception:
         log.exception("session.failed")
-        session.finish(HubLostError("a part of the session failed: this is a defect of the agent"))
+        session.finish(ports.HubLostError("a part of the session failed: this is a defect of the agent"))
 
 
 async def _documents(kube: KubeClient, name: str) -> AsyncGenerator[Object, None]:
