@@ -1,6 +1,7 @@
 """Runs `hub restore`. Prints what was restored, and which decisions after the backup the operator must check."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ def run(options: RestoreOptions, settings: HubSettings) -> None:
                 f"--api-group-suffix {manifest.group_suffix} (HUB_API_GROUP_SUFFIX)"
             )
         archive.verify()
-        lists = tuple(_read(file) for file in options.lists)
+        lists = tuple(each for file in options.lists for each in _read(file))
         found = _keys(archive, options)
         directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
         stack.enter_context(database_lock(settings.store_url))
@@ -85,9 +86,9 @@ def _keys(archive: Archive, options: RestoreOptions) -> dict[str, bytes]:
     return keys.opened(content, keys.read_passphrase(options.passphrase_file), archive.digest)
 
 
-def _read(file: Path) -> bytes:
+def _read(file: Path) -> list[bytes]:
     try:
-        return file.read_bytes()
+        return re.split(rb"(?<=-----END X509 CRL-----)\s+(?=\S)", file.read_bytes())  # `hubctl get crl` prints one list per CA
     except OSError as error:
         raise UnavailableError(f"the revocation list {file} cannot be read: {error.strerror or error}") from error
 

@@ -127,6 +127,16 @@ def test_keys_open_with_their_passphrase_and_with_their_backup_alone(hub: Path, 
     assert not (elsewhere / "hub.db").exists()
 
 
+def test_a_file_with_the_lists_of_several_cas_is_read_to_its_end(hub: Path, tmp_path: Path) -> None:
+    file, sealed, lists = tmp_path / "hub.zip", f"--passphrase-file={tmp_path / 'passphrase'}", tmp_path / "hub.crl.pem"
+    assert run(hub, "backup", file, sealed).exit_code == 0
+    authority, now = pki.CertificateAuthority(*((hub / name).read_bytes() for name in ("ca.crt", "ca.key"))), datetime.now(UTC)
+    made = [authority.sign_list(pki.RevocationList(number, now, now + timedelta(days=1), ())) for number in (7, 8)]
+    lists.write_bytes(b"".join(map(pki.list_to_pem, made)))  # as `hubctl get crl -o pem` prints them
+    answer = run(tmp_path / "elsewhere", "restore", file, sealed, f"--crl={lists}")
+    assert (answer.exit_code, "list 7 of" in answer.output, "list 8 of" in answer.output) == (0, True, True), answer.output
+
+
 def test_a_backup_without_keys_is_restored_as_it_was_made_or_unverified(hub: Path, tmp_path: Path) -> None:
     file, changed, elsewhere = (tmp_path / name for name in ("hub.zip", "changed.zip", "elsewhere"))
     assert run(hub, "backup", file, "--without-keys").exit_code == 0
