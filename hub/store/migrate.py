@@ -216,7 +216,7 @@ def copy_before_migration(database: Path, version: str, now: datetime) -> Path:
     Raises UnavailableError and then leaves no file behind.
     """
     copy = database.with_name(f"{database.name}.schema-{version}.{now:%Y%m%dT%H%M%SZ}")
-    staged = copy.with_name(f".{copy.name}.new")
+    staged = database.with_name(f".{database.name}.schema.new")  # the next copy replaces that of a process that was killed
     try:
         staged.unlink(missing_ok=True)
         os.close(os.open(staged, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, PRIVATE))

@@ -24,24 +24,11 @@ from hub.api.hubreplicas import Replica
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.registry.managedclusters import service as clusters
-from hub.store import SqlStore
+from hub.store import SqlStore, migrate as migration
 from hub.store.engine.engine import parse_url, writing_engine
 from hub.store.engine.file_lock import database_lock
 from hub.store.engine.timeouts import SessionLimits
-from hub.store.migrate import (
-    ADVISORY_LOCK,
-    HEAD,
-    KEPT,
-    SCRIPTS,
-    USABLE_FROM,
-    Schema,
-    copies,
-    copy_before_migration,
-    migrate_database,
-    raise_to,
-    schema_of,
-    upgrade,
-)
+from hub.store.migrate import HEAD
 from hub.store.schema import metadata
 from machinery.errors import InvalidError, UnavailableError
 from machinery.meta.objects import Query
@@ -61,15 +48,15 @@ def engine(tmp_path: Path) -> Engine:
 
 
 def test_migrations_make_the_tables_that_the_code_knows_and_again_change_nothing(engine: Engine) -> None:
-    assert ScriptDirectory(str(SCRIPTS)).get_heads() == [HEAD]
-    upgrade(engine)
+    assert ScriptDirectory(str(migration.SCRIPTS)).get_heads() == [HEAD]
+    migration.upgrade(engine)
     with engine.begin() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
         assert connection.execute(text("SELECT value, compacted FROM revision")).all() == [(0, 0)]
-        made = schema_of(connection)
+        made = migration.schema_of(connection)
         assert (made.version, present(made.usable_from) <= HEAD) == (HEAD, True)
         connection.execute(text("UPDATE revision SET value = 7"))
-    upgrade(engine)
+    migration.upgrade(engine)
     with engine.connect() as connection:
         assert connection.execute(text("SELECT value FROM revision")).scalar_one() == 7
     engine.dispose()
@@ -78,7 +65,7 @@ def test_migrations_make_the_tables_that_the_code_knows_and_again_change_nothing
 def test_the_first_migration_creates_the_schema_of_0_1(engine: Engine) -> None:
     """Databases of 0.1 have it, so that nobody may edit this migration."""
     with engine.begin() as connection:
-        raise_to(connection, "0001")
+        migration.raise_to(connection, "0001")
         created = connection.execute(text("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")).scalars().all()
     engine.dispose()
     recorded = (ROOT / "tests/fixtures/versions/0.1/sqlite.sql").read_text()
@@ -109,7 +96,7 @@ def test_two_that_upgrade_at_once_do_it_once(tmp_path: Path) -> None:
         engine = writing_engine(parse_url(f"sqlite:///{tmp_path}/hub.db"))
         both.wait()
         try:
-            upgrade(engine)
+            migration.upgrade(engine)
         except Exception as error:  # noqa: BLE001 - returned to the test
             failures.append(error)
         engine.dispose()
@@ -125,15 +112,15 @@ def test_two_that_upgrade_at_once_do_it_once(tmp_path: Path) -> None:
 async def test_newer_schema_is_left_alone_and_used_only_if_its_release_allows_it(tmp_path: Path) -> None:
     url = f"sqlite:///{migrated(tmp_path / 'hub.db')}"
     with next_release(tmp_path):
-        migrate_database(parse_url(url))
+        migration.migrate_database(parse_url(url))
     store = SqlStore(url)
     await check_refusal_of(InvalidError, store.open(), match=f'schema "{CONTRACTED}", which is newer than "{HEAD}"')
     await store.close()
-    change(tmp_path, "UPDATE facts SET value = ? WHERE name = ?", HEAD, USABLE_FROM)
+    change(tmp_path, "UPDATE facts SET value = ? WHERE name = ?", HEAD, migration.USABLE_FROM)
     async with sqlite_database(tmp_path).opened(None) as store:
         await store.run(make_clusters)
     with opened(url) as engine, engine.connect() as connection:
-        assert schema_of(connection) == Schema(CONTRACTED, HEAD)
+        assert migration.schema_of(connection) == migration.Schema(CONTRACTED, HEAD)
         assert connection.execute(text("SELECT count(*) FROM object_names")).scalar_one() == 7
 
 
@@ -151,7 +138,7 @@ def test_a_new_hub_on_sqlite_loads_nothing_that_only_others_need(tmp_path: Path)
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n") == ["[]", "0", ""]
     assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new", tmp_path / "new" / "hub.db")] == [0o700, 0o600]
     with opened(f"sqlite:///{tmp_path}/new/hub.db") as engine, engine.connect() as connection:
-        assert schema_of(connection).version == HEAD
+        assert migration.schema_of(connection).version == HEAD
 
 
 def migrate(folder: Path, *flags: str) -> Result:
@@ -176,10 +163,13 @@ def test_what_is_to_be_migrated_is_listed_then_done_then_nothing_is_to_do(tmp_pa
         answer = migrate(tmp_path, "--check")
         assert answer.exit_code == 1
         assert f'had schema "{HEAD}"; pending migrations, in this order:\n  {EXPANDED}  ' in answer.output
-        assert copies(tmp_path / "hub.db") == []
+        assert migration.copies(tmp_path / "hub.db") == []
         answer = migrate(tmp_path)
-        assert (answer.exit_code, f'had schema "{HEAD}" and now has schema "{CONTRACTED}"' in answer.output) == (0, True)
-        assert len(copies(tmp_path / "hub.db")) == 1
+        assert (answer.exit_code, f'had schema "{HEAD}" and now has schema "{CONTRACTED}"' in answer.output) == (
+            0,
+            True,
+        )
+        assert len(migration.copies(tmp_path / "hub.db")) == 1
         for flags in (("--check",), ()):
             answer = migrate(tmp_path, *flags)
             current = f'"{CONTRACTED}", which is the one of this release: there is nothing to do'
@@ -305,7 +295,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SHORT = SessionLimits(timedelta(seconds=1))
 PATIENT = SessionLimits(timedelta(minutes=1))
 """A server ends sessions that stand still in a transaction, and those of a machine that is busy seem to."""
-LOCK = text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})")
+LOCK = text(f"SELECT pg_advisory_xact_lock({migration.ADVISORY_LOCK})")
 
 
 async def test_next_release_copies_the_database_and_migrates_it_with_all_that_is_in_it(tmp_path: Path) -> None:
@@ -315,9 +305,9 @@ async def test_next_release_copies_the_database_and_migrates_it_with_all_that_is
     with next_release(tmp_path), capture_logs() as logged:
         async with database.opened(None) as store:
             assert len(await store.read(chosen, "spec.hubAcceptsClient=false")) == 7
-        (copy,) = copies(file)
+        (copy,) = migration.copies(file)
         async with database.opened(None):
-            assert copies(file) == [copy], "there is nothing to copy for"
+            assert migration.copies(file) == [copy], "there is nothing to copy for"
     assert [line["copy"] for line in logged if line["event"] == "database copied before its migration"] == [str(copy)]
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     for path, version in ((copy, HEAD), (file, CONTRACTED)):
@@ -343,17 +333,17 @@ async def test_a_migration_that_is_killed_leaves_what_was_there_and_is_done_at_t
 
         event.listen(engine, "after_cursor_execute", die)
         with pytest.raises(Killed):
-            upgrade(engine)
+            migration.upgrade(engine)
         event.remove(engine, "after_cursor_execute", die)
         with engine.connect() as connection:
-            assert schema_of(connection) == Schema(HEAD, HEAD)
+            assert migration.schema_of(connection) == migration.Schema(HEAD, HEAD)
             assert (tables(connection).keys() & {"object_names"}, "to_come" in tables(connection)["heartbeats"]) == (
                 set(),
                 False,
             )
-        upgrade(engine)
+        migration.upgrade(engine)
         with engine.connect() as connection:
-            assert schema_of(connection) == Schema(CONTRACTED, CONTRACTED)
+            assert migration.schema_of(connection) == migration.Schema(CONTRACTED, CONTRACTED)
             assert connection.execute(text("SELECT count(*) FROM object_names")).scalar_one() == 7
 
 
@@ -374,7 +364,7 @@ def test_a_migration_only_adds_so_that_the_release_before_can_run_on_it(tmp_path
     with next_release(tmp_path) as scripts, opened(f"sqlite:///{tmp_path}/hub.db") as engine, engine.begin() as connection:
         before: dict[str, dict[str, str]] = {}
         for script in reversed([*ScriptDirectory(str(scripts)).walk_revisions()]):
-            raise_to(connection, script.revision)
+            migration.raise_to(connection, script.revision)
             after = tables(connection)
             for name, columns in before.items() if getattr(script.module, "usable_from", "") != script.revision else ():
                 assert columns.items() <= after.get(name, {}).items(), (script.revision, name)
@@ -406,13 +396,23 @@ def test_database_is_migrated_only_after_a_copy_and_few_are_kept(tmp_path: Path,
     with next_release(tmp_path), monkeypatch.context() as patched:
         patched.setattr("hub.store.migrate._copy", full)
         with pytest.raises(UnavailableError, match="is not migrated: database or disk is full; make room"):
-            migrate_database(parse_url(f"sqlite:///{database}"))
+            migration.migrate_database(parse_url(f"sqlite:///{database}"))
     with opened(f"sqlite:///{database}") as engine, engine.connect() as connection:
-        assert schema_of(connection).version == HEAD
+        assert migration.schema_of(connection).version == HEAD
     assert not list(tmp_path.glob("*.schema-*"))
     assert not list(tmp_path.glob(".*.new")), "nothing of the copy stays"
-    made = [copy_before_migration(database, HEAD, NOW + timedelta(days=day)) for day in range(KEPT + 2)]
-    assert copies(database) == made[-KEPT:]
+    made = [migration.copy_before_migration(database, HEAD, NOW + timedelta(days=day)) for day in range(migration.KEPT + 2)]
+    assert migration.copies(database) == made[-migration.KEPT :]
+
+    def killed(*_arguments: object) -> None:
+        raise KeyboardInterrupt  # as a killed process, it removes nothing
+
+    with monkeypatch.context() as patched:
+        patched.setattr("hub.store.migrate._copy", killed)
+        for hour in (1, 2):
+            with pytest.raises(KeyboardInterrupt):
+                migration.copy_before_migration(database, HEAD, NOW + timedelta(days=migration.KEPT + 2, hours=hour))
+    assert len(list(tmp_path.glob(".*.new"))) == 1, "unfinished copies do not add up"
 
 
 @contextmanager
@@ -422,7 +422,7 @@ def upgrading(url: str, limits: SessionLimits = PATIENT) -> Iterator[tuple[Event
 
     def attempt() -> None:
         try:
-            migrate_database(parse_url(url), limits, patience=timedelta(seconds=30))
+            migration.migrate_database(parse_url(url), limits, patience=timedelta(seconds=30))
         except Exception as error:  # noqa: BLE001 - returned to the test
             raised.append(error)
         ended.set()
@@ -449,11 +449,11 @@ def test_one_replica_migrates_and_the_others_wait_and_say_so(migrated_postgres_u
             with upgrading(migrated_postgres_url) as (ended, raised):
                 until_said(logged, "another replica is migrating it")
                 assert not ended.is_set()
-                assert schema_of(connection).version == HEAD
+                assert migration.schema_of(connection).version == HEAD
                 connection.rollback()
         assert raised == []
         with other.connect() as connection:
-            assert schema_of(connection).version == CONTRACTED
+            assert migration.schema_of(connection).version == CONTRACTED
     waits = [line for line in logged if line["event"] == "waiting to migrate the database"]
     assert [line["because"] for line in waits] == ["another replica is migrating it"]
     assert [line["schema"] for line in logged if line["event"] == "database migrated"] == [CONTRACTED]
@@ -484,7 +484,7 @@ def test_a_table_in_use_is_waited_for_without_holding_up_who_uses_it(migrated_po
                 connection.rollback()
         assert raised == []
         with other.connect() as connection:
-            assert schema_of(connection).version == CONTRACTED
+            assert migration.schema_of(connection).version == CONTRACTED
 
 
 @pytest.mark.postgres
@@ -492,7 +492,7 @@ def test_who_waits_too_long_sees_for_whom(postgres_url: str) -> None:
     with opened(postgres_url) as other, other.begin() as connection, opened(postgres_url) as engine:
         connection.execute(LOCK)
         with pytest.raises(UnavailableError, match=r"within 0\.5 s: another replica is migrating it"):
-            upgrade(engine, patience=timedelta(seconds=0.5))
+            migration.upgrade(engine, patience=timedelta(seconds=0.5))
 
 
 CREATED = text(
@@ -525,7 +525,7 @@ def test_what_a_replica_of_the_release_before_writes_during_a_migration_is_not_l
                     while writing.is_alive() and not looking.execute(WAITING).scalar_one():
                         looking.rollback()
 
-        upgrade(migrating)
+        migration.upgrade(migrating)
         writing.join()
         with other.connect() as connection:
             assert connection.execute(text("SELECT name FROM object_names")).scalars().all() == ["late"]
