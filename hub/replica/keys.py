@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import structlog
@@ -111,8 +112,8 @@ def exchange_token_keys(directory: DataDirectory, now: datetime) -> str | None:
     made, new = _creation_times(directory), None
     if not made or now - max(made) > SIGNS_FOR:
         new = make_token_key(directory, now)
-    for each in sorted(made):
-        if now - each > SIGNS_FOR + LONGEST_TOKEN:
+    for each, newer in pairwise(sorted(made)):  # `each` has signed until the start that made `newer`
+        if now - newer >= LONGEST_TOKEN:
             directory.remove(_token_file(each))
     return new
 

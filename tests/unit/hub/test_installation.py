@@ -14,20 +14,9 @@ from hub.__main__ import main
 from hub.api.certificates import Lifetimes
 from hub.issuer.local import LocalIssuer
 from hub.ports.identities import KeySecret
+from hub.replica import keys as key_files
 from hub.replica.admin_kubeconfig import ADMIN_FILE, AGAIN, KUBECONFIG, SECRET_EVERY, TRUST, AdminKubeconfig, AdminSecret
 from hub.replica.installation import SUFFIX, Addresses, entry, settle
-from hub.replica.keys import (
-    SEAL_FILE,
-    KeyFolder,
-    create_keys,
-    exchange_token_keys,
-    find_seal,
-    keep_authority,
-    keep_seal,
-    keep_token_keys,
-    make_token_key,
-    read_token_keys,
-)
 from hub.settings.fields import Address
 from machinery import pki
 from machinery.client.kubeconfig import ClusterEntry, parse_kubeconfig, read_kubeconfig
@@ -58,8 +47,8 @@ class World:
         self.store = fresh_store(self.clock)
 
     @property
-    def keys(self) -> KeyFolder:
-        return KeyFolder(self.directory)
+    def keys(self) -> key_files.KeyFolder:
+        return key_files.KeyFolder(self.directory)
 
     def cluster(self, https: str = "127.0.0.1") -> ClusterEntry:
         return entry(HUB, Addresses(Address("127.0.0.1", 8443), Address(https, 6443), (), ()), self.issuer.trust_bundle)
@@ -213,68 +202,70 @@ async def test_wrong_content_another_address_or_a_certificate_near_its_end_is_re
 
 
 async def test_a_database_knows_its_ca_and_takes_no_other(world: World, tmp_path: Path) -> None:
-    first = await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
-    assert (await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())).trust_bundle == first.trust_bundle
+    first = await key_files.keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
+    assert (
+        await key_files.keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
+    ).trust_bundle == first.trust_bundle
     with (
         DataDirectory(tmp_path / "empty", "hub") as empty,
         pytest.raises(InvalidError, match="whose CA is not in the data directory"),
     ):
-        await keep_authority(KeyFolder(empty), world.store, LIFETIMES, world.clock.now())
+        await key_files.keep_authority(key_files.KeyFolder(empty), world.store, LIFETIMES, world.clock.now())
     assert not (tmp_path / "empty" / "ca.crt").exists()
     with DataDirectory(tmp_path / "other", "hub") as other:
         LocalIssuer.open(other.path, LIFETIMES, world.clock.now())
         with pytest.raises(InvalidError, match="is not that of the hub in the database"):
-            await keep_authority(KeyFolder(other), world.store, LIFETIMES, world.clock.now())
+            await key_files.keep_authority(key_files.KeyFolder(other), world.store, LIFETIMES, world.clock.now())
 
 
 async def test_half_a_ca_is_made_again_at_the_first_start_only_and_its_key_is_kept(world: World) -> None:
     world.directory.write("ca.key", b"half")
-    await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
+    await key_files.keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
     assert world.directory.read("ca.key.unused") == b"half"
     assert world.directory.read("ca.crt")
     (world.directory.path / "ca.key").unlink()
     with pytest.raises(InvalidError, match="restore it from a backup"):
-        await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
+        await key_files.keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
 
 
 async def kept_seal(world: World, file: Path | None = None) -> Seal:
-    seal, is_new = find_seal(world.keys, file)
-    await keep_seal(world.keys, world.store, seal, is_new=is_new)
+    seal, is_new = key_files.find_seal(world.keys, file)
+    await key_files.keep_seal(world.keys, world.store, seal, is_new=is_new)
     return seal
 
 
 async def test_key_for_secrets_is_made_once_with_mode_0600_and_never_replaced(world: World) -> None:
     first = await kept_seal(world)
-    assert (world.directory.path / SEAL_FILE).stat().st_mode & 0o777 == 0o600
+    assert (world.directory.path / key_files.SEAL_FILE).stat().st_mode & 0o777 == 0o600
     assert (await kept_seal(world)).header == first.header
-    (world.directory.path / SEAL_FILE).unlink()
+    (world.directory.path / key_files.SEAL_FILE).unlink()
     await check_refusal_of(InvalidError, kept_seal(world), match=r"restore secrets\.key into the data directory")
-    assert not (world.directory.path / SEAL_FILE).exists()
+    assert not (world.directory.path / key_files.SEAL_FILE).exists()
 
 
 async def test_key_file_is_used_in_place_of_the_data_directory(world: World, tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    check_refusal(InvalidError, find_seal, world.keys, file, match="keys, cannot be read: No such file")
+    check_refusal(InvalidError, key_files.find_seal, world.keys, file, match="keys, cannot be read: No such file")
     old, new = Seal.generate(), Seal.generate()
     file.write_bytes(old.written())
     assert (await kept_seal(world, file)).header == old.header
-    assert not (world.directory.path / SEAL_FILE).exists()
+    assert not (world.directory.path / key_files.SEAL_FILE).exists()
     file.write_bytes(new.written() + old.written())
     assert (await kept_seal(world, file)).header == new.header
     file.write_bytes(old.written())
     await check_refusal_of(InvalidError, kept_seal(world, file), match="is not here")
 
 
-async def started(keys: KeyFolder, world: World) -> TokenKeys:
+async def started(keys: key_files.KeyFolder, world: World) -> TokenKeys:
     """A replica's start, as far as keys go."""
-    seal, is_new = find_seal(keys, None)
-    await keep_authority(keys, world.store, LIFETIMES, world.clock.now())
-    await keep_seal(keys, world.store, seal, is_new=is_new)
-    return await keep_token_keys(keys, world.store, world.clock.now())
+    seal, is_new = key_files.find_seal(keys, None)
+    await key_files.keep_authority(keys, world.store, LIFETIMES, world.clock.now())
+    await key_files.keep_seal(keys, world.store, seal, is_new=is_new)
+    return await key_files.keep_token_keys(keys, world.store, world.clock.now())
 
 
-def given(folder: Path, world: World) -> KeyFolder:
-    return KeyFolder.of(world.directory, folder, alone=False)
+def given(folder: Path, world: World) -> key_files.KeyFolder:
+    return key_files.KeyFolder.of(world.directory, folder, alone=False)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -289,14 +280,14 @@ def test_command_creates_keys_once_with_mode_0600(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     before, again = content(folder), CliRunner().invoke(main, ["keys", "create", str(folder)])
     assert (again.exit_code, "has keys already" in again.output) == (1, True)
-    check_refusal(AlreadyExistsError, create_keys, folder, LIFETIMES, ManualClock().now(), match="has keys already")
+    check_refusal(AlreadyExistsError, key_files.create_keys, folder, LIFETIMES, ManualClock().now(), match="has keys already")
     assert content(folder) == before
 
 
 async def test_replica_that_lacks_a_key_is_refused_with_advice(world: World, tmp_path: Path) -> None:
     for missing in ("ca.crt", "ca.key", "secrets.key", "token-*.key"):
         folder = tmp_path / missing.strip("*")
-        create_keys(folder, LIFETIMES, world.clock.now())
+        key_files.create_keys(folder, LIFETIMES, world.clock.now())
         for path in folder.glob(missing):
             path.unlink()
         with pytest.raises(InvalidError, match=r"hub keys create|restore it from a backup"):
@@ -305,22 +296,22 @@ async def test_replica_that_lacks_a_key_is_refused_with_advice(world: World, tmp
 
 async def test_a_replica_with_other_keys_is_refused(world: World, tmp_path: Path) -> None:
     ours, others = tmp_path / "ours", tmp_path / "others"
-    create_keys(ours, LIFETIMES, world.clock.now())
-    create_keys(others, LIFETIMES, world.clock.now())
+    key_files.create_keys(ours, LIFETIMES, world.clock.now())
+    key_files.create_keys(others, LIFETIMES, world.clock.now())
     await started(given(ours, world), world)
     await check_refusal_of(InvalidError, started(given(others, world), world), match="is not that of the hub in the database")
     for other in others.glob("token-*.key"):
         (ours / other.name).write_bytes(other.read_bytes())
     with pytest.raises(InvalidError, match="signs ServiceAccounts' tokens with a key that is not in the folder"):
         await started(given(ours, world), world)
-    (ours / SEAL_FILE).write_bytes((others / SEAL_FILE).read_bytes())
+    (ours / key_files.SEAL_FILE).write_bytes((others / key_files.SEAL_FILE).read_bytes())
     await check_refusal_of(InvalidError, started(given(ours, world), world), match="seals Secrets with the key")
 
 
 async def test_a_second_machine_without_the_first_ones_keys_is_refused_and_keeps_none(world: World, tmp_path: Path) -> None:
-    await started(KeyFolder(world.directory, alone=False), world)
+    await started(key_files.KeyFolder(world.directory, alone=False), world)
     with DataDirectory(tmp_path / "second", "hub") as second:
-        keys = KeyFolder(second, alone=False)
+        keys = key_files.KeyFolder(second, alone=False)
         with pytest.raises(InvalidError, match=r"copy of ca\.crt, ca\.key, secrets\.key and token-\*\.key"):
             await started(keys, world)
         assert not list(second.path.glob("*.key"))
@@ -336,29 +327,29 @@ async def test_a_second_machine_without_the_first_ones_keys_is_refused_and_keeps
 class Overtaken(InlineStore):
     """Between a replica's look at this store and its word another replica settles its keys."""
 
-    def __init__(self, clock: ManualClock, by: KeyFolder) -> None:
+    def __init__(self, clock: ManualClock, by: key_files.KeyFolder) -> None:
         super().__init__(clock)
         self.now = clock.now()
-        self._by: KeyFolder | None = by
+        self._by: key_files.KeyFolder | None = by
 
     async def read(self, query: Any, *args: Any, **kwargs: Any) -> Any:
         found = await super().read(query, *args, **kwargs)
         by, self._by = self._by, None
         if by is not None:
-            await keep_authority(by, self, LIFETIMES, self.now)
+            await key_files.keep_authority(by, self, LIFETIMES, self.now)
         return found
 
 
 async def test_of_two_that_make_a_ca_for_one_database_the_second_is_refused(world: World, tmp_path: Path) -> None:
-    store = Overtaken(world.clock, KeyFolder(world.directory, alone=False))
+    store = Overtaken(world.clock, key_files.KeyFolder(world.directory, alone=False))
     with DataDirectory(tmp_path / "second", "hub") as second:
         with pytest.raises(InvalidError, match="another replica initialized this database at the same time"):
-            await keep_authority(KeyFolder(second, alone=False), store, LIFETIMES, world.clock.now())
+            await key_files.keep_authority(key_files.KeyFolder(second, alone=False), store, LIFETIMES, world.clock.now())
         assert not list(second.path.glob("ca.*"))
 
 
 async def test_a_newer_key_for_tokens_is_given_to_all_replicas_one_after_the_other(world: World, tmp_path: Path) -> None:
-    create_keys(tmp_path / "keys", LIFETIMES, world.clock.now())
+    key_files.create_keys(tmp_path / "keys", LIFETIMES, world.clock.now())
     before = content(tmp_path / "keys")
     old, other = await started(given(tmp_path / "keys", world), world), await started(given(tmp_path / "keys", world), world)
     assert other.verified(old.sign(CLAIMS)) == CLAIMS
@@ -366,7 +357,7 @@ async def test_a_newer_key_for_tokens_is_given_to_all_replicas_one_after_the_oth
     assert not list(world.directory.path.glob("*.key"))
     world.clock.advance(timedelta(days=91))
     with DataDirectory(tmp_path / "keys", "hub") as folder:
-        make_token_key(folder, world.clock.now())
+        key_files.make_token_key(folder, world.clock.now())
     new = await started(given(tmp_path / "keys", world), world)
     assert (new.verified(old.sign(CLAIMS)), old.verified(new.sign(CLAIMS))) == (CLAIMS, None)
     (newest,) = (tmp_path / "keys").glob(f"token-{world.clock.now():%Y%m%d}*.key")
@@ -376,7 +367,7 @@ async def test_a_newer_key_for_tokens_is_given_to_all_replicas_one_after_the_oth
 
 
 async def test_only_a_hub_that_is_alone_exchanges_its_keys_for_tokens_by_itself(world: World) -> None:
-    shared, alone = KeyFolder(world.directory, alone=False), KeyFolder(world.directory)
+    shared, alone = key_files.KeyFolder(world.directory, alone=False), key_files.KeyFolder(world.directory)
     await started(shared, world)
     world.clock.advance(timedelta(days=91))
     await started(shared, world)
@@ -386,8 +377,8 @@ async def test_only_a_hub_that_is_alone_exchanges_its_keys_for_tokens_by_itself(
 
 
 def open_token_keys(directory: DataDirectory, now: datetime) -> TokenKeys:
-    exchange_token_keys(directory, now)
-    return TokenKeys([each.key for each in read_token_keys(directory)])
+    key_files.exchange_token_keys(directory, now)
+    return TokenKeys([each.key for each in key_files.read_token_keys(directory)])
 
 
 def test_key_for_tokens_signs_for_90_days_and_verifies_until_its_last_token_has_ended(tmp_path: Path) -> None:
@@ -406,6 +397,15 @@ def test_key_for_tokens_signs_for_90_days_and_verifies_until_its_last_token_has_
         assert open_token_keys(directory, now + quarter + timedelta(days=366)).verified(old) == CLAIMS
         assert open_token_keys(directory, now + quarter + timedelta(days=366, seconds=1)).verified(old) is None
         assert "token-20260101T000000Z.key" not in files()
+
+
+@pytest.mark.parametrize("later", [timedelta(days=800), timedelta(days=300)], ids=["a clock that was ahead", "a long uptime"])
+def test_a_start_ends_no_token_that_may_still_be_valid(tmp_path: Path, later: timedelta) -> None:
+    now = ManualClock().now()
+    with DataDirectory(tmp_path, "hub") as directory:
+        token = open_token_keys(directory, now).sign(CLAIMS)  # the process signs with this key until the next start
+        open_token_keys(directory, now + later)
+        assert open_token_keys(directory, now + timedelta(days=500)).verified(token) == CLAIMS
 
 
 def test_key_for_tokens_that_cannot_be_read_stops_the_start_and_is_not_shown(tmp_path: Path) -> None:
