@@ -149,7 +149,8 @@ def _serving_period(shown: Material, names: ServingNames) -> tuple[datetime, dat
     shown_names = sorted(facts.dns_names), sorted(facts.ip_addresses)
     if not is_ours or shown_names != (sorted(names.dns_names), sorted(names.ip_addresses)):
         return EMPTY
-    return facts.not_before, facts.not_after - (facts.not_after - facts.not_before) * RENEW_AT
+    is_last = facts.not_after >= pki.parse_certificate(shown.trust).not_after  # no other certificate of this CA ends later
+    return facts.not_before, facts.not_after if is_last else facts.not_after - (facts.not_after - facts.not_before) * RENEW_AT
 
 
 def write_new(path: Path, content: bytes) -> None:
@@ -179,7 +180,7 @@ def _serving_profile(names: ServingNames, key: bytes, lifetimes: Lifetimes, now:
         purpose=Purpose.SERVING,
         subject=CertificateSubject(common_name=f"{NAME}-hub"),
         public_key=pki.public_key_of(key),
-        not_before=now - lifetimes.backdate_serving,
+        not_before=now - min(lifetimes.backdate_serving, lifetimes.serving),
         not_after=now + lifetimes.serving,
         dns_names=names.dns_names,
         ip_addresses=names.ip_addresses,

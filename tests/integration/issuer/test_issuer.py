@@ -106,11 +106,8 @@ def test_ca_is_created_once_in_private_files_and_kept(issuer: LocalIssuer, tmp_p
     assert stat.S_IMODE((tmp_path / "ca.key").stat().st_mode) == 0o600
 
     rows: list[tuple[str, bytes | None, str]] = [
-        ("ca.crt", None, "ca.crt is missing"),
-        ("ca.key", None, "ca.key is missing"),
-        ("ca.key", b"", "cannot be used"),
-        ("ca.key", b"half a key", "cannot be used"),
-        ("ca.key", pki.generate_key(), "cannot be used"),
+        *(("ca.crt", None, "ca.crt is missing"), ("ca.key", None, "ca.key is missing"), ("ca.key", b"", "cannot be used")),
+        *(("ca.key", b"half a key", "cannot be used"), ("ca.key", pki.generate_key(), "cannot be used")),
     ]
     for number, (file, content, message) in enumerate(rows):
         (folder := tmp_path / str(number)).mkdir()
@@ -136,6 +133,11 @@ def test_serving_certificate_is_kept_and_leaves_end_with_the_ca(tmp_path: Path) 
         "the CA begins later: no new one is better"
     )
     assert stat.S_IMODE(os.stat(tmp_path / "serving.key").st_mode) == 0o600  # noqa: PTH116 - the mode alone
+
+    for lives, hours in ((1, 0), (24, 0), (365 * 24, 3650 * 24 - 12)):  # short, and the last of the CA
+        own, short = ServingNames((f"for-{lives}-hours",)), replace(lifetimes, serving=timedelta(hours=lives))
+        made = issuer.serving(tmp_path, own, short, at := NOW + timedelta(hours=hours))
+        assert issuer.serving(tmp_path, own, short, at + timedelta(seconds=2)) == made, "not made again at each look"
 
     issuer, key = LocalIssuer.open(tmp_path, Lifetimes(), NOW), pki.public_key_of(pki.generate_key())
     profile = Profile(
