@@ -144,10 +144,9 @@ def spend(tx: Transaction, use: CredentialUse) -> None:
 
 def _check_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName, agent: AgentId | None) -> None:
     """Raise ForbiddenError unless this agent has a use, or a use is free after unneeded uses are given back."""
-    if record.uses is None or _has_place(tx, record, cluster, agent):
+    if record.uses is None or tx.credentials.tally(record.id).taken < record.uses or _has_place(tx, record, cluster, agent):
         return
-    if tx.credentials.tally(record.id).taken >= record.uses:
-        _give_back(tx, record)
+    _give_back(tx, record)
     tally = tx.credentials.tally(record.id)
     if tally.taken - _held_by_name(tx, record, cluster) >= record.uses:
         raise credential_rules.no_use_error(record, tally)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import delete
@@ -24,6 +25,7 @@ from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusters import service as clusters
 from hub.store import schema
+from hub.store.tables.credentials import SqlCredentials
 from machinery import pki
 from machinery.errors import ForbiddenError, InvalidError, NotFoundError, TooManyRequestsError
 from machinery.identity import AddOnName, AgentId, CertificateSubject, ClusterName, CredentialId, addon_subject, agent_subject
@@ -87,12 +89,9 @@ def test_credential_allows_its_clusters_until_it_ends_and_says_why_it_does_not()
     refused = [(name, r"names that match edge-\*, lab, and") for name, fits in names if not fits]
     check_refusals(ForbiddenError, lambda name: check(bounded, ClusterName(name), NOW), refused)
     phases: tuple[tuple[dict[str, Any], int, CredentialPhase], ...] = (
-        ({}, 7, CredentialPhase.ACTIVE),
-        ({"uses": 2}, 1, CredentialPhase.ACTIVE),
-        ({"uses": 2}, 2, CredentialPhase.USED_UP),
-        ({"uses": 2, "revoked_at": NOW}, 2, CredentialPhase.REVOKED),
-        ({"expires_at": NOW}, 0, CredentialPhase.EXPIRED),
-        ({"expires_at": NOW, "uses": 1}, 1, CredentialPhase.USED_UP),
+        *(({}, 7, CredentialPhase.ACTIVE), ({"uses": 2}, 1, CredentialPhase.ACTIVE)),
+        *(({"uses": 2}, 2, CredentialPhase.USED_UP), ({"uses": 2, "revoked_at": NOW}, 2, CredentialPhase.REVOKED)),
+        *(({"expires_at": NOW}, 0, CredentialPhase.EXPIRED), ({"expires_at": NOW, "uses": 1}, 1, CredentialPhase.USED_UP)),
     )
     check_results(lambda changed, issued: phase(replace(ANY, **changed), issued, NOW), phases)
 
@@ -158,6 +157,15 @@ def test_requests_of_before_uses_were_counted_are_not_signed_beyond_them(newcome
     states = [newcomer.state(name) for name in names]
     assert [state.phase for state in states] == [RequestPhase.ISSUED, RequestPhase.FAILED]
     assert "used up" in states[1].message
+
+
+def test_while_uses_are_free_a_join_does_not_read_all_earlier_uses(newcomer: Newcomer, monkeypatch: pytest.MonkeyPatch) -> None:
+    requester, read = newcomer.bootstrap(uses=100), Mock(return_value=[])
+    monkeypatch.setattr(SqlCredentials, "uses", read)
+    newcomer.join(requester)
+    assert is_issued(newcomer, requester)
+    newcomer.store.transact(clusters.put, {"metadata": {"name": "by-hand"}, "spec": {}}, None, requester.user)  # OCM's agent
+    assert not read.called
 
 
 def entered(newcomer: Newcomer, **changed: Any) -> None:
