@@ -1,11 +1,13 @@
 """Kubernetes' timestamps: `Time` (seconds) and `MicroTime` (microseconds), both RFC 3339 in UTC."""
 
+import re
 from datetime import UTC, datetime
 from functools import lru_cache
 
 from machinery.durations import human_duration
 
 SECONDS = len("2026-11-21T07:51:08")
+_GO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
 @lru_cache(maxsize=64)  # a transaction formats the same time dozens of times
@@ -25,7 +27,19 @@ def parse_time(text: str) -> datetime:
     if moment.tzinfo is None:
         msg = f"timestamp {text!r} has no time zone"
         raise ValueError(msg)
-    return moment.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:  # at the edge of the years 1 to 9999
+        raise ValueError(f"timestamp {text!r} is out of range") from None
+
+
+def is_go_time(text: str, *, micro: bool = False) -> bool:
+    """Whether Go can read the text as metav1.Time, or with `micro` as metav1.MicroTime. `parse_time` accepts more forms."""
+    found = _GO.fullmatch(text)
+    try:
+        return found is not None and (not micro or len(found[1] or "") == len(".000000")) and bool(parse_time(text))
+    except ValueError:
+        return False
 
 
 def age_of(moment: str | None, now: datetime) -> str:

@@ -30,7 +30,7 @@ from machinery.runtime.clock import ManualClock
 from machinery.runtime.event_loop import LEAST_RATE
 from tests.checks import check_each, check_refusal, check_refusal_of, present
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import fresh_store, set_accepted
+from tests.fakes.registration import change_cluster, fresh_store, set_accepted
 from tests.fakes.virtual_time import in_the_loops_time
 from tests.unit.hub.test_sessions import AGENT, EDGE, FAR, TICK, Open
 
@@ -404,3 +404,9 @@ def test_second_agent_is_shown_until_it_was_not_refused_for_a_while(store: Inlin
     store.transact(replicas.open_session, opened(ONE, "s3"))
     store.transact(replicas.close_session, EDGE, AGENT, "s3")
     assert shown(store) == "AnotherClusterWithThisName"
+    refused = conditions.Condition(DUPLICATED, "True", "TwoAgents", "")  # as an agent may write it
+    note = {duplicates.REFUSED_AT: f"0001-01-01T00:00:00+01:00 {AGENT}"}
+    change_cluster(store, lambda old: doc.with_annotations(doc.with_status_condition(old, refused, clock.now()), note), EDGE)
+    store.transact(replicas.open_session, opened(ONE, "s4"))
+    store.transact(replicas.close_session, EDGE, AGENT, "s4")
+    assert shown(store) == ""
