@@ -259,6 +259,7 @@ def removed_at(request: Document, ends: RequestRetention, not_after: datetime | 
     counted = [each for each in doc.conditions(request) if is_final or (is_approved and each.get("type") == APPROVED)]
     moments = [each.get("lastUpdateTime") or each.get("lastTransitionTime") for each in counted]
     since = max((parse_time(str(moment)) for moment in moments if moment), default=created_at(request))
+    since = min(since, datetime.max.replace(tzinfo=UTC) - ends.pending - ends.finished)  # approvers may write any time
     if not is_final:
         return since + ends.pending
     return min(since + ends.finished, not_after or datetime.max.replace(tzinfo=UTC))
