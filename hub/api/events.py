@@ -71,7 +71,7 @@ def event(record: EventRecord, namespace: str, now: datetime) -> dict[str, Any]:
 
 def seen_again(known: Document, now: datetime) -> dict[str, Any]:
     """Return a copy of the Event with an increased count."""
-    return {**known, "count": int(known.get("count") or 1) + 1, "lastTimestamp": format_time(now)}
+    return {**known, "count": min(int(known.get("count") or 1), 2**31 - 2) + 1, "lastTimestamp": format_time(now)}
 
 
 def selectable(document: Document) -> dict[str, str]:

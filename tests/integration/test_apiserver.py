@@ -65,6 +65,7 @@ MISSHAPEN: tuple[dict[str, Any], ...] = (
     *({"spec": []}, {"spec": 5}, {"metadata": []}, {"metadata": {"name": ["a"]}}, {"metadata": {"generateName": 5}}),
     *({"metadata": {"name": "a", "labels": [1]}}, {"metadata": {"name": "a", "namespace": 7}}),
     *({"metadata": {"name": "a", "finalizers": {"x": 1}}}, {"metadata": {"name": "a", "annotations": {"x": 1}}}),
+    *({"metadata": {"name": "a", part: no}} for part in ("labels", "annotations", "finalizers") for no in (False, 0)),
 )
 
 

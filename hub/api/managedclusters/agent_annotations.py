@@ -72,7 +72,7 @@ def hubs_of(cluster: Document) -> list[dict[str, Any]]:
     """Return the reported hubs, each with some of `id`, `name`, `url`, `state`, `credentialEndsAt`."""
     try:
         found = json.loads(doc.annotations(cluster).get(HUBS, "[]"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
 

@@ -14,6 +14,7 @@ from hub.api.bootstrapcredentials import Attested
 from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.meta import document as doc
 from machinery.errors import InvalidError
+from machinery.expression import Type
 from machinery.identity import AgentId, ClusterName, CredentialId
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
@@ -234,8 +235,8 @@ def with_report(cluster: Document, report: StatusReport, now: datetime) -> dict[
         nodes = {NODES: str(report.node_count)} if report.node_count is not None else {}
         reported = doc.with_status(
             reported,
-            capacity={**others, **report.capacity, **nodes},
-            allocatable=dict(report.allocatable),
+            capacity=_quantities({**others, **report.capacity, **nodes}),
+            allocatable=_quantities(report.allocatable),
             version={"kubernetes": report.kubernetes_version},
             clusterClaims=[{"name": claim.name, "value": claim.value} for claim in report.claims],
         )
@@ -243,6 +244,11 @@ def with_report(cluster: Document, report: StatusReport, now: datetime) -> dict[
         configs = merged_client_configs(cluster, report.client_configs)
         reported = doc.with_spec(reported, managedClusterClientConfigs=configs)
     return reported
+
+
+def _quantities(resources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that are quantities. With others, typed clients could not decode the cluster."""
+    return {name: amount for name, amount in resources.items() if Type.QUANTITY.read(amount) is not None}
 
 
 def merged_client_configs(cluster: Document, configs: tuple[ClientConfig, ...]) -> list[dict[str, Any]]:

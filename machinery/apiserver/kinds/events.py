@@ -33,7 +33,7 @@ def _first_seen(row: TableRow) -> str:
 
 def _object(row: TableRow) -> str:
     about = _about(row.document)
-    return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
+    return f"{str(about.get('kind') or '').lower()}/{about.get('name', '')}"
 
 
 def _source(row: TableRow) -> str:

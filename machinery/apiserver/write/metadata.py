@@ -104,7 +104,7 @@ def _name_violations(resource: Resource, metadata: Mapping[str, Any]) -> Iterato
 
 
 def _map_violations(metadata: Mapping[str, Any], part: str) -> Iterator[Cause]:
-    field, entries = f"metadata.{part}", metadata.get(part) or {}
+    field, entries = f"metadata.{part}", metadata.get(part, {})
     if not isinstance(entries, dict) or not all(isinstance(value, str) for value in entries.values()):
         yield invalid_type(field, "object", f"{field} in body must be a map of strings")
         return
@@ -118,7 +118,7 @@ def _map_violations(metadata: Mapping[str, Any], part: str) -> Iterator[Cause]:
 
 
 def _finalizer_violations(metadata: Mapping[str, Any], old: Document | None) -> Iterator[Cause]:
-    field, finalizers = "metadata.finalizers", metadata.get("finalizers") or []
+    field, finalizers = "metadata.finalizers", metadata.get("finalizers", [])
     if not isinstance(finalizers, list) or not all(isinstance(name, str) for name in finalizers):
         yield invalid_type(field, "array", f"{field} in body must be a list of strings")
         return

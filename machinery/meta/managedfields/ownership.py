@@ -10,6 +10,7 @@ from machinery.meta.managedfields import fieldset
 from machinery.meta.managedfields.comparing import Comparison, compare, reconciled
 from machinery.meta.managedfields.fieldset import Fields, decoded, in_order, intersects, minus, of_paths, union
 from machinery.meta.managedfields.structure import Structure
+from machinery.meta.timestamps import is_go_time
 
 Document = Mapping[str, Any]
 MOST_UPDATERS = 10
@@ -106,8 +107,9 @@ def _read(entry: Any) -> tuple[FieldWriter, FieldHolding]:
         raise UnreadableError("an entry of managedFields is an object with fields of type FieldsV1")
     operation, api_version = Operation(str(entry.get("operation"))), entry.get("apiVersion")
     manager, subresource, time = entry.get("manager") or "", entry.get("subresource") or "", entry.get("time")
-    if not api_version or not all(isinstance(part, str) for part in (api_version, manager, subresource, time or "")):
-        raise UnreadableError("apiVersion, manager, subresource and time are texts, and the first is there")
+    are_texts = all(isinstance(part, str) for part in (api_version, manager, subresource, time or ""))
+    if not api_version or not are_texts or (time and not is_go_time(time)):
+        raise UnreadableError("apiVersion, manager, subresource and time are texts, the first is there, the last is RFC 3339")
     writer = FieldWriter(manager, operation, subresource, "" if operation is Operation.APPLY else api_version)
     return writer, FieldHolding(api_version, decoded(entry.get("fieldsV1") or {}), time)
 

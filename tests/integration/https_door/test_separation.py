@@ -12,6 +12,7 @@ import pytest
 from hub.api.approvalrules import flag_rules
 from hub.api.certificates import CertificateHolder, Purpose
 from hub.api.certificatesigningrequests import RequestPhase
+from hub.api.managedclusters.agent_annotations import HUBS
 from hub.api.managedclusters.removal import FORCED, KEEP_CREDENTIALS
 from hub.registry.approvalrules import approval as approving
 from hub.registry.certificatesigningrequests import service as requests
@@ -143,6 +144,13 @@ async def test_an_agent_uses_its_own_cluster_and_neither_accepts_nor_denies_itse
         assert (status, f"an agent does not change the annotation {note}" in refused["message"]) == (403, True)
         await agent.patch(f"{own}/status", {"metadata": {"annotations": {note: text}}, **patch})
         assert note not in (await agent.get(own))[1]["metadata"].get("annotations", {})
+    document = (await agent.get(own))[1]
+    annotations = {**document["metadata"].get("annotations", {}), HUBS: "[" * 5000}
+    answer = await agent.ask("PUT", own, {**document, "metadata": {**document["metadata"], "annotations": annotations}})
+    assert answer[0] == 200, answer
+    assert "edge1" in await hub.output("hubctl get clusters"), "one agent hides no cluster from others"
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": {"kind": 5}}
+    assert (await agent.ask("POST", "/api/v1/namespaces/edge1/events", event))[0] in (400, 422)
 
     for accepts, status in ((True, 200), (False, 403)):
         document = (await agent.get(f"{CLUSTERS}/edge1"))[1]

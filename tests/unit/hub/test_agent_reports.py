@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from hub.api import namespaces as namespace_rules
+from hub.api import events as event_rules, namespaces as namespace_rules
 from hub.api.certificates import CertificateRecord
 from hub.api.events import WARNING, EventRecord
 from hub.api.managedclusters import availability as clocksync, cluster as rules
@@ -110,6 +110,10 @@ def test_capacity_shrinks_by_what_the_agent_reported_and_keeps_what_others_added
     edit(store, edge, capacity={**document_of(store, edge)["status"]["capacity"], "sockets": "2"})
     report(store, edge, StatusReport(capacity={"cpu": "4"}, allocatable={"cpu": "4"}, node_count=1))
     assert document_of(store, edge)["status"]["capacity"] == {"cpu": "4", "sockets": "2", "nodes": "1"}
+    report(store, edge, StatusReport(capacity={"cpu": "abc", "memory": "1Gi"}, allocatable={"cpu": "1\n", "memory": ""}))
+    status = document_of(store, edge)["status"]
+    assert (status["capacity"], status["allocatable"]) == ({"sockets": "2", "memory": "1Gi"}, {}), "Go reads only quantities"
+    assert event_rules.seen_again({"count": 2**31 - 1}, ManualClock().now())["count"] == 2**31 - 1
 
 
 def test_a_new_ca_bundle_of_a_known_url_is_taken_and_urls_of_others_stay(store: InlineStore, edge: ClusterName) -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST, condition_cell
-from machinery.apiserver.kinds.core import CONFIG_MAP, LARGEST, LEASE, NAMESPACE, SECRET
+from machinery.apiserver.kinds.core import CONFIG_MAP, LARGEST, LEASE, NAMESPACE, SECRET, SERVICE_ACCOUNT
 from machinery.apiserver.kinds.declaration import OPEN, TEXT, KindManifests, listing, record
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from machinery.apiserver.resource import Resource, Subresource, TableRow
@@ -39,7 +39,7 @@ SCHEMA = record(
         when={**TEXT, "format": "date-time", "nullable": True},
         exact={**TEXT, "format": "micro-time"},
         data={"type": "object", "additionalProperties": {**TEXT, "format": "byte"}},
-        either={"x-kubernetes-int-or-string": True},
+        either={"x-kubernetes-int-or-string": True, "pattern": "^[0-9]+$"},
         open=OPEN,
         parts={**listing(record(id=TEXT, n={"type": "integer", "default": 0}), "id"), "maxItems": 2},
     )
@@ -71,15 +71,19 @@ def test_broken_rule_is_reported_once_with_its_field() -> None:
     rows: dict[str, list[dict[str, Any]]] = {
         "FieldValueTypeInvalid": [
             *({"name": 1}, {"name": None}, {"size": True}, {"size": 1.5}, {"ratio": "1"}, {"when": "yesterday"}),
-            *({"when": "2026-11-21"}, {"exact": "2026-11-21T00:00:00"}, {"either": []}),
+            *({"when": "2026-11-21"}, {"exact": "2026-11-21T00:00:00"}, {"either": []}, {"when": "2026-11-21T07:51Z"}),
+            *({"when": "2026-11-21T07:51:08+0100"}, {"exact": "2026-11-21T07:51:08Z"}, {"when": "0001-01-01T00:00:00+14:00"}),
         ],
-        "FieldValueInvalid": [{"name": "a"}, {"name": "AB"}, {"size": 0}, {"size": 10}],
+        "FieldValueInvalid": [
+            *({"name": "a"}, {"name": "AB"}, {"name": "ab\n"}, {"size": 0}, {"size": 10}, {"either": "abc"}, {"either": "1\n"}),
+        ],
         "FieldValueTooLong": [{"name": "abcde"}],
         "FieldValueNotSupported": [{"mode": "c"}],
         "FieldValueTooMany": [{"parts": [{"id": "a"}, {"id": "b"}, {"id": "c"}]}],
     }
     cases = [(spec, reason, f"spec.{next(iter(spec))}") for reason, specs in rows.items() for spec in specs]
-    cases.append(({"data": {"k": "%%%"}}, "FieldValueTypeInvalid", "spec.data.k"))
+    texts = ("%%%", "YWJj=", "YWJj====", "YQ", "YQ=", "YQ==YQ==")
+    cases += [({"data": {"k": text}}, "FieldValueTypeInvalid", "spec.data.k") for text in texts]
     cases.append(({"parts": [{"id": "a"}, {"id": "a"}]}, "FieldValueDuplicate", "spec.parts[1]"))
     for spec, reason, field in cases:
         assert [(cause.reason, cause.field) for cause in violations(SCHEMA, document(**spec))] == [(reason, field)]
@@ -206,6 +210,8 @@ def test_shared_kinds_have_the_rules_of_kubernetes() -> None:
     specs = [({"leaseDurationSeconds": 0}, ""), ({"leaseTransitions": -1}, "")]
     check_refusals(InvalidError, lambda spec: created(LEASE, spec=spec), specs)
     check_refusal(BadRequestError, created, LEASE, spec={"leaseDurationSeconds": "60"}, match="cannot be handled as a Lease")
+    for wrong in ({"imagePullSecrets": [{"name": 7}]}, {"secrets": [{"name": "a", "namespace": 7}]}):
+        check_refusal(BadRequestError, created, SERVICE_ACCOUNT, **wrong, match="cannot be handled as a ServiceAccount")
     old = created(LEASE)
     with pytest.raises(InvalidError, match="must be specified for an update"):
         writing(LEASE).changed({**old, "metadata": {"name": "a"}}, old)
@@ -290,14 +296,10 @@ def broken(part: str, old: dict[str, Any], **status: Any) -> list[tuple[str, str
 
 def test_request_that_breaks_a_rule_is_refused_by_its_field() -> None:
     rows: list[tuple[dict[str, Any], str]] = [
-        ({"request": None}, "spec.request"),
-        ({"request": encoded(PEM.replace(b"\nMI", b"\nMX"))}, "spec.request"),
-        ({"request": encoded(PEM + PEM)}, "spec.request"),
-        ({"signerName": None}, "spec.signerName"),
-        ({"signerName": "nosignature"}, "spec.signerName"),
-        ({"usages": []}, "spec.usages"),
-        ({"usages": ["fly", "client auth"]}, "spec.usages[0]"),
-        ({"expirationSeconds": 10}, "spec.expirationSeconds"),
+        *(({"request": None}, "spec.request"), ({"request": encoded(PEM.replace(b"\nMI", b"\nMX"))}, "spec.request")),
+        *(({"request": encoded(PEM + PEM)}, "spec.request"), ({"signerName": None}, "spec.signerName")),
+        *(({"signerName": "nosignature"}, "spec.signerName"), ({"usages": []}, "spec.usages")),
+        *(({"usages": ["fly", "client auth"]}, "spec.usages[0]"), ({"expirationSeconds": 10}, "spec.expirationSeconds")),
         ({"signerName": "kubernetes.io/legacy-unknown"}, "spec.signerName"),
         ({"usages": ["client auth", "client auth"]}, "spec.usages[1]"),
     ]

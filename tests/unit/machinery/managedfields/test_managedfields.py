@@ -52,6 +52,13 @@ READY = 'k:{"name":"a"}'
 TABLES: dict[str, list[dict[str, Any]]] = yaml.safe_load((CASE_FILES / "fieldset.yaml").read_text())
 
 
+def test_owners_with_a_time_that_go_cannot_read_are_refused() -> None:
+    entry = {"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {A: {}}}
+    check_refusals(
+        held.UnreadableError, held.read, [([{**entry, "time": time}], "RFC 3339") for time in ("soon", "2026-11-21T07Z")]
+    )
+
+
 def test_documents_are_compared_by_field() -> None:
     for row in TABLES["compared"]:
         found = compare(STRUCTURE, row["old"], row["new"])
