@@ -285,6 +285,21 @@ async def test_backup_has_every_table_and_is_neither_overwritten_nor_left_half_m
 
 
 @pytest.mark.postgres
+async def test_a_nul_that_sqlite_has_stored_stops_no_restore(
+    databases: dict[str, SqlDatabase], tmp_path: Path, another_postgres_url: str
+) -> None:
+    def report(tx: Transaction) -> None:
+        stored = present(tx.objects.get(MANAGED_CLUSTERS, Key("", EDGE)))
+        status = {"version": {"kubernetes": "v1\x00"}, "clusterClaims": [{"name": "a\x00", "value": "b"}]}
+        tx.objects.put(MANAGED_CLUSTERS, {**stored.document, "status": status}, stored, "agent")
+
+    async with lived(databases["sqlite"]) as store:
+        await store.run(report)
+        backed_up(databases["sqlite"].url, tmp_path / "hub.zip")
+    restore(tmp_path / "hub.zip", another_postgres_url)
+
+
+@pytest.mark.postgres
 async def test_on_postgresql_a_restore_is_all_or_nothing_and_never_under_a_replica_that_runs(
     databases: dict[str, SqlDatabase], tmp_path: Path
 ) -> None:

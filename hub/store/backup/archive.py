@@ -185,7 +185,8 @@ class Archive:
         decode = msgspec.json.Decoder(list[Any]).decode
         with self._zip.open(_place(entry.name)) as lines:
             for line in lines:
-                row = dict(zip(entry.columns, decode(line), strict=True))
+                stored = line.replace(rb"\u0000", rb"\ufffd")  # SQLite stores NUL, PostgreSQL does not
+                row = dict(zip(entry.columns, decode(stored), strict=True))
                 yield row | {name: b64decode(row[name]) for name in entry.binary if row[name] is not None}
 
 

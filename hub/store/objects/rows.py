@@ -22,6 +22,7 @@ from hub.store.query.inventory import inventory
 from hub.store.tables.leaders import SqlFacts
 from machinery.meta.objects import ChangeType, Key, StoredObject
 from machinery.product import version
+from machinery.sanitize import can_store
 
 _column, _replica = schema.objects.c, schema.replicas.c
 _AS_READ = (
@@ -157,6 +158,7 @@ def _reindex_some(connection: Connection, kind: Kind, last: str) -> str | None:
         {"uid": uid, "name": name, "value": value, "sort": order_of(kind, name, value)}
         for uid, document in found.items()
         for name, value in fields_of(kind, decode(document)).items()
+        if can_store(name + value)
     ]
     if entries:
         connection.execute(insert(schema.fields), entries)
