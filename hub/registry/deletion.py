@@ -46,20 +46,23 @@ class ClusterDeletionProgress:
     orphaned: tuple[str, ...] = ()
 
 
-def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) -> ClusterDeletionProgress:
+def delete_cluster(
+    tx: Transaction, name: str, deadline: timedelta, actor: str, *, trusts_clock: bool = True
+) -> ClusterDeletionProgress:
     """Delete the next objects of a cluster that is being deleted, and return the progress. Idempotent.
 
-    Add-ons are deleted by priority, the lowest number first, then all other objects. After `deadline`, this order is ignored.
+    Add-ons are deleted by priority, the lowest number first, then all other objects. After `deadline`, this order is ignored,
+    but the deadline passes only at a step with `trusts_clock`.
     """
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or not doc.is_deleting(stored.document):
         return ClusterDeletionProgress(gone=stored is None)
     if removal.is_forced(stored.document):
         return _give_up(tx, stored, actor)
-    overdue = removal.is_overdue(stored.document, deadline, tx.now)
+    before = removal.OVERDUE in {entry.get("reason") for entry in doc.conditions(stored.document)}
+    overdue = removal.is_overdue(stored.document, deadline, tx.now) and (before or trusts_clock)
     if overdue:
         certificates.revoke_cluster(tx, ClusterName(name), CLUSTER_DELETED)
-    before = removal.OVERDUE in {entry.get("reason") for entry in doc.conditions(stored.document)}
     if removal.is_emptied(stored.document):
         if overdue and not before:
             clusters.set_condition(tx, ClusterName(name), removal.overdue_condition(stored.document), actor)

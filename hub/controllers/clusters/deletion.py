@@ -20,6 +20,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, NAMESPACES, Kind
 from hub.controllers import ACTOR
 from hub.controllers.builder import ControllerBuilder
+from hub.controllers.clock_guard import SETTLED, ClockGuard
 from hub.ports import Store, Transaction
 from hub.registry import deletion, namespaces
 from hub.registry.deletion import ClusterDeletionProgress, NamespaceDeletionProgress
@@ -146,15 +147,18 @@ WORKERS = 4
 class Removal(Reconciler[str]):
     """Removes deleted clusters. After `deadline`, deletes their objects in any order, and records an Event for operators."""
 
-    def __init__(self, store: Store, deadline: timedelta, record_event: Callable[[EventRecord], None]) -> None:
+    def __init__(
+        self, store: Store, deadline: timedelta, record_event: Callable[[EventRecord], None], guard: ClockGuard
+    ) -> None:
         self._store = store
+        self._guard = guard
         self._deadline = deadline
         self._record_event = record_event
         self.waiting = Waiting(CLUSTER_CHECKS)
 
     async def reconcile(self, key: str) -> timedelta | None:
         self.waiting.begin(key)
-        about, lasting, progress = await self._store.run(_cluster_step, key, self._deadline)
+        about, lasting, progress = await self._store.run(_cluster_step, key, self._deadline, self._guard)
         if progress.moved:
             log.info("objects of a deleted cluster removed", cluster=key, removed=progress.moved)
         if progress.orphaned:
@@ -177,21 +181,24 @@ class Removal(Reconciler[str]):
 
 
 def _cluster_step(
-    tx: Transaction, name: str, deadline: timedelta
+    tx: Transaction, name: str, deadline: timedelta, guard: ClockGuard
 ) -> tuple[Document, timedelta | None, ClusterDeletionProgress]:
     """One step. Returns the cluster before the step, how long its deletion has lasted (None: not deleted), and the progress."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     about = stored.document if stored else {}
     began = doc.deleted_at(about) if doc.is_deleting(about) else None
     lasting = None if began is None else tx.now - began
-    return about, lasting, deletion.delete_cluster(tx, name, deadline, f"{ACTOR}:{REMOVAL_NAME}")
+    actor, trusts_clock = f"{ACTOR}:{REMOVAL_NAME}", guard.trusts_clock(tx.now)
+    return about, lasting, deletion.delete_cluster(tx, name, deadline, actor, trusts_clock=trusts_clock)
 
 
 def register(builder: ControllerBuilder) -> None:
     namespaces_reconciler = Namespaces(builder.store)
     namespaces_ = builder.add(NAMESPACES_NAME, namespaces_reconciler, workers=WORKERS)
     namespaces_reconciler.waiting.wake = lambda name: namespaces_.queue.add_after(name, NAMESPACE_CHECKS)
-    removal_reconciler = Removal(builder.store, builder.settings.deletion_deadline, builder.record_event)
+    deadline = builder.settings.deletion_deadline
+    guard = ClockGuard(builder.clock, min(SETTLED, deadline))
+    removal_reconciler = Removal(builder.store, deadline, builder.record_event, guard)
     removal = builder.add(REMOVAL_NAME, removal_reconciler, workers=WORKERS)
     removal_reconciler.waiting.wake = lambda name: removal.queue.add_after(name, CLUSTER_CHECKS)
     builder.handlers.observers += (namespaces_reconciler.waiting, removal_reconciler.waiting)

@@ -18,6 +18,7 @@ from hub.api.managedclusters.cluster import CLUSTER_UID, JoinRequest
 from hub.api.managedclusters.removal import FINALIZER, FORCED
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLES, MANAGED_CLUSTERS
+from hub.controllers.clock_guard import ClockGuard
 from hub.controllers.clusters.deletion import Removal
 from hub.https_door.pages import LOG_LEVEL_PATH as LOG_LEVEL
 from hub.ports import Transaction
@@ -29,6 +30,7 @@ from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, TIMED_OUT
 from machinery.identity import AgentId, CertificateSubject, ClusterName, agent_subject
 from machinery.meta.objects import Key
 from machinery.observability.metrics import gauge
+from machinery.runtime.clock import SystemClock
 from machinery.runtime.controller import Controller
 from machinery.runtime.tasks import GuardedTasks
 from tests.integration.https_door.conftest import REPLICA, HubUnderTest, admin_of, bearer, holder, hub_with
@@ -123,11 +125,8 @@ async def test_an_operator_gives_a_cluster_to_the_other_of_its_two_agents(hub: H
 async def test_the_log_level_is_ordered_by_operators_alone_and_reset(hub: HubUnderTest) -> None:
     admin, agent = await admin_of(hub), holder(hub, await hub.agent("edge1"))
     for body, status in (
-        ({"level": "chatty"}, 422),
-        ({"level": "debug", "for": "a while"}, 400),
-        ({"level": "debug", "for": "9d"}, 422),
-        ({"level": 4}, 400),
-        ({}, 400),
+        *(({"level": "chatty"}, 422), ({"level": "debug", "for": "a while"}, 400), ({"level": "debug", "for": "9d"}, 422)),
+        *(({"level": 4}, 400), ({}, 400)),
     ):
         assert (await admin.ask("PUT", LOG_LEVEL, body))[0] == status, body
     assert [(await agent.ask(method, LOG_LEVEL, {"level": "debug"}))[0] for method in ("GET", "PUT")] == [403, 403]
@@ -173,7 +172,8 @@ spec: {}
 async def removing(hub: HubUnderTest) -> AsyncIterator[list[EventRecord]]:
     """The controller, fed from the change log."""
     events: list[EventRecord] = []
-    controller = Controller("removal", Removal(hub.store, timedelta(hours=1), events.append))
+    removal = Removal(hub.store, timedelta(hours=1), events.append, ClockGuard(SystemClock(), timedelta()))
+    controller = Controller("removal", removal)
 
     async def feed() -> None:
         async for changes in hub.store.follow(0, (MANAGED_CLUSTERS,)):

@@ -11,18 +11,8 @@ from hub.api.bootstrapcredentials import CredentialBounds, CredentialUse
 from hub.api.certificatesigningrequests import Requester
 from hub.api.events import EventRecord
 from hub.api.managedclusters import removal as rules
-from hub.api.meta import document as doc
-from hub.api.meta.change import (
-    ADDON_SCORES,
-    ADDONS,
-    CONFIG_MAPS,
-    MANAGED_CLUSTERS,
-    NAMESPACES,
-    REQUESTS,
-    REVOCATIONS,
-    SERVICE_ACCOUNTS,
-    Kind,
-)
+from hub.api.meta import change, document as doc
+from hub.controllers.clock_guard import SETTLED, ClockGuard
 from hub.controllers.clusters.deletion import CLUSTER_CHECKS, NAMESPACE_CHECKS, Namespaces, Removal
 from hub.ports import Transaction
 from hub.registry import deletion as removal, deletion as termination, namespaces
@@ -62,11 +52,11 @@ def proceed(store: InlineStore, deadline: timedelta = HOUR) -> ClusterDeletionPr
 
 
 def cluster_of(store: InlineStore) -> dict[str, Any] | None:
-    stored = store.transact(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "edge")))
+    stored = store.transact(lambda tx: tx.objects.get(change.MANAGED_CLUSTERS, Key("", "edge")))
     return dict(stored.document) if stored else None
 
 
-def names(store: InlineStore, kind: Kind) -> list[str]:
+def names(store: InlineStore, kind: change.Kind) -> list[str]:
     return [stored.key.name for stored in store.transact(lambda tx: tx.objects.find(kind, Query())).items]
 
 
@@ -89,8 +79,8 @@ async def test_only_a_deleted_cluster_loses_anything_and_addons_go_first(newcome
     newcomer.registered()
     add_addon(store, "a", finalizers=[HELD])
     assert proceed(store) == ClusterDeletionProgress()
-    assert await Removal(store, HOUR, lambda _told: None).reconcile("edge") is None
-    assert (names(store, ADDONS), doc.finalizers(cluster_of(store) or {})) == (["a"], ())
+    assert await Removal(store, HOUR, lambda _told: None, ClockGuard(ManualClock())).reconcile("edge") is None
+    assert (names(store, change.ADDONS), doc.finalizers(cluster_of(store) or {})) == (["a"], ())
     delete(store)
     assert list(doc.finalizers(cluster_of(store) or {})) == ["cluster.open-cluster-management.io/resource-cleanup"]
     assert proceed(store).moved == 1
@@ -112,10 +102,10 @@ def test_lowest_priority_goes_first_and_is_waited_for(newcomer: Newcomer, store:
     add_addon(store, "second", "7")
     add_addon(store, "first", finalizers=[HELD])
     delete(store)
-    assert ([proceed(store).moved, proceed(store).moved], names(store, ADDONS)) == ([1, 0], ["first", "last", "second"])
+    assert ([proceed(store).moved, proceed(store).moved], names(store, change.ADDONS)) == ([1, 0], ["first", "last", "second"])
     assert not doc.is_deleting(store.transact(addons.find, EDGE, AddOnName("second")).document)
     let_go(store, "first")
-    assert (proceed(store).moved, names(store, ADDONS)) == (1, ["last"])
+    assert (proceed(store).moved, names(store, change.ADDONS)) == (1, ["last"])
     assert proceed(store).gone
 
 
@@ -126,15 +116,15 @@ def test_what_was_made_for_the_cluster_goes_after_the_addons(newcomer: Newcomer,
     pending = newcomer.submit(newcomer.bootstrap(), request=newcomer.request())
     for name, labels in (("made", {"addon.open-cluster-management.io/name": "a"}), ("own", {})):
         document = {"metadata": {"name": name, "namespace": "edge", "labels": labels}}
-        store.transact(objects.put, SERVICE_ACCOUNTS, document, None, OPERATOR)
-    store.transact(objects.put, ADDON_SCORES, {"metadata": {"name": "cpu", "namespace": "edge"}}, None, OPERATOR)
+        store.transact(objects.put, change.SERVICE_ACCOUNTS, document, None, OPERATOR)
+    store.transact(objects.put, change.ADDON_SCORES, {"metadata": {"name": "cpu", "namespace": "edge"}}, None, OPERATOR)
     delete(store)
     proceed(store)
-    assert (names(store, SERVICE_ACCOUNTS), names(store, ADDON_SCORES)) == (["made", "own"], ["cpu"])
+    assert (names(store, change.SERVICE_ACCOUNTS), names(store, change.ADDON_SCORES)) == (["made", "own"], ["cpu"])
     let_go(store, "a")
     proceed(store)
-    assert (names(store, SERVICE_ACCOUNTS), names(store, ADDON_SCORES)) == (["own"], [])
-    assert pending not in names(store, REQUESTS)
+    assert (names(store, change.SERVICE_ACCOUNTS), names(store, change.ADDON_SCORES)) == (["own"], [])
+    assert pending not in names(store, change.REQUESTS)
     assert cluster_of(store) is None
 
 
@@ -145,13 +135,39 @@ def test_after_the_deadline_all_goes_at_once_with_advice(newcomer: Newcomer, sto
     delete(store)
     proceed(store)
     clock.advance(HOUR - timedelta(seconds=1))
-    assert (proceed(store).overdue, names(store, ADDONS)) == (False, ["held", "later"])
+    assert (proceed(store).overdue, names(store, change.ADDONS)) == (False, ["held", "later"])
     clock.advance(timedelta(seconds=1))
     assert proceed(store).overdue
-    assert (proceed(store).overdue, names(store, ADDONS)) == (False, ["held"])
+    assert (proceed(store).overdue, names(store, change.ADDONS)) == (False, ["held"])
     status, reason, message = deleting(store)
     assert (status, reason) == ("False", "DeletionOverdue")
     assert "hubctl delete cluster edge --force" in message
+
+
+async def test_neither_a_clock_ahead_nor_a_stopped_hub_ends_a_deletion(
+    newcomer: Newcomer, store: InlineStore, clock: ManualClock
+) -> None:
+    newcomer.registered()
+    add_addon(store, "first", finalizers=[HELD])
+    add_addon(store, "second", "50")
+    delete(store)
+    subject = Removal(store, HOUR, lambda _told: None, ClockGuard(clock))
+
+    async def is_orderly() -> bool:
+        await subject.reconcile("edge")
+        agents = [each for each in store.transact(lambda tx: tx.certificates.of_cluster(EDGE)) if each.agent]
+        return "second" in names(store, change.ADDONS) and not any(each.revoked_at for each in agents)
+
+    assert await is_orderly()
+    clock.advance(SETTLED)
+    for jump in (timedelta(days=365), -timedelta(days=365)):
+        clock.set_forward(jump)
+        assert await is_orderly()
+    clock.advance(HOUR)
+    subject = Removal(store, HOUR, lambda _told: None, ClockGuard(clock))  # the hub was stopped for an hour
+    assert await is_orderly()
+    clock.advance(SETTLED)
+    assert not await is_orderly()
 
 
 def test_by_force_everything_goes_and_what_is_given_up_is_named(newcomer: Newcomer, store: InlineStore) -> None:
@@ -160,12 +176,12 @@ def test_by_force_everything_goes_and_what_is_given_up_is_named(newcomer: Newcom
     add_addon(store, "b")
     hold(store, "example.com/other")
     change_cluster(store, lambda old: doc.with_annotations(old, {rules.FORCED: "true"}))
-    assert (proceed(store), names(store, ADDONS)) == (ClusterDeletionProgress(), ["a", "b"])
+    assert (proceed(store), names(store, change.ADDONS)) == (ClusterDeletionProgress(), ["a", "b"])
     delete(store)
     done = proceed(store)
     assert done.gone
     assert done.orphaned == ("managedclusteraddons/a (example.com/pre-delete)", "the cluster itself (example.com/other)")
-    assert (names(store, ADDONS), cluster_of(store)) == ([], None)
+    assert (names(store, change.ADDONS), cluster_of(store)) == ([], None)
 
 
 def test_objects_made_while_another_finalizer_holds_the_cluster_go_too(newcomer: Newcomer, store: InlineStore) -> None:
@@ -182,7 +198,7 @@ def test_objects_made_while_another_finalizer_holds_the_cluster_go_too(newcomer:
     hold(store)
     assert not rules.is_emptied(cluster_of(store) or {})
     proceed(store)
-    assert (cluster_of(store), names(store, ADDONS)) == (None, [])
+    assert (cluster_of(store), names(store, change.ADDONS)) == (None, [])
 
 
 def test_content_keeps_a_cluster_whose_last_finalizer_is_removed_at_the_door(newcomer: Newcomer, store: InlineStore) -> None:
@@ -191,15 +207,15 @@ def test_content_keeps_a_cluster_whose_last_finalizer_is_removed_at_the_door(new
     delete(store)
     proceed(store)
     add_addon(store, "a")
-    store.transact(lambda tx: WRITE_PATHS[MANAGED_CLUSTERS].remove(tx, clusters.find(tx, EDGE), Requester(OPERATOR)))
+    store.transact(lambda tx: WRITE_PATHS[change.MANAGED_CLUSTERS].remove(tx, clusters.find(tx, EDGE), Requester(OPERATOR)))
     assert list(doc.finalizers(present(cluster_of(store)))) == [rules.FINALIZER]
     assert proceed(store).gone
-    assert (cluster_of(store), names(store, ADDONS)) == (None, [])
+    assert (cluster_of(store), names(store, change.ADDONS)) == (None, [])
 
 
 def delete_in(way: str, newcomer: Newcomer, made_meanwhile: Callable[[], object]) -> None:
     """Deletes a cluster as an operator does at the HTTPS door, or in a `way` that keeps the credentials."""
-    store, path = newcomer.store, WRITE_PATHS[MANAGED_CLUSTERS]
+    store, path = newcomer.store, WRITE_PATHS[change.MANAGED_CLUSTERS]
 
     def by_operator(tx: Transaction) -> None:
         stored = clusters.find(tx, EDGE)
@@ -247,7 +263,10 @@ def test_an_operators_deletion_revokes_the_credentials_of_the_name_when_it_start
         store.transact(lambda tx: credential_uses.spend(tx, CredentialUse(spent, FAR, AgentId("a"), "r", tx.now, tx.now)))
         delete_in(way, newcomer, lambda: make("later", cluster=EDGE))
         revoked = [each for each in store.transact(lambda tx: list(tx.credentials.all())) if each.revoked_at]
-        assert ({each.revoked_by for each in revoked} <= {OPERATOR}, len(names(store, REVOCATIONS))) == (True, len(revoked))
+        assert ({each.revoked_by for each in revoked} <= {OPERATOR}, len(names(store, change.REVOCATIONS))) == (
+            True,
+            len(revoked),
+        )
         return [made[each.id] for each in revoked], {made[each.id] for each in store.transact(credential_uses.left_for, EDGE)}
 
     ends, left = ("nothing", "addon", "finalizer"), {"any", "glob", "later"}
@@ -260,7 +279,7 @@ async def test_what_is_held_is_looked_at_rarely_and_on_time(newcomer: Newcomer, 
     newcomer.registered()
     add_addon(store, "a", finalizers=[HELD])
     events: list[EventRecord] = []
-    subject = Removal(store, HOUR, events.append)
+    subject = Removal(store, HOUR, events.append, ClockGuard(clock, timedelta()))
     delete(store)
     began, looks = clock.now(), 0
     overdue_at: list[timedelta] = []
@@ -278,7 +297,7 @@ async def test_next_priority_is_waited_for_from_its_mark_on(newcomer: Newcomer, 
     newcomer.registered()
     add_addon(store, "a", finalizers=[HELD])
     add_addon(store, "b", "9", finalizers=[HELD])
-    subject = Removal(store, HOUR, lambda _told: None)
+    subject = Removal(store, HOUR, lambda _told: None, ClockGuard(clock, timedelta()))
     delete(store)
     assert await subject.reconcile("edge") == timedelta()
     clock.advance(HOUR / 2)
@@ -299,7 +318,7 @@ async def test_certificates_end_by_the_deadline(
     if content != "none":
         add_addon(store, "a", finalizers=[HELD] if content == "held" else [])
     events: list[EventRecord] = []
-    subject = Removal(store, HOUR, events.append)
+    subject = Removal(store, HOUR, events.append, ClockGuard(clock, timedelta()))
     delete(store)
     for _ in range(3):
         await subject.reconcile("edge")
@@ -330,7 +349,7 @@ def fill(store: InlineStore, count: int, *finalizers: str) -> None:
     def use_case(tx: Transaction) -> None:
         for number in range(count):
             metadata: dict[str, Any] = {"name": f"c{number:04}", "namespace": "east", "finalizers": list(finalizers)}
-            objects.put(tx, CONFIG_MAPS, {"metadata": metadata}, None, "admin")
+            objects.put(tx, change.CONFIG_MAPS, {"metadata": metadata}, None, "admin")
 
     store.transact(use_case)
 
@@ -340,13 +359,13 @@ def namespace_proceed(store: InlineStore) -> NamespaceDeletionProgress:
 
 
 def content(store: InlineStore) -> tuple[StoredObject, ...]:
-    return store.transact(lambda tx: tx.objects.find(CONFIG_MAPS, Query(namespace="east"))).items
+    return store.transact(lambda tx: tx.objects.find(change.CONFIG_MAPS, Query(namespace="east"))).items
 
 
 def test_standing_namespaces_are_made_once_and_never_deleted(store: InlineStore) -> None:
     store.transact(namespaces.ensure_predefined)
     revision = store.state.revision
-    names = [stored.key.name for stored in store.transact(lambda tx: tx.objects.find(NAMESPACES, Query())).items]
+    names = [stored.key.name for stored in store.transact(lambda tx: tx.objects.find(change.NAMESPACES, Query())).items]
     assert names == ["default", "kube-node-lease", "kube-public", "kube-system", "open-cluster-management-hub"]
     store.transact(namespaces.ensure_predefined)
     assert store.state.revision == revision
@@ -427,7 +446,7 @@ async def test_lost_namespace_is_made_and_known_ones_wait(newcomer: Newcomer, st
     await settle(Namespaces(store))
     assert found(store, EDGE) is None
     newcomer.accept()
-    store.transact(lambda tx: tx.objects.delete(NAMESPACES, present(namespaces.get(tx, EDGE)), "an earlier release"))
+    store.transact(lambda tx: tx.objects.delete(change.NAMESPACES, present(namespaces.get(tx, EDGE)), "an earlier release"))
     await settle(Namespaces(store))
     assert found(store, EDGE) is not None
     cluster = store.transact(clusters.find, EDGE).document
@@ -474,7 +493,7 @@ def test_cluster_gets_no_name_of_the_hub_and_none_of_a_namespace_with_accounts_o
 
     def account(name: str) -> None:
         document = {"metadata": {"name": "builder", "namespace": name}}
-        store.transact(lambda tx: objects.put(tx, SERVICE_ACCOUNTS, document, None, "admin"))
+        store.transact(lambda tx: objects.put(tx, change.SERVICE_ACCOUNTS, document, None, "admin"))
 
     def cluster(name: str) -> None:
         store.transact(clusters.put, {"metadata": {"name": name}}, None, "admin")
