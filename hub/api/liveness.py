@@ -160,7 +160,7 @@ class Brake(msgspec.Struct, frozen=True):
     def counts_from(self, limits: BrakeLimits, now: datetime) -> datetime:
         """Return the instant after which a cluster must have become silent in order to count for the brake."""
         start = (self.since or now) - limits.window
-        return max(start, self.released) if self.released else start
+        return max(start, self.released) if self.released and self.released <= now else start
 
     def next_state(self, limits: BrakeLimits, silent: int, fleet: int, now: datetime) -> "Brake":
         """Return the new state if `silent` clusters are silent out of `fleet` clusters that were alive."""

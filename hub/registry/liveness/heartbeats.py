@@ -37,7 +37,8 @@ def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: 
         return Expiry(expired=False, look_again=None)
     last = tx.heartbeats.of(cluster)
     duration = cluster_rules.lease_duration(stored.document)
-    accepted_at = accepted.last_transition_time or since  # earlier time does not count as silence
+    # earlier time does not count as silence; a time in the future is of a clock that was ahead
+    accepted_at = at if (at := accepted.last_transition_time) and at <= tx.now else since
     if last is not None and last.owner is not None:
         return Expiry(expired=True, look_again=None if _is_unknown(stored) else timedelta())
     expiry = expires_at(last.at if last else None, duration, window=window, since=max(since, accepted_at))
@@ -71,7 +72,7 @@ def _lease_cut_at(tx: Transaction, stored: StoredObject, since: datetime) -> dat
     cut, before = None, None
     for change in tx.changes.of(MANAGED_CLUSTERS, stored.key, since=since):
         duration = cluster_rules.lease_duration(change.document)
-        if before is not None and duration < before:
+        if before is not None and duration < before and change.at <= tx.now:
             cut = change.at
         before = duration
     return cut

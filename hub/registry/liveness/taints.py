@@ -54,9 +54,9 @@ def due_taints(tx: Transaction, name: ClusterName, delays: TaintDelays, known: B
         return TaintOutcome()
     available = cluster_rules.availability(stored.document)
     flaps_until = known.flapping.get(name)
-    left = (
-        availability.availability_changed_at(stored.document) + delays.wait(available, flaps=flaps_until is not None) - tx.now
-    )
+    changed_at = availability.availability_changed_at(stored.document)
+    wait = delays.wait(available, flaps=flaps_until is not None)
+    left = changed_at + wait - tx.now if changed_at <= tx.now else timedelta()  # else the clock was ahead
     if left > timedelta():
         return TaintOutcome(look_again=left if flaps_until is None else min(left, flaps_until - tx.now))
     held = known.brake.holds and is_silent(stored.document)

@@ -290,6 +290,16 @@ def set_lease(store: InlineStore, seconds: int) -> None:
     change_cluster(store, lambda old: doc.with_spec(old, leaseDurationSeconds=seconds))
 
 
+def test_an_acceptance_by_a_clock_that_was_ahead_delays_no_silence(available: InlineStore, clock: ManualClock) -> None:
+    clock.set_forward(timedelta(hours=9))
+    for condition in (rules.DENIED, rules.ACCEPTED):
+        available.transact(clusters.set_condition, EDGE, condition, "hub")
+    clock.set_forward(-timedelta(hours=9))
+    store_beat(available, available=True)
+    clock.advance(grace(timedelta(minutes=1)) + WINDOW)
+    assert expire(available).expired
+
+
 def test_shorter_lease_has_its_whole_grace_from_then_on(available: InlineStore, clock: ManualClock) -> None:
     """The agent beat every few minutes, and learns only now that it must beat faster."""
     set_lease(available, 3600)

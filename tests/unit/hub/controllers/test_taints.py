@@ -286,6 +286,14 @@ def test_interval_of_beats_grows_with_the_number_of_sessions_to_half_a_lease() -
     assert 26 <= min(rates) <= max(rates) <= 40
 
 
+async def test_a_silence_that_a_clock_ahead_has_dated_is_tainted(hub: Hub) -> None:
+    world = World(hub)
+    hub.clock.set_forward(timedelta(days=1))
+    world.set(rules.SILENT)
+    hub.clock.set_forward(-timedelta(days=1))
+    assert await world.taints_after_step() == ["unreachable"]
+
+
 def test_brake_holds_from_ten_clusters_above_the_share_down_to_half_of_that() -> None:
     began = ((9, 10, False), (10, 10, True), (10, 49, True), (10, 50, False), (20, 100, False), (21, 100, True), (0, 0, False))
     rows = [(silent, fleet, Brake(since=NOW, silent=silent, fleet=fleet) if on else Brake()) for silent, fleet, on in began]
@@ -296,6 +304,7 @@ def test_brake_holds_from_ten_clusters_above_the_share_down_to_half_of_that() ->
     assert (Brake().next_state(none, 1_000, 1_000, NOW).holds, HELD.next_state(none, 1_000, 1_000, NOW).holds) == (False, False)
     assert Brake().counts_from(LIMITS, NOW) == NOW - LIMITS.window
     assert HELD.counts_from(LIMITS, NOW + 500 * MINUTE) == NOW - LIMITS.window
+    assert Brake(released=NOW + MINUTE).counts_from(LIMITS, NOW) == NOW - LIMITS.window, "the clock was ahead"
     released = HELD.after_release(NOW + MINUTE)
     assert (released.holds, released.counts_from(LIMITS, NOW + 2 * MINUTE)) == (False, NOW + MINUTE)
     assert released.next_state(LIMITS, 50, 100, NOW + 5 * MINUTE).released == NOW + MINUTE
@@ -312,12 +321,9 @@ def cluster(available: Condition | None, *taints: dict[str, Any]) -> dict[str, A
 
 def test_taints_follow_the_availability() -> None:
     rows: tuple[tuple[Condition | None, list[Any], list[Any]], ...] = (
-        (rules.AVAILABLE, [], []),
-        (rules.AVAILABLE, [UNREACHABLE, MINE, UNAVAILABLE], [MINE]),
-        (rules.UNAVAILABLE, [UNREACHABLE], [UNAVAILABLE]),
-        (rules.SILENT, [UNAVAILABLE], [UNREACHABLE]),
-        (None, [], [UNREACHABLE]),
-        (None, [MINE], [MINE, UNREACHABLE]),
+        *((rules.AVAILABLE, [], []), (rules.AVAILABLE, [UNREACHABLE, MINE, UNAVAILABLE], [MINE])),
+        *((rules.UNAVAILABLE, [UNREACHABLE], [UNAVAILABLE]), (rules.SILENT, [UNAVAILABLE], [UNREACHABLE])),
+        *((None, [], [UNREACHABLE]), (None, [MINE], [MINE, UNREACHABLE])),
         (rules.SILENT, [{**UNREACHABLE, "timeAdded": "then"}], [{**UNREACHABLE, "timeAdded": "then"}]),
         (rules.SILENT, [{**UNREACHABLE, "value": "x"}], [UNREACHABLE]),
         (rules.SILENT, [{**UNREACHABLE, "effect": "PreferNoSelect"}], [UNREACHABLE]),
@@ -486,7 +492,7 @@ async def test_a_removal_waits_for_add_ons_as_a_deletion_by_hand_does_and_is_rep
         hub.clock.advance(days * DAY)
         await work(aging(hub), PERIODIC)
     events: list[EventRecord] = []
-    removing = Removal(hub.store, timedelta(hours=1), events.append)
+    removing = Removal(hub.store, timedelta(hours=1), events.append, ClockGuard(hub.clock, timedelta()))
     while await removing.reconcile("c1") == timedelta():
         pass
     hub.clock.advance(timedelta(hours=1))
