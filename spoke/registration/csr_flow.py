@@ -38,6 +38,7 @@ from spoke.domain.credential import (
 )
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.report import ExternalEndpoint
+from spoke.domain.schedule import BACKDATE
 from spoke.observability.progress import WAITING_FOR_APPROVAL
 from spoke.ports.cluster import CredentialDirectory
 from spoke.ports.hub import CSRState, HubClient
@@ -254,8 +255,8 @@ def _defect(decided: CSRState, key: bytes) -> str:
         leaf = parse_certificate(decided.certificate)
     except InvalidError as error:
         return error.message
-    if decided.hub_time is not None and leaf.not_after < decided.hub_time:
-        return "its certificate has expired"
+    if decided.hub_time is not None and not leaf.not_before - BACKDATE <= decided.hub_time <= leaf.not_after:
+        return f"its certificate is valid from {format_time(leaf.not_before)} to {format_time(leaf.not_after)}, and not now"
     return "" if leaf.public_key == public_key_of(key) else "its certificate is not for our key"
 
 

@@ -504,6 +504,19 @@ async def test_a_signer_that_issues_nothing_of_use_is_asked_for_two_certificates
         assert hub.calls.count("submit_request") == asked
 
 
+class EarlyClient(MemoryHubClient):
+    """Its hub's database is an hour ahead of the hub."""
+
+    async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
+        async for state in super().follow_request(name):
+            yield replace(state, hub_time=present(state.hub_time) - timedelta(hours=1))
+
+
+async def test_a_certificate_that_begins_later_replaces_nothing() -> None:
+    hub, wanted = MemoryHub(ManualClock()), csr_flow()
+    await check_refusal_of(UnavailableError, wanted.run(EarlyClient(hub, client_of(hub)._identity)), match="and not now")
+
+
 async def test_refused_name_is_reported_with_the_option_that_gives_another() -> None:
     hub = MemoryHub(ManualClock())
     hub.faults["ensure_cluster"] = ForbiddenError("the bootstrap credential is for cluster edge1")
