@@ -49,7 +49,9 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     if about and any(each.purpose is Purpose.AGENT for each in ended.certificates):
         clusters.note_revoked(tx, about, actor)
     cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", about)) if about else None
-    status = revocation_rules.status_of(ended, actor, tx.now, cluster=about or "", uid=cluster.uid if cluster else "")
+    older = [each.created_at for each in tx.credentials.valid_for(target.cluster, tx.now)] if target.cluster else []
+    at = max((tx.now, *older))  # not before a credential that exists, for any clock
+    status = revocation_rules.status_of(ended, actor, at, cluster=about or "", uid=cluster.uid if cluster else "")
     return objects.write(tx, REVOCATIONS, {**new, "status": status}, None, actor, generations=True)
 
 

@@ -14,7 +14,7 @@ from hub.api.revocations import CREDENTIAL_REVOKED as REVOKED
 from hub.ports import Transaction
 from hub.ports.identities import Issuer
 from hub.registry import certificates
-from hub.registry.certificatesigningrequests import service as request_objects
+from hub.registry.certificatesigningrequests import credential_uses, service as request_objects
 from machinery import pki
 from machinery.errors import InvalidError, NotFoundError
 from machinery.identity import ClusterName, CredentialId, bootstrap_subject
@@ -63,11 +63,12 @@ def create_token(tx: Transaction, terms: CredentialTerms, actor: str) -> tuple[C
 def _new(tx: Transaction, terms: CredentialTerms, actor: str) -> CredentialRecord:
     if terms.lifetime <= timedelta() or (terms.uses is not None and terms.uses < 1):
         raise InvalidError("a bootstrap credential needs a lifetime above zero and at least one use")
+    revoked_at = credential_uses.cluster_revoked_at(tx, terms.cluster) if terms.cluster is not None else None
     return CredentialRecord(
         id=CredentialId(uuid4().hex[:16]),
         cluster=terms.cluster,
         uses=terms.uses,
-        created_at=tx.now,
+        created_at=tx.now if revoked_at is None else max(tx.now, revoked_at + timedelta(microseconds=1)),  # for any clock
         expires_at=tx.now + terms.lifetime,
         created_by=actor,
         bounds=terms.bounds,

@@ -101,6 +101,19 @@ def test_cluster_is_revoked_once_with_all_that_is_its_own(newcomer: Newcomer, st
     assert rules.describe(again) == 'agent "agent-1" of cluster "edge" revoked by ann: nothing of it was valid any more'
 
 
+@pytest.mark.parametrize("ahead", [timedelta(hours=9), -timedelta(hours=9)], ids=str)
+def test_a_revocation_by_a_wrong_clock_keeps_out_earlier_credentials_and_no_later_one(
+    newcomer: Newcomer, store: InlineStore, clock: ManualClock, ahead: timedelta
+) -> None:
+    newcomer.registered()
+    before = newcomer.bootstrap(lifetime=timedelta(days=1))
+    clock.set_forward(ahead)
+    revoke(store, cluster="edge")
+    clock.set_forward(-ahead)
+    check_refusal(ForbiddenError, newcomer.join, before, match="is older")
+    newcomer.join(newcomer.bootstrap(cluster=EDGE))
+
+
 def test_revoked_cluster_is_not_available_until_it_joins_again(
     newcomer: Newcomer, store: InlineStore, clock: ManualClock
 ) -> None:
