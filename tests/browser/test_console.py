@@ -14,7 +14,7 @@ from machinery.identity import ClusterName
 from tests import programs
 from tests.browser.conftest import NO_SHARED_WORKER, WATCHED, Desk, Visit, opened_browser, static_site
 from tests.integration.https_door.conftest import CLUSTERS, REQUESTS, admin_of, hub_with
-from tests.integration.https_door.test_console_sign_in import staged
+from tests.integration.https_door.test_console_sign_in import SESSIONS, staged
 
 expect: Any = pytest.importorskip("playwright.async_api").expect
 expect.set_options(timeout=20_000)  # a machine that runs the whole suite is slow
@@ -300,6 +300,30 @@ async def test_every_page_is_accessible_in_both_themes_and_on_a_telephone(desk: 
     assert not wrong, "\n".join(wrong)
 
 
+async def test_the_brake_is_released_after_its_name_is_typed(desk: Desk) -> None:
+    status = {"brake": {"holds": True, "since": "2026-01-01T00:00:00Z", "silent": 3, "fleet": 4}}
+    fleet = {"kind": "ClusterSummary", "metadata": {"name": "fleet"}, "status": status}
+    async with desk.visit() as visit:
+        await visit.page.route("**/clustersummaries/fleet*", lambda route: route.fulfill(json=fleet))
+        await visit.page.reload()
+        await visit.at("tile-brake").click()
+        await visit.page.get_by_role("button", name="Release the brake…").click()
+        await visit.loaded()  # until the first dialog's event "close" has come
+        await visit.at("confirm-name").fill("fleet")
+        async with visit.page.expect_request(lambda each: each.method == "PATCH" and "dryRun" not in each.url):
+            await visit.at("confirm-run").click()
+        await expect(visit.at("confirm")).to_have_count(0)
+
+
+async def test_changes_are_applied_although_the_frame_never_comes_as_in_a_hidden_tab(desk: Desk) -> None:
+    async with desk.visit() as visit:
+        await desk.hub.join("edge1")
+        await expect(row(visit, "edge1")).to_be_visible()
+        await visit.page.evaluate("globalThis.requestAnimationFrame = () => 0")
+        await desk.hub.join("edge2")
+        await expect(visit.at("count")).to_have_text("2 clusters")
+
+
 async def test_a_person_signs_in_at_the_issuer_returns_to_the_view_and_signs_out(tmp_path: Path) -> None:
     async with (
         opened_browser("--ignore-certificate-errors") as browser,
@@ -319,6 +343,16 @@ async def test_a_person_signs_in_at_the_issuer_returns_to_the_view_and_signs_out
         await expect(row(visit, "edge1")).to_be_visible()
         await hub.join("edge2")  # the watch of the worker has the session too
         await expect(row(visit, "edge2")).to_be_visible()
+        second = Visit(await visit.page.context.new_page(), origin, "")
+        await second.page.goto(f"{origin}/console/")
+        await expect(row(second, "edge1")).to_be_visible()  # this tab keeps the worker
+        (session,) = (await stage.admin.get(SESSIONS))[1]["items"]
+        await stage.admin.ask("DELETE", f"{SESSIONS}/{session['metadata']['name']}")
+        for kind in ("clusters", "sessions", "requests"):
+            await expect(visit.at(f"forbidden-{kind}")).to_be_visible()
+        await visit.page.get_by_role("button", name="Sign in again").click()
+        await expect(visit.at("user")).to_have_text("ann")
+        await expect(visit.at("forbidden-clusters")).to_have_count(0)  # the worker alone tries again after a minute
         assert (await visit.page.evaluate("document.cookie"), await visit.fetch("DELETE", f"{CLUSTERS}/edge1")) == ("", 403)
         await visit.at("sign-out").click()
         await expect(visit.at("sign-in-button")).to_be_visible()

@@ -216,13 +216,14 @@ class SignIn:
         return response
 
     async def _logout(self, incoming: Incoming) -> web.StreamResponse:
-        session = await self._sessions.find(incoming.request)
-        incoming.actor = incoming.authenticated = actor_of(session)
-        incoming.attributes = replace(self._attributes, verb="delete", path=LOGOUT, name=session.name)
+        incoming.attributes = replace(self._attributes, verb="delete", path=LOGOUT)
         return await self._end_audited(incoming)
 
     async def _end(self, incoming: Incoming) -> web.Response:
-        await self._store.run(consolesessions.end, incoming.attributes.name, incoming.actor.user)
+        session = await self._sessions.find(incoming.request)
+        incoming.actor = incoming.authenticated = actor_of(session)
+        incoming.attributes = replace(incoming.attributes, name=session.name)
+        await self._store.run(consolesessions.end, session.name, session.user)
         response = web.Response(status=HTTPStatus.NO_CONTENT, headers=HEADERS)
         response.del_cookie(SESSION_COOKIE, secure=True, httponly=True, samesite="Strict")
         return response

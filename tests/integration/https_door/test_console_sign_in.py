@@ -1,6 +1,7 @@
 """Sign-in to the console at its own listener: the flow, the session as a credential, its end on every replica, and attacks."""
 
 import asyncio
+import secrets
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,6 +17,7 @@ import pytest
 from pydantic import SecretStr
 from yarl import URL
 
+from hub.access.limits import REFUSALS_AT_ONCE
 from hub.api.certificatesigningrequests import RequestRetention
 from hub.api.consolesessions import MAX_LIFETIME, name_of
 from hub.controllers.clock_guard import ClockGuard
@@ -212,6 +214,14 @@ async def test_a_session_is_accepted_only_from_pages_of_the_console_and_nothing_
     status, answer = await nobody(hub).ask("GET", CLUSTERS, **cookie)
     assert (status, "system:anonymous" in answer["message"]) == (403, True)
     assert (await nobody(hub).ask("GET", "/console/login", **cookie))[0] == 404
+
+
+async def test_refused_sign_outs_are_limited_like_other_refusals(stage: Stage) -> None:
+    browser, found = stage.browser(), set()
+    for _ in range(2 * REFUSALS_AT_ONCE):
+        browser.cookies = {SESSION_COOKIE: secrets.token_urlsafe(32)}
+        found.add((await browser.ask("POST", "/console/logout")).status)
+    assert found == {401, 429}
 
 
 async def test_a_sign_in_counts_only_in_its_browser_once_and_with_a_token_of_this_sign_in(stage: Stage) -> None:

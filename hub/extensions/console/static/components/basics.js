@@ -80,7 +80,7 @@ export function Dialog({ title, onClose, children, testid, wide = false }) {
     return () => dialog?.close();
   }, []);
   const close = (/** @type {Event} */ event) => event.target === place.current && onClose();
-  return html`<dialog ref=${place} class=${wide ? "wide" : ""} aria-label=${title} data-testid=${testid} onClose=${onClose} onClick=${close}>
+  return html`<dialog ref=${place} class=${wide ? "wide" : ""} aria-label=${title} data-testid=${testid} onClose=${() => place.current && onClose()} onClick=${close}>
     <header><h2>${title}</h2><button type="button" class="button small" aria-label="Close" onClick=${onClose}>✕</button></header>
     <div class="body">${children}</div>
   </dialog>`;

@@ -69,7 +69,7 @@ export function receive(message) {
   if (scheduled) return;
   scheduled = true;
   if (document.visibilityState === "visible") requestAnimationFrame(apply);
-  else setTimeout(apply, 200);
+  setTimeout(apply, 200); // also if the tab is hidden before that frame
 }
 
 function apply() {

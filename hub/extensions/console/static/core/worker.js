@@ -13,7 +13,7 @@ const tabs = new Map();
 function join(port, wanted) {
   leave(port);
   const joined = JSON.stringify([wanted.secret, wanted.user]);
-  if (feed && joined !== identity) {
+  if (feed && (joined !== identity || feed.tables.every(({ state }) => state.phase === "forbidden"))) {
     feed.stop();
     feed = null;
   }
