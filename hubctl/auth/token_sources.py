@@ -84,8 +84,9 @@ class LoginCache:
             yield
 
     def forget(self) -> bool:
-        """Delete the certificate and the tokens of this login. Return whether any were stored."""
-        return forget_all(f"{self.key}.*.json") > 0
+        """Delete the certificate and the tokens of this login. Return whether any were stored. Raises OSError."""
+        with self.locked():  # a refresh in progress would store tokens after the deletion
+            return forget_all(f"{self.key}.*.json") > 0
 
 
 def forget_all(pattern: str = "*.json") -> int:

@@ -157,7 +157,7 @@ def _hubs(annotation: str) -> list[str]:
     """Return the agent's hubs, the preferred hub first; empty if the agent reports no hubs."""
     try:
         found = json.loads(annotation)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ["Hubs: (unreadable)"]
     hubs = [hub for hub in found if isinstance(hub, Mapping)] if isinstance(found, list) else []
     return section_lines("Hubs", HUB_TITLES, hubs, missing=NONE) if hubs else []
@@ -211,6 +211,7 @@ SHOWN_SEPARATELY = ("apiVersion", "kind", "metadata")
 HIDDEN_METADATA = frozenset(
     ("managedFields", "name", "namespace", "labels", "annotations", "resourceVersion", "uid", "generation")
 )
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # contains the values of a Secret
 
 
 @describe.command("anything")
@@ -243,7 +244,7 @@ def object_lines(one: ObjectReference, document: Mapping[str, Any]) -> Iterator[
     yield f"Name:         {metadata['name']}"
     yield from ([f"Namespace:    {metadata['namespace']}"] if metadata.get("namespace") else [])
     for title in ("Labels", "Annotations"):
-        pairs = sorted((metadata.get(title.lower()) or {}).items())
+        pairs = sorted(each for each in (metadata.get(title.lower()) or {}).items() if each[0] != LAST_APPLIED)
         yield f"{title + ':':<13} {', '.join(f'{name}={cell_text(value)}' for name, value in pairs) or NONE}"
     yield f"API Version:  {one.resource.group_version}"
     yield f"Kind:         {one.resource.kind}"

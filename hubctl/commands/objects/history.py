@@ -126,7 +126,7 @@ class HistoryPrinter(Printer):
 
     def show(self, answer: Mapping[str, Any]) -> None:
         """Print the changes in an answer of the hub. Later calls of `first` continue after them."""
-        self._query = {**self._query, "after": str(answer["metadata"]["resourceVersion"])}
+        self._query = {**self._query, "limit": "1000000000", "after": str(answer["metadata"]["resourceVersion"])}
         rows = [row for change in reversed(answer["changes"]) for row in lines(change, wide=self._wide)]
         if self._layout is None:
             self._layout = Layout(TITLES, rows)

@@ -270,6 +270,18 @@ def test_pages_of_a_history_have_the_revision_of_the_first_so_that_a_watch_misse
     assert (answer["metadata"], len(answer["changes"])) == ({"resourceVersion": "700"}, 2)
 
 
+def test_a_watched_history_prints_every_later_change_whatever_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    def get(_path: str, **query: str) -> dict[str, Any]:
+        newer = [{**CHANGE, "revision": number} for number in ("9", "8")][: int(query["limit"])]
+        return {"metadata": {"resourceVersion": "9", **({"continue": "9"} if len(newer) == 1 else {})}, "changes": newer}
+
+    printer = history.HistoryPrinter(Mock(get=get), "/history", {}, {"limit": 1, "output": None})
+    printer.show({"metadata": {"resourceVersion": "7"}, "changes": [CHANGE]})
+    printer.first({})
+    shown = capsys.readouterr().out
+    assert [shown.count(f"   {number}   ") for number in ("7", "8", "9")] == [1, 1, 1], shown
+
+
 def test_moments_are_read_as_people_write_them() -> None:
     assert [moment(text) for text in ("", "now", "17", "2h", "-2h", "1d12h")] == ["", "", "17", "-2h", "-2h", "-1d12h"]
     assert moment("2026-11-01T12:00+02:00") == "2026-11-01T10:00:00.000000Z"
