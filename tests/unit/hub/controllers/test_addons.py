@@ -226,6 +226,13 @@ async def test_an_add_on_by_certificate_has_nothing(hub: Hub) -> None:
     registers(hub, BY_CERTIFICATE)
     await work.settle()
     assert (parts(hub), ready(hub)) == ([], None), "another driver takes all of it away"
+    registers(hub, BY_TOKEN)
+    await work.settle()
+    hub.store.transact(put, SERVICE_ACCOUNTS, doc.with_metadata(made(hub, SERVICE_ACCOUNTS), finalizers=["example.com/hold"]))
+    registers(hub, BY_CERTIFICATE)
+    await work.settle()
+    await work.start()
+    assert parts(hub) == [SERVICE_ACCOUNTS], "others finish with it first"
 
 
 async def test_it_goes_with_the_add_on_also_while_that_waits_for_its_end_or_nobody_looks(hub: Hub, by_token: Fleetwork) -> None:
