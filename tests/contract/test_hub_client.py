@@ -222,10 +222,7 @@ async def test_a_new_session_supersedes_the_old_and_one_of_another_cluster_or_a_
 async def test_the_end_of_a_session_is_reported_with_its_reason(rig: Rig) -> None:
     async with joined(rig) as client:
         for loss in (
-            SessionLoss.UNREACHABLE,
-            SessionLoss.SUPERSEDED,
-            SessionLoss.UNAUTHENTICATED,
-            SessionLoss.REFUSED,
+            *(SessionLoss.UNREACHABLE, SessionLoss.SUPERSEDED, SessionLoss.UNAUTHENTICATED, SessionLoss.REFUSED),
             SessionLoss.FORGOTTEN,
         ):
             async with client.session(SessionHello(UID)) as session:

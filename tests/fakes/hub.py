@@ -39,23 +39,7 @@ from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionLoss, loss_of
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
 from spoke.domain.schedule import RequestedRenewal
-from spoke.ports.hub import (
-    NONE,
-    ClientIdentity,
-    CSRState,
-    Desired,
-    Drain,
-    HubAddress,
-    HubClient,
-    HubInfo,
-    HubLostError,
-    HubSession,
-    RegistrationState,
-    SessionEpochError,
-    SessionHello,
-    StandbyAnswer,
-    TransportFeature,
-)
+from spoke.ports import hub as ports
 from spoke.transports import OpenSession
 
 HUB_ID = HubId("0f1e2d3c-0000-4000-8000-000000000001")
@@ -163,7 +147,7 @@ class MemoryHub:
         self.bundle = self.authority.certificate  # what it wants to be known by
         self.vouchers: tuple[bytes, ...] = (self.authority.certificate,)  # who trusts one of these CAs (PEM) can connect
 
-    def dial(self, address: HubAddress | None, identity: ClientIdentity) -> "MemoryHubClient":
+    def dial(self, address: ports.HubAddress | None, identity: ports.ClientIdentity) -> "MemoryHubClient":
         """The agent's `Dial`; without an address any peer is trusted."""
         self.dialled += 1
         client = RecoveringMemoryClient if identity.recovers else MemoryHubClient
@@ -219,10 +203,10 @@ class MemoryHub:
         self.renew_addons_before = self.clock.now()
         self.changed()
 
-    def asked_of(self, identity: ClientIdentity) -> timedelta | None:
+    def asked_of(self, identity: ports.ClientIdentity) -> timedelta | None:
         return self.renew_within if pki.parse_certificate(identity.certificate).serial in self._asked else None
 
-    def renewal_of(self, identity: ClientIdentity) -> RequestedRenewal | None:
+    def renewal_of(self, identity: ports.ClientIdentity) -> RequestedRenewal | None:
         within = self.asked_of(identity)
         return RequestedRenewal(within, self.renew_addons_before) if self.renew_addons_before is not None else None
 
@@ -261,7 +245,7 @@ class MemoryHub:
     async def next_change(self) -> None:
         await self._changed.wait()
 
-    def user_of(self, identity: ClientIdentity) -> str:
+    def user_of(self, identity: ports.ClientIdentity) -> str:
         """Raises as the door would: nobody listening, a certificate that TLS or the records refuse."""
         if self.away:
             raise errors.UnavailableError("connection refused")
@@ -281,11 +265,11 @@ class MemoryHub:
         if self.plain or not epoch:
             return
         if epoch < known.epoch:
-            raise SessionEpochError(f"the epoch {known.epoch} of this cluster is known, {epoch} is older", known.epoch)
+            raise ports.SessionEpochError(f"the epoch {known.epoch} of this cluster is known, {epoch} is older", known.epoch)
         higher, known.epoch, known.owner = epoch > known.epoch, epoch, owner
         for other in self.open_sessions:
             if higher and other.cluster == cluster and other.epoch < epoch and owner != self.hub_id:
-                other.end(SessionEpochError(f"the epoch {epoch} of this cluster is known", epoch))
+                other.end(ports.SessionEpochError(f"the epoch {epoch} of this cluster is known", epoch))
 
     def _sign(self, subject: CertificateSubject, public_key: bytes, lifetime: timedelta) -> bytes:
         serial, now = pki.random_serial(), self.clock.now()
@@ -293,22 +277,22 @@ class MemoryHub:
         return self.authority.sign(pki.Plan(subject, public_key, serial, now - BACKDATE, now + lifetime))
 
 
-class MemoryHubClient(HubClient):
+class MemoryHubClient(ports.HubClient):
     """One credential at a MemoryHub."""
 
-    def __init__(self, hub: MemoryHub, identity: ClientIdentity, trust: bytes | None = None) -> None:
+    def __init__(self, hub: MemoryHub, identity: ports.ClientIdentity, trust: bytes | None = None) -> None:
         self._trust = trust
         self._hub = hub
         self._identity = identity
         self._attestation = ""
 
     @property
-    def features(self) -> frozenset[TransportFeature]:
-        return frozenset(TransportFeature)
+    def features(self) -> frozenset[ports.TransportFeature]:
+        return frozenset(ports.TransportFeature)
 
-    async def info(self) -> HubInfo:
+    async def info(self) -> ports.HubInfo:
         self._enter("info")
-        return HubInfo(self._hub.hub_id, self._hub.clock.now(), "v0", self._hub.bundle, self._hub.attestation_audience)
+        return ports.HubInfo(self._hub.hub_id, self._hub.clock.now(), "v0", self._hub.bundle, self._hub.attestation_audience)
 
     def bring(self, attestation: str) -> None:
         self._attestation = attestation
@@ -324,8 +308,8 @@ class MemoryHubClient(HubClient):
         *,
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
-        labels: Mapping[str, str] = NONE,
-    ) -> RegistrationState:
+        labels: Mapping[str, str] = ports.NONE,
+    ) -> ports.RegistrationState:
         cluster, cluster_uid = agent.cluster, agent.cluster_uid
         self._enter("ensure_cluster")
         self._check_attested()
@@ -337,7 +321,7 @@ class MemoryHubClient(HubClient):
             known = KnownCluster(f"uid-{cluster}", cluster_uid, self._hub.accept, tuple(endpoints), labels=dict(labels))
             self._hub.clusters[cluster] = known
         known.annotations = {**known.annotations, **annotations}
-        return RegistrationState(created=created, accepted=known.accepted, uid=known.uid)
+        return ports.RegistrationState(created=created, accepted=known.accepted, uid=known.uid)
 
     async def submit_request(
         self, agent: AgentIdentity, request: bytes, *, duration: timedelta | None, addon: tuple[AddOnName, str] | None = None
@@ -356,7 +340,7 @@ class MemoryHubClient(HubClient):
             self._hub.approve_request(name)
         return name
 
-    async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
+    async def follow_request(self, name: str) -> AsyncGenerator[ports.CSRState, None]:
         user, last_state = self._enter("follow_request"), ""
         while True:
             request = self._hub.requests.get(name)
@@ -366,7 +350,7 @@ class MemoryHubClient(HubClient):
                 raise errors.ForbiddenError("the request is somebody else's")
             if request.state != last_state:
                 last_state = request.state
-                yield CSRState(
+                yield ports.CSRState(
                     state=last_state,
                     message=request.message,
                     certificate=request.certificate,
@@ -393,24 +377,24 @@ class MemoryHubClient(HubClient):
         return AddOnToken(token, end)
 
     @asynccontextmanager
-    async def session(self, greeting: SessionHello) -> AsyncIterator[HubSession]:
+    async def session(self, greeting: ports.SessionHello) -> AsyncIterator[ports.HubSession]:
         try:
             user = self._enter("session")
         except errors.UnauthorizedError as error:
-            raise HubLostError(error.message, loss_of(error.denial_cause, SessionLoss.UNAUTHENTICATED)) from error
+            raise ports.HubLostError(error.message, loss_of(error.denial_cause, SessionLoss.UNAUTHENTICATED)) from error
         except errors.UnavailableError as error:
-            raise HubLostError(error.message) from error
+            raise ports.HubLostError(error.message) from error
         cluster = ClusterName(user.split(":")[2])
         known = self._hub.clusters.get(cluster)
         if known is None:
-            raise HubLostError("there is no such cluster", SessionLoss.FORGOTTEN)
+            raise ports.HubLostError("there is no such cluster", SessionLoss.FORGOTTEN)
         if known.cluster_uid != greeting.cluster_uid:
-            raise HubLostError("the name belongs to another cluster", SessionLoss.REFUSED)
+            raise ports.HubLostError("the name belongs to another cluster", SessionLoss.REFUSED)
         self._hub.heard(cluster, greeting.epoch, self._hub.hub_id)
         known.hubs = greeting.hubs
         for other in self._hub.open_sessions:
             if other.cluster == cluster:
-                other.end(HubLostError("superseded", SessionLoss.SUPERSEDED))
+                other.end(ports.HubLostError("superseded", SessionLoss.SUPERSEDED))
         session = MemorySession(self._hub, cluster, self._identity, epoch=greeting.epoch)
         self._hub.trusted[cluster] = greeting.trusted
         self._hub.greeted.append(greeting.trusted)
@@ -422,22 +406,22 @@ class MemoryHubClient(HubClient):
         try:
             yield session
         finally:
-            session.end(HubLostError("the session was closed"))
+            session.end(ports.HubLostError("the session was closed"))
 
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
-    ) -> StandbyAnswer:
+    ) -> ports.StandbyAnswer:
         cluster = agent.cluster
         if self._hub.refuse_new and pki.parse_certificate(self._identity.certificate).serial != self._hub.issued[0]:
             raise errors.UnauthorizedError("this certificate is not known here")
         known = self._known(agent, "stand_by")
         if known is None:
             raise errors.NotFoundError(f'there is no cluster "{cluster}"')
-        with suppress(SessionEpochError):
+        with suppress(ports.SessionEpochError):
             self._hub.heard(cluster, epoch, owner)
         self._hub.trusted[cluster] = tuple(trusted)
         within = self._hub.asked_of(self._identity)
-        return StandbyAnswer(
+        return ports.StandbyAnswer(
             known.accepted, known.epoch, self._hub.clock.now(), self._hub.bundle, self._hub.again_after, within
         )
 
@@ -448,7 +432,7 @@ class MemoryHubClient(HubClient):
         del self._hub.clusters[cluster]
         for session in self._hub.open_sessions:
             if session.cluster == cluster:
-                session.end(HubLostError("the cluster has left", SessionLoss.FORGOTTEN))
+                session.end(ports.HubLostError("the cluster has left", SessionLoss.FORGOTTEN))
         return True
 
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
@@ -522,7 +506,7 @@ class RecoveringMemoryClient(MemoryHubClient):
         self._asked = True
         return await super().submit_request(*asked, **further)
 
-    async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
+    async def follow_request(self, name: str) -> AsyncGenerator[ports.CSRState, None]:
         if not self._asked:
             raise errors.NotFoundError(name)
         async for state in super().follow_request(name):
@@ -542,7 +526,7 @@ class MemorySession(OpenSession):
 
     hub: MemoryHub
     cluster: ClusterName
-    identity: ClientIdentity
+    identity: ports.ClientIdentity
     beats: list[bool | None] = field(default_factory=list)
     reports: list[ClusterReport] = field(default_factory=list)
     addon_reports: list[tuple[AddOnName, tuple[Condition, ...]]] = field(default_factory=list)
@@ -552,7 +536,7 @@ class MemorySession(OpenSession):
 
     def __post_init__(self) -> None:
         super().__init__()
-        self._drains: asyncio.Queue[Drain] = asyncio.Queue()
+        self._drains: asyncio.Queue[ports.Drain] = asyncio.Queue()
         self._bundles: asyncio.Queue[bytes] = asyncio.Queue()
 
     @property
@@ -597,8 +581,8 @@ class MemorySession(OpenSession):
         self.news.append(news)
         self.hub.changed()
 
-    def _present(self) -> Desired:
-        return Desired(
+    def _present(self) -> ports.Desired:
+        return ports.Desired(
             self.hub.clusters[self.cluster].accepted,
             self.hub.lease_duration,
             self.hub.addons or (),
@@ -609,7 +593,7 @@ class MemorySession(OpenSession):
             second_agent=self.hub.second_agent,
         )
 
-    async def drained(self) -> Drain:
+    async def drained(self) -> ports.Drain:
         return await self._drains.get()
 
     async def trust_bundle(self) -> bytes:
@@ -632,14 +616,14 @@ class MemorySession(OpenSession):
             return
         self.farewells.append((hub_id, epoch))
         if hub_id:
-            with suppress(SessionEpochError):
+            with suppress(ports.SessionEpochError):
                 self.hub.heard(self.cluster, epoch, hub_id)
-        self.end(HubLostError("the agent has left"))
+        self.end(ports.HubLostError("the agent has left"))
 
     def drain(self, target: HubId | None = None) -> None:
-        self._drains.put_nowait(Drain(timedelta(), "maintenance", target))
+        self._drains.put_nowait(ports.Drain(timedelta(), "maintenance", target))
 
-    def end(self, lost: HubLostError) -> None:
+    def end(self, lost: ports.HubLostError) -> None:
         self.finish(lost)
         self.hub.changed()
 
@@ -652,7 +636,7 @@ class MemorySession(OpenSession):
         """A write of this session. Raises StaleEpochError, and ends it, when a higher epoch was heard."""
         known = self.hub.clusters.get(self.cluster)
         if self.epoch and known is not None and self.epoch < known.epoch:
-            stale = SessionEpochError(f"the epoch {known.epoch} of this cluster is known", known.epoch)
+            stale = ports.SessionEpochError(f"the epoch {known.epoch} of this cluster is known", known.epoch)
             self.end(stale)
             raise stale
         if self.epoch:

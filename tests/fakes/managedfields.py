@@ -8,17 +8,6 @@ import yaml
 from machinery.meta.managedfields import ownership
 from machinery.meta.managedfields.applying import Applied, apply, field_conflict_error
 from machinery.meta.managedfields.fieldset import in_order, minus
-from machinery.meta.managedfields.ownership import (
-    NOBODYS,
-    FieldHolding,
-    FieldWriter,
-    Holdings,
-    Versions,
-    applier,
-    comparisons,
-    current,
-    updater,
-)
 from machinery.meta.managedfields.structure import Structure, structure
 from tests.checks import CASE_FILES, present
 
@@ -43,19 +32,22 @@ class OneVersion:
 class World:
     """One object and who holds what of it. `tick` is the time of the writes that follow."""
 
-    def __init__(self, versions: Versions | None = None) -> None:
+    def __init__(self, versions: ownership.Versions | None = None) -> None:
         self.versions = versions or OneVersion(STRUCTURE)
         self.live: dict[str, Any] = {}
-        self.holdings: Holdings = {}
+        self.holdings: ownership.Holdings = {}
         self.tick = 0
 
     def update(self, manager: str, new: Mapping[str, Any], *, api_version: str = V1, subresource: str = "") -> None:
         """A create or an update by which the object becomes `new`."""
         self.tick += 1
         document = {"apiVersion": api_version, **new}
-        changed, writer = comparisons(self.versions, self.live, document), updater(manager, api_version, subresource)
-        taken = {writer: minus(present(changed(api_version)).written, NOBODYS)}
-        self.holdings = ownership.updated(changed, current(self.versions, self.holdings), taken, self._time)
+        changed, writer = (
+            ownership.comparisons(self.versions, self.live, document),
+            ownership.updater(manager, api_version, subresource),
+        )
+        taken = {writer: minus(present(changed(api_version)).written, ownership.NOBODYS)}
+        self.holdings = ownership.updated(changed, ownership.current(self.versions, self.holdings), taken, self._time)
         self.live = document
 
     def apply(self, manager: str, config: Mapping[str, Any], *, force: bool = False, api_version: str = V1) -> Applied:
@@ -63,7 +55,7 @@ class World:
         self.tick += 1
         document = {"apiVersion": api_version, **config}
         live = self.versions.converted(self.live, api_version) if self.live else {}
-        result = apply(self.versions, live, document, self.holdings, applier(manager), time=self._time)
+        result = apply(self.versions, live, document, self.holdings, ownership.applier(manager), time=self._time)
         if result.conflicts and not force:
             raise field_conflict_error(result.conflicts)
         self.live, self.holdings = dict(result.document), result.holdings
@@ -79,7 +71,7 @@ class World:
         """Who holds what: by manager, with `!` after the name of an applier."""
         return {_name(writer): in_order(holding.fields) for writer, holding in self.holdings.items()}
 
-    def holding(self, manager: str) -> FieldHolding:
+    def holding(self, manager: str) -> ownership.FieldHolding:
         return self.holdings[next(writer for writer in self.holdings if _name(writer) == manager)]
 
     @property
@@ -87,5 +79,5 @@ class World:
         return f"2026-11-21T00:{self.tick // 60:02}:{self.tick % 60:02}Z"
 
 
-def _name(writer: FieldWriter) -> str:
+def _name(writer: ownership.FieldWriter) -> str:
     return f"{writer.manager}!" if writer.operation is ownership.Operation.APPLY else writer.manager

@@ -156,14 +156,9 @@ async def test_reference_pages_have_the_published_descriptions_and_valid_example
 
 
 ACCEPTED = (
-    ("", 200, "application/json"),
-    ("*/*", 200, "application/json"),
-    ("application/json", 200, "application/json"),
-    (f"{PROTO};q=0.5, application/json", 200, "application/json"),
-    (PROTO, 200, PROTO),
-    (OLD_PROTO, 200, PROTO),
-    (f"text/html, {OLD_PROTO}", 200, PROTO),
-    ("text/html", 406, None),
+    *(("", 200, "application/json"), ("*/*", 200, "application/json"), ("application/json", 200, "application/json")),
+    *((f"{PROTO};q=0.5, application/json", 200, "application/json"), (PROTO, 200, PROTO), (OLD_PROTO, 200, PROTO)),
+    *((f"text/html, {OLD_PROTO}", 200, PROTO), ("text/html", 406, None)),
 )
 
 

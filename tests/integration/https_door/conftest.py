@@ -32,18 +32,8 @@ from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusters import service as clusters
 from hub.replica.admin_kubeconfig import ADMIN_FILE
 from hub.store import SqlStore
-from machinery import pki
+from machinery import identity, pki
 from machinery.client import kubeconfig
-from machinery.identity import (
-    CLUSTER_LABEL,
-    SIGNER,
-    AgentId,
-    CertificateSubject,
-    ClusterName,
-    SerialNumber,
-    agent_subject,
-    bootstrap_user,
-)
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.tls import client_context
 from tests import programs
@@ -141,10 +131,12 @@ class HubUnderTest(InProcessHub):
     async def agent(self, cluster: str, *, expired_since: timedelta | None = None) -> Path:
         """The kubeconfig of an agent of `cluster`."""
         key, left = pki.generate_key(), LIFETIMES.agent if expired_since is None else -expired_since
-        issued = await self.store.run(_sign_agent, self.issuer, ClusterName(cluster), pki.public_key_of(key), left)
+        issued = await self.store.run(_sign_agent, self.issuer, identity.ClusterName(cluster), pki.public_key_of(key), left)
         return self.kubeconfig(f"agent-{cluster}", issued, key)
 
-    async def certificate(self, purpose: Purpose, subject: CertificateSubject, whose: CertificateHolder | None = None) -> Path:
+    async def certificate(
+        self, purpose: Purpose, subject: identity.CertificateSubject, whose: CertificateHolder | None = None
+    ) -> Path:
         """The kubeconfig of anybody with a certificate of the hub's CA, whatever the hub itself would sign."""
         key = pki.generate_key()
 
@@ -165,14 +157,14 @@ class HubUnderTest(InProcessHub):
         submission = asked_for(cluster, "bcdfg", cluster)
         submission["metadata"] |= {"name": name}
         bounds = CredentialBounds(patterns)
-        terms = CredentialTerms(None if patterns else ClusterName(cluster), None, LIFETIMES.bootstrap, bounds)
+        terms = CredentialTerms(None if patterns else identity.ClusterName(cluster), None, LIFETIMES.bootstrap, bounds)
         credential, _token = await self.store.run(create_token, terms, "test")
-        await self.store.run(requests.put, submission, None, Requester(bootstrap_user(credential.id)))
+        await self.store.run(requests.put, submission, None, Requester(identity.bootstrap_user(credential.id)))
 
     async def revoke(self, path: Path) -> None:
         """Revokes the certificate in a kubeconfig."""
         serial = pki.parse_certificate(kubeconfig.read_kubeconfig(path).require_credential().chain).serial
-        await self.store.run(lambda tx: tx.certificates.revoke([SerialNumber(serial)], tx.now, "Test"))
+        await self.store.run(lambda tx: tx.certificates.revoke([identity.SerialNumber(serial)], tx.now, "Test"))
 
     async def hubctl(self, line: str, *words: str, path: Path | None = None, given: str = "") -> Said:
         """Runs hubctl in this process with the admin kubeconfig, or `path`, one at a time. `line` is split as by a shell."""
@@ -348,8 +340,8 @@ def asked_for(cluster: str, agent: str, labelled: str) -> dict[str, Any]:
     return {
         "apiVersion": "certificates.k8s.io/v1",
         "kind": "CertificateSigningRequest",
-        "metadata": {"generateName": f"{labelled}-", "labels": {CLUSTER_LABEL: labelled}},
-        "spec": {"request": b64encode(csr(cluster, agent)).decode(), "signerName": SIGNER, "usages": list(USAGES)},
+        "metadata": {"generateName": f"{labelled}-", "labels": {identity.CLUSTER_LABEL: labelled}},
+        "spec": {"request": b64encode(csr(cluster, agent)).decode(), "signerName": identity.SIGNER, "usages": list(USAGES)},
     }
 
 
@@ -362,11 +354,15 @@ def kept_free(port: int) -> Iterator[None]:
         yield
 
 
-def _sign_agent(tx: Transaction, issuer: Issuer, cluster: ClusterName, public_key: bytes, left: timedelta) -> IssuedCertificate:
-    agent, ends = AgentId("bcdfg"), tx.now + left
-    profile = Profile(Purpose.AGENT, agent_subject(cluster, agent), public_key, min(tx.now, ends) - LIFETIMES.backdate, ends)
+def _sign_agent(
+    tx: Transaction, issuer: Issuer, cluster: identity.ClusterName, public_key: bytes, left: timedelta
+) -> IssuedCertificate:
+    agent, ends = identity.AgentId("bcdfg"), tx.now + left
+    profile = Profile(
+        Purpose.AGENT, identity.agent_subject(cluster, agent), public_key, min(tx.now, ends) - LIFETIMES.backdate, ends
+    )
     if ends <= tx.now:  # as one signed long ago: the hub itself signs none that has ended
-        return issuer.issue(profile, SerialNumber(pki.random_serial()), tx.now)
+        return issuer.issue(profile, identity.SerialNumber(pki.random_serial()), tx.now)
     return certificates.sign(tx, issuer, profile, CertificateHolder(cluster=cluster, agent=agent))
 
 

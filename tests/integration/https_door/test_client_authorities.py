@@ -222,10 +222,7 @@ async def test_certificates_of_the_kubernetes_ca_enter_by_named_groups_under_own
     assert await kubernetes.who(kubernetes.ca.issue("system:node:one", "ops")) == ("kubernetes:system:node:one", ["ops"])
 
     for user, groups in (
-        ("kubernetes-admin", ("system:masters",)),
-        ("system:node:one", ("system:nodes",)),
-        ("ann", ()),
-        ("ann", ("qa",)),
+        *(("kubernetes-admin", ("system:masters",)), ("system:node:one", ("system:nodes",)), ("ann", ()), ("ann", ("qa",))),
         (agent_subject(ClusterName("edge1"), AgentId("agent")).common_name, ()),
     ):
         assert "has no group that is accepted here" in await kubernetes.refused(kubernetes.ca.issue(user, *groups)), groups

@@ -31,22 +31,11 @@ from spoke.options import AgentOptions, Pauses
 from tests.checks import CASE_FILES
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.stage import AT_ONCE, running, world_of
-from tests.integration.https_door.conftest import (
-    CLUSTERS,
-    RBAC,
-    REQUESTS,
-    HubUnderTest,
-    Visitor,
-    admin_of,
-    asked_for,
-    bearer,
-    hub_with,
-    nobody,
-)
+from tests.integration.https_door import conftest as door
 
 ENCODER: Any = encoder
 OWN = "/apis/hub.open-cluster-management.io/v1alpha1"
-GROUP = CLUSTERS.removesuffix("/managedclusters")
+GROUP = door.CLUSTERS.removesuffix("/managedclusters")
 NAMESPACES = "/api/v1/namespaces"
 ACCOUNT = f"{NAMESPACES}/open-cluster-management/serviceaccounts/agent-registration-bootstrap"
 CONFIG_MAPS, INFO = f"{NAMESPACES}/kube-public/configmaps", f"{NAMESPACES}/kube-public/configmaps/cluster-info"
@@ -94,7 +83,7 @@ def protobuf(document: Mapping[str, Any]) -> bytes:
 
 
 async def send(
-    who: Visitor, method: str, path: str, document: Any = None, *, typed: bool = True, **headers: str
+    who: door.Visitor, method: str, path: str, document: Any = None, *, typed: bool = True, **headers: str
 ) -> tuple[int, Any]:
     """A request of a typed client, or with `typed` False of OCM's."""
     body = None if document is None else protobuf(document) if typed else json.dumps(document).encode()
@@ -105,7 +94,7 @@ async def send(
         return answer.status, json.loads(text) if text.startswith("{") else text
 
 
-async def get_token(operator: Visitor, expected: int = 201) -> str:
+async def get_token(operator: door.Visitor, expected: int = 201) -> str:
     """`clusteradm get token`."""
     assert (await send(operator, "GET", GROUP, typed=False))[0] == 200
     status, answer = await send(operator, "POST", f"{ACCOUNT}/token", HOUR)
@@ -113,7 +102,7 @@ async def get_token(operator: Visitor, expected: int = 201) -> str:
     return str(answer.get("status", {}).get("token", "")) if expected == 201 else ""
 
 
-async def refused(who: Visitor, role: str) -> list[dict[str, str]]:
+async def refused(who: door.Visitor, role: str) -> list[dict[str, str]]:
     """The access reviews of OCM's operator that the hub refuses."""
     path, kind = "/apis/authorization.k8s.io/v1", "SelfSubjectAccessReview"
     asked = [{**row, "verb": verb} for row in REVIEWS[role] for verb in row["verbs"]]
@@ -122,9 +111,9 @@ async def refused(who: Visitor, role: str) -> list[dict[str, str]]:
     return [row for row, answer in zip(asked, answers, strict=True) if not answer["status"]["allowed"]]
 
 
-async def bootstrap_kubeconfig(hub: HubUnderTest, token: str) -> str:
+async def bootstrap_kubeconfig(hub: door.HubUnderTest, token: str) -> str:
     """What `clusteradm join` reads and checks, and the kubeconfig that it then stores for the agent."""
-    agent = bearer(hub, token)
+    agent = door.bearer(hub, token)
     status, info = await send(agent, "GET", INFO)
     assert (status, set(info["data"])) == (200, {"kubeconfig"})
     kubeconfig = yaml.safe_load(info["data"]["kubeconfig"])
@@ -147,41 +136,41 @@ async def bootstrap_kubeconfig(hub: HubUnderTest, token: str) -> str:
     return yaml.safe_dump({"preferences": {}, "current-context": "bootstrap", **lists})
 
 
-async def join(hub: HubUnderTest, token: str, name: str) -> str:
+async def join(hub: door.HubUnderTest, token: str, name: str) -> str:
     """The first requests of OCM's agent with that kubeconfig. Returns the name of its certificate request."""
-    agent = bearer(hub, yaml.safe_load(await bootstrap_kubeconfig(hub, token))["users"][0]["user"]["token"])
-    async with agent.watch(f"{CLUSTERS}?fieldSelector=metadata.name%3D{name}&timeoutSeconds=300&watch=true") as watch:
-        status, made = await send(agent, "POST", CLUSTERS, {**MANAGED, "metadata": {"name": name}}, typed=False)
+    agent = door.bearer(hub, yaml.safe_load(await bootstrap_kubeconfig(hub, token))["users"][0]["user"]["token"])
+    async with agent.watch(f"{door.CLUSTERS}?fieldSelector=metadata.name%3D{name}&timeoutSeconds=300&watch=true") as watch:
+        status, made = await send(agent, "POST", door.CLUSTERS, {**MANAGED, "metadata": {"name": name}}, typed=False)
         assert (status, await watch.type()) == (201, "ADDED"), made
-    status, asked = await send(agent, "POST", REQUESTS, asked_for(name, "bcdfg", name))
+    status, asked = await send(agent, "POST", door.REQUESTS, door.asked_for(name, "bcdfg", name))
     assert status == 201, asked
     return str(asked["metadata"]["name"])
 
 
-async def accept(operator: Visitor, name: str) -> None:
+async def accept(operator: door.Visitor, name: str) -> None:
     """`clusteradm accept`."""
-    assert not (await send(operator, "GET", f"{CLUSTERS}/{name}", typed=False))[1]["spec"].get("hubAcceptsClient")
+    assert not (await send(operator, "GET", f"{door.CLUSTERS}/{name}", typed=False))[1]["spec"].get("hubAcceptsClient")
     selector = f"{CLUSTER_LABEL.replace('/', '%2F')}+%3D+{name}"
-    ((asked,),) = [(await send(operator, "GET", f"{REQUESTS}?labelSelector={selector}"))[1]["items"]]
+    ((asked,),) = [(await send(operator, "GET", f"{door.REQUESTS}?labelSelector={selector}"))[1]["items"]]
     assert asked["spec"]["username"].startswith("system:bootstrap:")
     assert "system:bootstrappers:managedcluster" in asked["spec"]["groups"]
     condition = {"type": "Approved", "status": "True", "reason": "clusteradm Approve", "message": "by clusteradm"}
     kind = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
     decided = {**asked, **kind, "status": {"conditions": [condition]}}
-    assert (await send(operator, "PUT", f"{REQUESTS}/{asked['metadata']['name']}/approval", decided))[0] == 200
+    assert (await send(operator, "PUT", f"{door.REQUESTS}/{asked['metadata']['name']}/approval", decided))[0] == 200
     merge = {"Content-Type": "application/merge-patch+json"}
-    assert (await send(operator, "PATCH", f"{CLUSTERS}/{name}", ACCEPTS, typed=False, **merge))[0] == 200
+    assert (await send(operator, "PATCH", f"{door.CLUSTERS}/{name}", ACCEPTS, typed=False, **merge))[0] == 200
 
 
-async def delete_token(operator: Visitor) -> None:
+async def delete_token(operator: door.Visitor) -> None:
     """`clusteradm clean`, which finds nothing to delete, and `delete token`, which a missing object does not stop."""
     options = {"apiVersion": "v1", "kind": "DeleteOptions"}
     bindings = ("open-cluster-management%3Abootstrap%3Aagent-registration", "agent-registration-bootstrap")
     assert (await send(operator, "GET", DEFINITION))[0] == 200
     for path, expected in (
-        *((f"{RBAC}/clusterrolebindings/{name}", 404) for name in bindings),
-        (f"{RBAC}/clusterroles/system%3Aopen-cluster-management%3Abootstrap", 404),
-        (f"{RBAC}/clusterroles/open-cluster-management%3Abootstrap", 200),
+        *((f"{door.RBAC}/clusterrolebindings/{name}", 404) for name in bindings),
+        (f"{door.RBAC}/clusterroles/system%3Aopen-cluster-management%3Abootstrap", 404),
+        (f"{door.RBAC}/clusterroles/open-cluster-management%3Abootstrap", 200),
         (SECRETS, 404),
         ("/apis/operator.open-cluster-management.io/v1/clustermanagers/cluster-manager", 404),
     ):
@@ -192,9 +181,9 @@ async def delete_token(operator: Visitor) -> None:
 
 
 @asynccontextmanager
-async def serving(folder: Path, **settings: Any) -> AsyncIterator[tuple[HubUnderTest, Visitor]]:
-    async with hub_with(folder, **{"clusteradm": True, **settings}) as hub:
-        yield hub, await admin_of(hub)
+async def serving(folder: Path, **settings: Any) -> AsyncIterator[tuple[door.HubUnderTest, door.Visitor]]:
+    async with door.hub_with(folder, **{"clusteradm": True, **settings}) as hub:
+        yield hub, await door.admin_of(hub)
 
 
 async def test_clusteradm_gets_a_token_joins_accepts_and_deletes_the_token(tmp_path: Path) -> None:
@@ -219,18 +208,18 @@ async def test_clusteradm_gets_a_token_joins_accepts_and_deletes_the_token(tmp_p
         await accept(operator, "edge1")
         certificate = ""
         while not certificate:
-            certificate = (await operator.get(f"{REQUESTS}/{request}"))[1].get("status", {}).get("certificate", "")
+            certificate = (await operator.get(f"{door.REQUESTS}/{request}"))[1].get("status", {}).get("certificate", "")
         assert "edge1" in pki.parse_certificate(b64decode(certificate)).subject.common_name
 
         await delete_token(operator)
-        status, answer = await bearer(hub, token).get("/version")
+        status, answer = await door.bearer(hub, token).get("/version")
         assert (status, "is revoked" in answer["message"]) == (401, True)
         await get_token(operator, 404)
         name = {"metadata": {"name": ACCOUNT.rpartition("/")[2]}}
         assert (await operator.ask("POST", ACCOUNT.rpartition("/")[0], name))[0] == 201
-        assert (await bearer(hub, await get_token(operator)).get(INFO))[0] == 200
+        assert (await door.bearer(hub, await get_token(operator)).get(INFO))[0] == 200
         # `clusteradm unjoin` deletes the agent in its cluster and sends nothing to the hub; the operator removes the rest
-        assert (await operator.ask("DELETE", f"{CLUSTERS}/edge1"))[0] == 200
+        assert (await operator.ask("DELETE", f"{door.CLUSTERS}/edge1"))[0] == 200
 
 
 async def test_our_agent_joins_with_the_kubeconfig_that_clusteradm_join_stores(tmp_path: Path) -> None:
@@ -241,46 +230,49 @@ async def test_our_agent_joins_with_the_kubeconfig_that_clusteradm_join_stores(t
         clock, bootstraps = SystemClock(), Bootstraps([BootstrapFile(file, options.reach)])
         world = world_of(clock, MemorySecrets(), bootstrap=bootstraps, dial=dialer(clock))
         async with running(SpokeAgent(options, world)):
-            while not (await operator.get(REQUESTS))[1]["items"]:
+            while not (await operator.get(door.REQUESTS))[1]["items"]:
                 pass
             await accept(operator, name)
-            while "ManagedClusterAvailable" not in json.dumps((await operator.get(f"{CLUSTERS}/{name}"))[1]):
+            while "ManagedClusterAvailable" not in json.dumps((await operator.get(f"{door.CLUSTERS}/{name}"))[1]):
                 pass
         stored = await world.secrets.read("hub-kubeconfig-secret")
         chain, key = stored.contents["tls.crt"], stored.contents["tls.key"]
         assert name in pki.parse_certificate(chain).subject.common_name
-        assert await refused(Visitor(hub, client_context(hub.issuer.trust_bundle, chain, key)), name) == []
+        assert await refused(door.Visitor(hub, client_context(hub.issuer.trust_bundle, chain, key)), name) == []
 
 
 async def test_token_of_clusteradm_joins_and_does_nothing_else(tmp_path: Path) -> None:
     async with serving(tmp_path, clusteradm_token_uses=1) as (hub, operator):
         other = await join(hub, await get_token(operator), "edge9")
         token = await get_token(operator)
-        own, thief = await join(hub, token, "edge1"), bearer(hub, token)
+        own, thief = await join(hub, token, "edge1"), door.bearer(hub, token)
         rows: tuple[tuple[str, str, Any], ...] = (
-            *(("GET", path, None) for path in (CLUSTERS, REQUESTS, NAMESPACES, CONFIG_MAPS, f"{CONFIG_MAPS}/other", ACCOUNT)),
+            *(
+                ("GET", path, None)
+                for path in (door.CLUSTERS, door.REQUESTS, NAMESPACES, CONFIG_MAPS, f"{CONFIG_MAPS}/other", ACCOUNT)
+            ),
             *(("GET", f"/api/v1/{kind}", None) for kind in ("secrets", "configmaps", "events", "serviceaccounts")),
-            *(("GET", path, None) for path in (f"{OWN}/bootstrapcredentials", DEFINITION, SECRETS, f"{REQUESTS}/{other}")),
+            *(("GET", path, None) for path in (f"{OWN}/bootstrapcredentials", DEFINITION, SECRETS, f"{door.REQUESTS}/{other}")),
             *((verb, INFO, {"data": {}}) for verb in ("PUT", "DELETE")),
             ("POST", f"{ACCOUNT}/token", {"spec": {}}),
             ("POST", f"{OWN}/bootstrapcredentials", {"metadata": {"generateName": "a"}, "spec": {"token": True}}),
-            ("PUT", f"{CLUSTERS}/edge1", ACCEPTS),
-            ("DELETE", f"{CLUSTERS}/edge1", None),
-            ("PUT", f"{REQUESTS}/{own}/approval", {"status": {"conditions": [{"type": "Approved", "status": "True"}]}}),
-            ("POST", CLUSTERS, {**MANAGED, "metadata": {"name": "edge2"}}),
-            ("POST", REQUESTS, asked_for("edge1", "other", "edge1")),
-            ("POST", REQUESTS, asked_for("edge2", "bcdfg", "edge1")),
+            ("PUT", f"{door.CLUSTERS}/edge1", ACCEPTS),
+            ("DELETE", f"{door.CLUSTERS}/edge1", None),
+            ("PUT", f"{door.REQUESTS}/{own}/approval", {"status": {"conditions": [{"type": "Approved", "status": "True"}]}}),
+            ("POST", door.CLUSTERS, {**MANAGED, "metadata": {"name": "edge2"}}),
+            ("POST", door.REQUESTS, door.asked_for("edge1", "other", "edge1")),
+            ("POST", door.REQUESTS, door.asked_for("edge2", "bcdfg", "edge1")),
         )
         answers = [(method, path, await thief.ask(method, path, body)) for method, path, body in rows]
         assert [row for row in answers if row[2][0] != 403] == []
 
-        assert (await bearer(hub, f"{token_id(token)}.{'0' * 32}").get(INFO))[0] == 401
-        assert (await thief.get(f"{REQUESTS}/{own}"))[0] == 200
+        assert (await door.bearer(hub, f"{token_id(token)}.{'0' * 32}").get(INFO))[0] == 401
+        assert (await thief.get(f"{door.REQUESTS}/{own}"))[0] == 200
         assert (await operator.ask("DELETE", f"{OWN}/bootstrapcredentials/{token_id(token)}"))[0] == 200
         assert (await thief.get(INFO))[0] == 401
 
         await operator.bind("admin", "ServiceAccount", "reader", namespace="default")
-        status, answer = await bearer(hub, await operator.token("reader")).ask("POST", f"{ACCOUNT}/token", HOUR)
+        status, answer = await door.bearer(hub, await operator.token("reader")).ask("POST", f"{ACCOUNT}/token", HOUR)
         assert (status, "cannot create resource" in answer["message"]) == (403, True), answer
         for spec, code in (({"audiences": ["vault"]}, 400), ({"expirationSeconds": 599}, 422)):
             assert (await operator.ask("POST", f"{ACCOUNT}/token", {"spec": spec}))[0] == code
@@ -293,16 +285,16 @@ async def test_token_of_clusteradm_joins_and_does_nothing_else(tmp_path: Path) -
 
 async def test_token_of_clusteradm_expires_with_the_lifetime_of_the_hub(tmp_path: Path) -> None:
     async with serving(tmp_path, bootstrap_lifetime=timedelta(seconds=1)) as (hub, operator):
-        await bearer(hub, await get_token(operator)).until("/version", 401)
+        await door.bearer(hub, await get_token(operator)).until("/version", 401)
 
 
 async def test_cluster_info_is_public_only_by_its_setting_and_listed_with_the_stored_config_maps(tmp_path: Path) -> None:
     for public, expected in ((False, 403), (True, 200)):
         async with serving(tmp_path / str(public), clusteradm_public_cluster_info=public) as (hub, operator):
-            assert (await nobody(hub).get(INFO))[0] == expected
+            assert (await door.nobody(hub).get(INFO))[0] == expected
             ends = ("", "/a", "?fieldSelector=metadata.name%3Dcluster-info")
             others = (*(CONFIG_MAPS + end for end in ends), ACCOUNT, BUNDLE)
-            assert {(await nobody(hub).get(path))[0] for path in others} == {403}
+            assert {(await door.nobody(hub).get(path))[0] for path in others} == {403}
             for path in (INFO, BUNDLE):
                 folder, _, name = path.rpartition("/")
                 assert (await operator.ask("POST", folder, {"metadata": {"name": name}}))[0] == 405
@@ -321,8 +313,8 @@ async def test_cluster_info_is_public_only_by_its_setting_and_listed_with_the_st
             assert (await operator.get(f"{path}?at={page['metadata']['resourceVersion']}"))[0] == 200
 
 
-async def test_without_its_setting_a_hub_serves_nothing_of_clusteradm(hub: HubUnderTest, tmp_path: Path) -> None:
-    operator = await admin_of(hub)
+async def test_without_its_setting_a_hub_serves_nothing_of_clusteradm(hub: door.HubUnderTest, tmp_path: Path) -> None:
+    operator = await door.admin_of(hub)
     assert [(await operator.get(path))[0] for path in (INFO, BUNDLE, ACCOUNT, DEFINITION)] == [404] * 4
     await get_token(operator, 404)
     with pytest.raises(InvalidError, match="cannot attest"):

@@ -191,11 +191,8 @@ NAMED = "managedcluster.cluster.open-cluster-management.io"
 ONE = {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster"}
 MANIFESTS = {"apiVersion": "v1", "kind": "List", "items": [{**ONE, "metadata": {"name": name}} for name in ALL[:2]]}
 WAYS = (
-    ("{names}", "", ALL[:2]),
-    ("-l region=eu", "", ALL[:2]),
-    ("--where 'labels.region == \"eu\"'", "", ALL[:2]),
-    ("--all", "", ALL),
-    ("-f -", f"cluster/edge1\n\n{NAMED}/edge3\n", (ALL[0], ALL[2])),
+    *(("{names}", "", ALL[:2]), ("-l region=eu", "", ALL[:2]), ("--where 'labels.region == \"eu\"'", "", ALL[:2])),
+    *(("--all", "", ALL), ("-f -", f"cluster/edge1\n\n{NAMED}/edge3\n", (ALL[0], ALL[2]))),
     ("-f -", yaml.safe_dump(MANIFESTS), ALL[:2]),
 )
 DESTRUCTIVE = ("delete", "revoke", "deny", "move")

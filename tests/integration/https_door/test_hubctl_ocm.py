@@ -194,10 +194,7 @@ def test_differences_and_second_agents_are_found_in_what_is_read() -> None:
     check_results(lambda wanted, here: list(differences(wanted, here)), rows)
     lone, period = Renewal(NOW, "lease", "registration"), timedelta(seconds=60)
     pairs: tuple[tuple[Renewal, bool], ...] = (
-        (lone, False),
-        (lone._replace(at=NOW + period), False),
-        (lone._replace(at=NOW + period / 2), True),
-        (lone._replace(at=NOW + period, holder="x"), True),
-        (lone._replace(at=NOW + period, writer="x"), True),
+        *((lone, False), (lone._replace(at=NOW + period), False), (lone._replace(at=NOW + period / 2), True)),
+        *((lone._replace(at=NOW + period, holder="x"), True), (lone._replace(at=NOW + period, writer="x"), True)),
     )
     check_results(lambda again: bool(second_agent([again, lone], period)), pairs)

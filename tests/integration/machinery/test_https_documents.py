@@ -66,12 +66,8 @@ async def test_document_is_fetched_and_posted_without_a_proxy(server: Server, mo
 
 async def test_another_answer_is_a_failure_without_its_words(server: Server) -> None:
     for path, why in (
-        ("/list", "not a JSON document"),
-        ("/text", "not a JSON document"),
-        ("/packed", "not a JSON document"),
-        ("/long", "longer than"),
-        ("/denied", "HTTP status 403"),
-        ("/away", "HTTP status 302"),
+        *(("/list", "not a JSON document"), ("/text", "not a JSON document"), ("/packed", "not a JSON document")),
+        *(("/long", "longer than"), ("/denied", "HTTP status 403"), ("/away", "HTTP status 302")),
     ):
         server.asked.clear()
         with pytest.raises(UnavailableError, match=why) as failed:

@@ -223,10 +223,7 @@ def test_faults_round_trip_and_unknown_words_are_refused() -> None:
         InvalidError,
         Faults.named,
         (
-            ("broken", 'no fault is called "broken": use error, hang'),
-            ("slow", "slow=2s"),
-            ("slow=-1s", "slow=2s"),
-            ("stall-after-write=0", "from 1 on"),
-            ("stall-before-write", "from 1 on"),
+            *(("broken", 'no fault is called "broken": use error, hang'), ("slow", "slow=2s"), ("slow=-1s", "slow=2s")),
+            *(("stall-after-write=0", "from 1 on"), ("stall-before-write", "from 1 on")),
         ),
     )

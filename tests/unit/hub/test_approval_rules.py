@@ -236,12 +236,9 @@ def test_only_strict_requests_of_a_rules_user_are_approved() -> None:
     """OCM 5.4, bootstrap and validation: no label, another label, another user, other usages than a client's."""
     edge, client = {CLUSTER_LABEL: "edge"}, ("client auth",)
     rows: tuple[tuple[dict[str, str], tuple[str, ...], str, bool], ...] = (
-        (edge, client, "robot", True),
-        (edge, (*client, "digital signature", "key encipherment"), "robot", True),
-        (edge, client, "robot2", False),
-        ({CLUSTER_LABEL: "edge2"}, client, "robot", False),
-        ({}, client, "robot", False),
-        (edge, (*client, "server auth"), "robot", False),
+        *((edge, client, "robot", True), (edge, (*client, "digital signature", "key encipherment"), "robot", True)),
+        *((edge, client, "robot2", False), ({CLUSTER_LABEL: "edge2"}, client, "robot", False)),
+        *(({}, client, "robot", False), (edge, (*client, "server auth"), "robot", False)),
         (edge, ("digital signature",), "robot", False),
     )
     check_results(is_approved, rows)

@@ -232,9 +232,7 @@ FULL = StatusReport(
 def test_agent_sets_the_listed_labels_once_and_none_that_decide() -> None:
     asked = {"region": "eu", "regional": "x", "example.com/tier": "1", "example.com.evil/x": "1", SET: "prod", "a b": "c"}
     rows: tuple[tuple[tuple[str, ...], set[str]], ...] = (
-        ((), set()),
-        (("region",), {"region"}),
-        (("example.com/*",), {"example.com/tier"}),
+        *(((), set()), (("region",), {"region"}), (("example.com/*",), {"example.com/tier"})),
         (("example.com/tier", "env"), {"example.com/tier"}),
         (("*", "example.com", SET, "open-cluster-management.io/*", "cluster.open-cluster-management.io/*"), set()),
     )
@@ -310,13 +308,10 @@ def test_set_has_the_clusters_that_its_selector_matches() -> None:
         return {"selectorType": "LabelSelector", "labelSelector": selector}
 
     rows: tuple[tuple[str, dict[str, Any], str], ...] = (
-        ("one", {"selectorType": "ExclusiveClusterSetLabel"}, "a"),
-        ("one", {}, "a"),
+        *(("one", {"selectorType": "ExclusiveClusterSetLabel"}, "a"), ("one", {}, "a")),
         ("none", {"selectorType": "ExclusiveClusterSetLabel"}, ""),
-        ("one", selected({"matchLabels": {"region": "eu"}}), "ac"),
-        ("one", selected({}), "abc"),
-        ("one", {"selectorType": "LabelSelector"}, ""),
-        ("one", selected(None), ""),
+        *(("one", selected({"matchLabels": {"region": "eu"}}), "ac"), ("one", selected({}), "abc")),
+        *(("one", {"selectorType": "LabelSelector"}, ""), ("one", selected(None), "")),
         ("one", {"selectorType": "Another", "labelSelector": {}}, ""),
         ("one", selected({"matchLabels": {"not a label": "x"}}), ""),
         ("one", selected({"matchExpressions": [{"key": "region", "operator": "NotIn", "values": ["us"]}]}), "ac"),

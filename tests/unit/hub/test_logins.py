@@ -110,16 +110,12 @@ def test_user_and_groups_come_from_the_claims_of_a_token_that_has_what_it_needs(
 
 def test_reserved_and_unfit_names_are_refused_or_left_out() -> None:
     rows = (
-        (None, "names no user"),
-        (AuthenticatedUser(""), "empty"),
-        (AuthenticatedUser("ann", uid="1"), "UID"),
+        *((None, "names no user"), (AuthenticatedUser(""), "empty"), (AuthenticatedUser("ann", uid="1"), "UID")),
         (AuthenticatedUser("ann", extra={"scopes": ("all",)}), "extra"),
         (AuthenticatedUser("system:admin"), "reserved for the hub"),
         (AuthenticatedUser("system:open-cluster-management:c:a"), "reserved for the hub"),
-        (AuthenticatedUser("ann\n"), "unprintable"),
-        (AuthenticatedUser(" ann"), "space"),
-        (AuthenticatedUser("\ud800"), "unprintable"),
-        (AuthenticatedUser("a" * (login_rules.MAX_NAME + 1)), "longer"),
+        *((AuthenticatedUser("ann\n"), "unprintable"), (AuthenticatedUser(" ann"), "space")),
+        *((AuthenticatedUser("\ud800"), "unprintable"), (AuthenticatedUser("a" * (login_rules.MAX_NAME + 1)), "longer")),
         (AuthenticatedUser("ann", ("b\x00",)), "group"),
         (AuthenticatedUser("ann", ("g",) * (login_rules.MAX_GROUPS + 1)), "groups"),
     )

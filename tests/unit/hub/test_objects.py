@@ -116,11 +116,8 @@ def test_uid_creation_and_generation_are_the_stores_to_choose() -> None:
     claimed = doc.with_metadata(DOCUMENT, uid="other", creationTimestamp="2020-01-01T00:00:00Z", generation=99)
     assert stamped(claimed, DOCUMENT) == DOCUMENT["metadata"]
     rows = (
-        (doc.with_spec(DOCUMENT, size=2), 4),
-        (doc.with_status(DOCUMENT, size=2), 3),
-        (doc.with_annotations(DOCUMENT, {"note": "x"}), 3),
-        (doc.deleting(DOCUMENT, NOW), 4),
-        (DOCUMENT, 3),
+        *((doc.with_spec(DOCUMENT, size=2), 4), (doc.with_status(DOCUMENT, size=2), 3)),
+        *((doc.with_annotations(DOCUMENT, {"note": "x"}), 3), (doc.deleting(DOCUMENT, NOW), 4), (DOCUMENT, 3)),
     )
     check_results(lambda changed: stamped(changed, DOCUMENT)["generation"], rows)
     odd: dict[str, Any] = {"metadata": {"labels": None, "annotations": ["x"], "finalizers": "x"}, "status": None}
@@ -226,11 +223,8 @@ def test_taint_is_stamped_when_it_is_new_or_changes_and_only_by_the_hub() -> Non
     assert [entry["timeAdded"] for entry in new["spec"]["taints"]] == [STAMP, STAMP]
     old = cluster(taints=[taint("x", timeAdded=EARLIER)])
     rows = (
-        (taint("x", timeAdded=EARLIER), EARLIER),
-        (taint("x"), EARLIER),
-        (taint("y"), STAMP),
-        ({**taint("x"), "effect": "PreferNoSelect"}, STAMP),
-        ({**taint("x"), "key": "new"}, STAMP),
+        *((taint("x", timeAdded=EARLIER), EARLIER), (taint("x"), EARLIER), (taint("y"), STAMP)),
+        *(({**taint("x"), "effect": "PreferNoSelect"}, STAMP), ({**taint("x"), "key": "new"}, STAMP)),
     )
 
     def change(new: dict[str, str]) -> dict[str, Any]:

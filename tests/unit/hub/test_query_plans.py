@@ -171,12 +171,9 @@ def test_groups_are_sorted_by_their_words_counts_and_sums() -> None:
 
     first, second, third, last = "1.9,a,3,30", "None,b,3,None", "1.10,a,1,50", "1.10,c,1,1500m"
     orders = (
-        ("", [second, first, third, last]),
-        ("version.minor,-name", [first, last, third, second]),
-        ("-version.minor", [third, last, first, second]),
-        ("-memory", [third, first, last, second]),
-        ("memory", [last, first, third, second]),
-        ("count,-memory", [third, last, first, second]),
+        *(("", [second, first, third, last]), ("version.minor,-name", [first, last, third, second])),
+        *(("-version.minor", [third, last, first, second]), ("-memory", [third, first, last, second])),
+        *(("memory", [last, first, third, second]), ("count,-memory", [third, last, first, second])),
     )
     check_results(sorted_by, orders)
 

@@ -43,13 +43,9 @@ def test_taints_are_added_kept_overwritten_on_request_and_removed() -> None:
         apply("z-")
     assert refused.value.code == 3
     for specs, words in (
-        (["a=1"], "is not a taint"),
-        (["a"], "lacks its effect"),
-        (["a:NoSchedule"], 'no effect "NoSchedule"'),
-        (["a=1=2:NoSelect"], "is not a taint"),
-        ([":NoSelect"], "is not a taint"),
-        (["a:NoSelect", "a=1:NoSelect"], "given twice"),
-        (["a:NoSelect", "a-"], "both set and removed"),
+        *((["a=1"], "is not a taint"), (["a"], "lacks its effect"), (["a:NoSchedule"], 'no effect "NoSchedule"')),
+        *((["a=1=2:NoSelect"], "is not a taint"), ([":NoSelect"], "is not a taint")),
+        *((["a:NoSelect", "a=1:NoSelect"], "given twice"), (["a:NoSelect", "a-"], "both set and removed")),
     ):
         with pytest.raises(CommandError, match=words) as refused:
             read_taints(specs)

@@ -164,8 +164,7 @@ def test_hub_kubeconfig_round_trips_and_is_refused_without_endpoint_or_certifica
 
 def test_malformed_kubeconfig_is_refused_with_the_file_name(tmp_path: Path) -> None:
     rows: list[tuple[dict[str, Any], str]] = [
-        (document("current-context"), "no current-context"),
-        (document("contexts", 0), 'no context "muster"'),
+        *((document("current-context"), "no current-context"), (document("contexts", 0), 'no context "muster"')),
         (document("contexts", 0, "context", "cluster"), "no cluster in context"),
         (document("contexts", 0, "context", "user"), "no user in context"),
         (document("clusters", 0), 'no cluster "muster"'),
@@ -174,8 +173,7 @@ def test_malformed_kubeconfig_is_refused_with_the_file_name(tmp_path: Path) -> N
         (document("users", 0), 'no user "bootstrap"'),
         (document("users", 0, "user", "client-key-data"), "lacks client-key-data"),
         (document("users", 0, "user", "client-certificate-data"), "lacks client-certificate-data"),
-        (document(*EXTENSION_AT, "grpcServer"), "lacks grpcServer"),
-        (document(*EXTENSION_AT, "hubID"), "lacks hubID"),
+        *((document(*EXTENSION_AT, "grpcServer"), "lacks grpcServer"), (document(*EXTENSION_AT, "hubID"), "lacks hubID")),
     ]
     rows += [
         (document(*CLUSTER_AT, "server", value="https://hub.example:644333"), "host or port"),

@@ -229,12 +229,9 @@ async def test_work_that_fails_in_the_moment_in_which_its_agent_is_ended_leaves_
 
 def test_extension_chooses_the_driver_and_the_option_overrides_it() -> None:
     drivers: list[tuple[str, dict[str, bool], Driver]] = [
-        ("auto", BOTH, Driver.GRPC),
-        ("auto", {**BOTH, "endpoint": False}, Driver.CSR),
-        ("auto", {"endpoint": False, "certificate": False}, Driver.CSR),
-        ("csr", BOTH, Driver.CSR),
-        ("csr", {**BOTH, "certificate": False}, Driver.CSR),
-        ("grpc", BOTH, Driver.GRPC),
+        *(("auto", BOTH, Driver.GRPC), ("auto", {**BOTH, "endpoint": False}, Driver.CSR)),
+        *(("auto", {"endpoint": False, "certificate": False}, Driver.CSR), ("csr", BOTH, Driver.CSR)),
+        *(("csr", {**BOTH, "certificate": False}, Driver.CSR), ("grpc", BOTH, Driver.GRPC)),
     ]
     assert [row for row in drivers if Reach(row[0]).driver_for(source="FILE", **row[1]) is not row[2]] == []
     refused: list[tuple[str, dict[str, bool], str]] = [

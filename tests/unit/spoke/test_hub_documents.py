@@ -10,18 +10,7 @@ import grpc
 import pytest
 from grpc import aio
 
-from machinery.errors import (
-    BY_REASON,
-    ConflictError,
-    DeadlineError,
-    DenialCause,
-    ForbiddenError,
-    InvalidError,
-    NotFoundError,
-    TooManyRequestsError,
-    UnauthorizedError,
-    UnavailableError,
-)
+from machinery import errors
 from machinery.identity import AddOnName
 from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, JOINED, TRUE, UNKNOWN, Condition
 from machinery.runtime.clock import ManualClock
@@ -149,20 +138,20 @@ def status(code: grpc.StatusCode, **trailing: str) -> aio.AioRpcError:
 
 
 def test_reason_decides_and_without_one_the_code_and_an_unclear_one_is_tried_again() -> None:
-    errors = {reason: to_error(status(Code.UNKNOWN, reason=reason)) for reason in BY_REASON}
-    assert {reason: type(error) for reason, error in errors.items()} == dict(BY_REASON)
-    assert {error.message for error in errors.values()} == {"said"}
+    made = {reason: to_error(status(Code.UNKNOWN, reason=reason)) for reason in errors.BY_REASON}
+    assert {reason: type(error) for reason, error in made.items()} == dict(errors.BY_REASON)
+    assert {error.message for error in made.values()} == {"said"}
     codes = [
-        (Code.UNAUTHENTICATED, UnauthorizedError, SessionLoss.UNAUTHENTICATED),
-        (Code.PERMISSION_DENIED, ForbiddenError, SessionLoss.REFUSED),
-        (Code.NOT_FOUND, NotFoundError, SessionLoss.FORGOTTEN),
-        (Code.ABORTED, ConflictError, SessionLoss.SUPERSEDED),
-        (Code.INVALID_ARGUMENT, InvalidError, SessionLoss.REFUSED),
-        (Code.RESOURCE_EXHAUSTED, TooManyRequestsError, SessionLoss.REFUSED),
-        (Code.DEADLINE_EXCEEDED, DeadlineError, SessionLoss.UNREACHABLE),
+        (Code.UNAUTHENTICATED, errors.UnauthorizedError, SessionLoss.UNAUTHENTICATED),
+        (Code.PERMISSION_DENIED, errors.ForbiddenError, SessionLoss.REFUSED),
+        (Code.NOT_FOUND, errors.NotFoundError, SessionLoss.FORGOTTEN),
+        (Code.ABORTED, errors.ConflictError, SessionLoss.SUPERSEDED),
+        (Code.INVALID_ARGUMENT, errors.InvalidError, SessionLoss.REFUSED),
+        (Code.RESOURCE_EXHAUSTED, errors.TooManyRequestsError, SessionLoss.REFUSED),
+        (Code.DEADLINE_EXCEEDED, errors.DeadlineError, SessionLoss.UNREACHABLE),
     ]
     unclear = (Code.UNAVAILABLE, Code.CANCELLED, Code.INTERNAL, Code.UNKNOWN, Code.UNIMPLEMENTED)
-    codes += [(code, UnavailableError, SessionLoss.UNREACHABLE) for code in unclear]
+    codes += [(code, errors.UnavailableError, SessionLoss.UNREACHABLE) for code in unclear]
     found = [(code, type(to_error(status(code, reason="NoSuchReason"))), lost_error(status(code)).loss) for code, _, _ in codes]
     assert found == codes
 
@@ -182,7 +171,7 @@ def test_cause_tells_losses_apart_and_one_of_a_later_release_is_ignored() -> Non
     ]
     assert [(code, cause, lost_error(status(code, cause=cause)).loss) for code, cause, _ in rows] == rows
     causes = {cause: to_error(status(code, cause=cause)).denial_cause for code, cause, _ in rows}
-    assert causes == {cause: DenialCause(cause) if cause in set(DenialCause) else None for cause in causes}
+    assert causes == {cause: errors.DenialCause(cause) if cause in set(errors.DenialCause) else None for cause in causes}
 
 
 def test_pause_that_the_hub_asks_for_is_kept_also_when_it_is_busy() -> None:

@@ -12,22 +12,8 @@ from machinery.identity import AgentId, CertificateSubject, ClusterName, HubId, 
 from machinery.meta.conditions import FALSE, TRUE
 from machinery.runtime.clock import ManualClock
 from spoke.credentials.owner import Owner
-from spoke.domain import report
+from spoke.domain import hubs as hub_rules, report
 from spoke.domain.credential import CERTIFICATE, KEY, KUBECONFIG, CertificateView, Flaw, HubEntry, StoredCredential, judge
-from spoke.domain.hubs import (
-    ChoiceReason,
-    HubCandidate,
-    HubDecision,
-    HubSelectionPolicy,
-    HubState,
-    ListedHub,
-    Unaccepted,
-    choose,
-    is_better,
-    is_good,
-    next_epoch,
-    refuse_move,
-)
 from spoke.domain.names import AgentNames
 from spoke.domain.next_step import Action, AgentState, decide
 from spoke.domain.report import NodeResources, ReportedClaim
@@ -50,12 +36,12 @@ OPTIONS = Hubs()
 WHOLE = OPTIONS.timeout.total_seconds()
 AT_A = AgentState(A, owner=A)
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-READY, NOT_ACCEPTED, REGISTERING = HubState.READY, HubState.NOT_ACCEPTED, HubState.REGISTERING
-DENIED, KEPT = HubState.DENIED, ChoiceReason.KEPT
-FAILED_OVER, FAILED_BACK = ChoiceReason.FAILED_OVER, ChoiceReason.FAILED_BACK
-WAITING = HubSelectionPolicy(unaccepted=Unaccepted.WAIT)
-BACK = HubSelectionPolicy(fail_back_after=timedelta(minutes=5))
-ALONE = HubSelectionPolicy(registers_ahead=False)
+READY, NOT_ACCEPTED, REGISTERING = hub_rules.HubState.READY, hub_rules.HubState.NOT_ACCEPTED, hub_rules.HubState.REGISTERING
+DENIED, KEPT = hub_rules.HubState.DENIED, hub_rules.ChoiceReason.KEPT
+FAILED_OVER, FAILED_BACK = hub_rules.ChoiceReason.FAILED_OVER, hub_rules.ChoiceReason.FAILED_BACK
+WAITING = hub_rules.HubSelectionPolicy(unaccepted=hub_rules.Unaccepted.WAIT)
+BACK = hub_rules.HubSelectionPolicy(fail_back_after=timedelta(minutes=5))
+ALONE = hub_rules.HubSelectionPolicy(registers_ahead=False)
 
 
 def test_renewal_threshold_is_drawn_once_per_serial_and_spread_over_the_window() -> None:
@@ -189,10 +175,12 @@ def test_claims_are_reserved_first_sorted_and_custom_ones_are_cut() -> None:
     assert report.truncated_claims(claims, rules) == 2
 
 
-def hub(name: str, state: HubState = READY, *, rests: float = 0, ready_for: float | None = None) -> HubCandidate:
+def hub(
+    name: str, state: hub_rules.HubState = READY, *, rests: float = 0, ready_for: float | None = None
+) -> hub_rules.HubCandidate:
     """`rests` and `ready_for` in seconds."""
-    return HubCandidate(
-        ListedHub(HubId(name), name, f"https://{name}", state),
+    return hub_rules.HubCandidate(
+        hub_rules.ListedHub(HubId(name), name, f"https://{name}", state),
         rests_until=MOMENT + timedelta(seconds=rests) if rests else None,
         trouble="connection refused" if rests else "",
         ready_since=MOMENT - timedelta(seconds=ready_for) if ready_for is not None else None,
@@ -200,7 +188,7 @@ def hub(name: str, state: HubState = READY, *, rests: float = 0, ready_for: floa
 
 
 CHOICES: list[dict[str, Any]] = yaml.safe_load((CASE_FILES / "hub-choices.yaml").read_text())
-POLICIES = {"usual": HubSelectionPolicy(), "waiting": WAITING, "back": BACK, "alone": ALONE}
+POLICIES = {"usual": hub_rules.HubSelectionPolicy(), "waiting": WAITING, "back": BACK, "alone": ALONE}
 
 
 def test_each_row_has_its_choice() -> None:
@@ -209,22 +197,31 @@ def test_each_row_has_its_choice() -> None:
         owner, lost_for = row.get("owner"), row.get("lost_for")
         lost_since = MOMENT - timedelta(seconds=lost_for) if lost_for is not None else None
         hubs = tuple(
-            hub(name, HubState[each.get("state", "READY")], rests=each.get("rests", 0), ready_for=each.get("ready_for"))
+            hub(
+                name,
+                hub_rules.HubState[each.get("state", "READY")],
+                rests=each.get("rests", 0),
+                ready_for=each.get("ready_for"),
+            )
             for name, each in row["hubs"].items()
         )
         policy = POLICIES[row.get("policy", "usual")]
-        decision = choose(hubs, HubId(owner) if owner else None, MOMENT, policy, lost_since=lost_since)
-        expected = row["chosen"], ChoiceReason[row["why"]]
+        decision = hub_rules.choose(hubs, HubId(owner) if owner else None, MOMENT, policy, lost_since=lost_since)
+        expected = row["chosen"], hub_rules.ChoiceReason[row["why"]]
         if decision is None or (decision.hub_id, decision.why) != expected or not decision.message:
             wrong.append((row["case"], decision))
     assert wrong == []
-    assert choose((), HubId("a"), MOMENT, HubSelectionPolicy()) is None
+    assert hub_rules.choose((), HubId("a"), MOMENT, hub_rules.HubSelectionPolicy()) is None
 
 
 def test_decision_says_from_where_to_where_what_failed_and_until_when_it_rests() -> None:
-    decision = choose((hub("a", rests=1), hub("b")), HubId("a"), MOMENT, HubSelectionPolicy())
-    assert decision == HubDecision(HubId("b"), FAILED_OVER, "the hub a is lost: connection refused; the hub b is ready", None)
-    decision = present(choose((hub("a", rests=5), hub("b", rests=7)), HubId("a"), MOMENT, HubSelectionPolicy()))
+    decision = hub_rules.choose((hub("a", rests=1), hub("b")), HubId("a"), MOMENT, hub_rules.HubSelectionPolicy())
+    assert decision == hub_rules.HubDecision(
+        HubId("b"), FAILED_OVER, "the hub a is lost: connection refused; the hub b is ready", None
+    )
+    decision = present(
+        hub_rules.choose((hub("a", rests=5), hub("b", rests=7)), HubId("a"), MOMENT, hub_rules.HubSelectionPolicy())
+    )
     assert decision.not_before == MOMENT + timedelta(seconds=5)
 
 
@@ -236,14 +233,14 @@ def test_move_is_refused_with_the_reason() -> None:
         ((hub("c", DENIED), hub("b", NOT_ACCEPTED)), "the hub b is not accepted; ready: none"),
         ((hub("a"), hub("b", rests=1)), "the hub b has just failed: connection refused"),
     ]
-    assert [refuse_move(hubs, HubId("b"), MOMENT) for hubs, _ in rows] == [says for _, says in rows]
+    assert [hub_rules.refuse_move(hubs, HubId("b"), MOMENT) for hubs, _ in rows] == [says for _, says in rows]
 
 
-def drawn_list(random: Random) -> tuple[HubCandidate, ...]:
+def drawn_list(random: Random) -> tuple[hub_rules.HubCandidate, ...]:
     return tuple(
         hub(
             name,
-            random.choice(list(HubState)),
+            random.choice(list(hub_rules.HubState)),
             rests=random.choice([0, 0, 0, 1, 30, -5]),
             ready_for=random.choice([None, 0, 299, 300, 9000]),
         )
@@ -256,16 +253,16 @@ def test_choice_from_any_list_is_the_first_good_hub_unless_the_owner_is_good() -
     for _ in range(4_000):
         hubs = drawn_list(random)
         owner = random.choice([None, HubId("z"), *(each.hub.hub_id for each in hubs)])
-        policy = random.choice([HubSelectionPolicy(), WAITING, BACK, ALONE])
+        policy = random.choice([hub_rules.HubSelectionPolicy(), WAITING, BACK, ALONE])
         lost_since = random.choice([None, MOMENT, MOMENT - timedelta(hours=1)])
-        decision = present(choose(hubs, owner, MOMENT, policy, lost_since=lost_since))
+        decision = present(hub_rules.choose(hubs, owner, MOMENT, policy, lost_since=lost_since))
         by_id = {each.hub.hub_id: each for each in hubs}
         chosen = by_id[decision.hub_id]
-        good = [each for each in hubs if is_good(each, MOMENT, policy)]
+        good = [each for each in hubs if hub_rules.is_good(each, MOMENT, policy)]
         if good:
-            assert is_good(chosen, MOMENT, policy)
+            assert hub_rules.is_good(chosen, MOMENT, policy)
             assert not chosen.rests(MOMENT)
-        if owner in by_id and is_good(by_id[owner], MOMENT, policy):
+        if owner in by_id and hub_rules.is_good(by_id[owner], MOMENT, policy):
             assert decision.hub_id == owner or decision.why is FAILED_BACK
         elif good:
             assert chosen is good[0]
@@ -273,7 +270,7 @@ def test_choice_from_any_list_is_the_first_good_hub_unless_the_owner_is_good() -
             assert policy.fail_back_after is not None
             assert hubs.index(chosen) < hubs.index(by_id[owner or HubId("")])
         assert (decision.why is KEPT, decision.not_before is not None) == (decision.hub_id == owner, chosen.rests(MOMENT))
-        assert is_better(hubs, owner, MOMENT, policy) == any(each.hub.hub_id != owner for each in good)
+        assert hub_rules.is_better(hubs, owner, MOMENT, policy) == any(each.hub.hub_id != owner for each in good)
 
 
 def test_no_claim_and_no_time_of_a_hub_makes_an_epoch_that_other_hubs_refuse() -> None:
@@ -290,13 +287,13 @@ def test_no_claim_and_no_time_of_a_hub_makes_an_epoch_that_other_hubs_refuse() -
         ((2**63 - 1, now + hour, MOMENT), now + hour + 1),
         ((now + 23 * hour, 0, MOMENT), now + 23 * hour + 1),
     ]
-    assert [next_epoch(*row, MOMENT) for row, _ in rows] == [expected for _, expected in rows]
+    assert [hub_rules.next_epoch(*row, MOMENT) for row, _ in rows] == [expected for _, expected in rows]
 
 
 def hubs_of(clock: ManualClock, scheduler: ManualScheduler) -> HubList:
     """The agent is at B, and would rather be at A."""
     hubs = HubList(
-        Hubs(policy=HubSelectionPolicy(fail_back_after=BACK_AFTER), rest=RESTS),
+        Hubs(policy=hub_rules.HubSelectionPolicy(fail_back_after=BACK_AFTER), rest=RESTS),
         ReserveStage(clock).standby,
         AgentProgress(clock),
         clock=clock,
@@ -306,7 +303,7 @@ def hubs_of(clock: ManualClock, scheduler: ManualScheduler) -> HubList:
     )
     hubs.update(ReserveStage(clock).listing, Owner(hub_id=B, epoch=1))
     for hub in (A, B):
-        hubs.record_state(hub, HubState.READY)
+        hubs.record_state(hub, hub_rules.HubState.READY)
     return hubs
 
 
@@ -375,14 +372,11 @@ def test_timeout_is_drawn_anew_when_a_session_did_its_work_and_not_while_the_hub
 
 def test_an_observation_has_one_next_action() -> None:
     rows = [
-        (AgentState(None), Action.GIVE_UP),
-        (replace(AT_A, rests=True, is_flawed=True), Action.REST),
+        *((AgentState(None), Action.GIVE_UP), (replace(AT_A, rests=True, is_flawed=True), Action.REST)),
         (replace(AT_A, is_flawed=True), Action.GIVE_UP),
         (replace(AT_A, is_flawed=True, can_register=True, needs_epoch=True), Action.REGISTER),
-        (replace(AT_A, is_new=True), Action.GIVE),
-        (replace(AT_A, owner=None), Action.GIVE),
-        (replace(AT_A, owner=B, needs_epoch=True), Action.GIVE),
-        (replace(AT_A, needs_epoch=True), Action.RAISE_EPOCH),
+        *((replace(AT_A, is_new=True), Action.GIVE), (replace(AT_A, owner=None), Action.GIVE)),
+        *((replace(AT_A, owner=B, needs_epoch=True), Action.GIVE), (replace(AT_A, needs_epoch=True), Action.RAISE_EPOCH)),
         (AT_A, Action.KEEP),
     ]
     assert [(state, decide(state), action) for state, action in rows if decide(state) is not action] == []

@@ -20,21 +20,9 @@ from machinery.runtime.clock import OffsetClock, SystemClock
 from spoke.controllers.heartbeat_sender import HeartbeatSender
 from spoke.controllers.managed_namespaces import KEY, ManagedNamespaceController
 from spoke.controllers.status import CHANGED, UPKEEP, AvailabilityWatch, ClusterReconciler, StatusReconciler
+from spoke.domain import report as reports
 from spoke.domain.names import AgentNames
 from spoke.domain.next_step import SessionLoss
-from spoke.domain.report import (
-    NORMAL,
-    PROBE_TIMEOUT,
-    WARNING,
-    AgentEvent,
-    ClusterClaimRules,
-    ManagedNamespace,
-    NodeResources,
-    ReportedClaim,
-    hub_label,
-    left_out,
-    news_of,
-)
 from spoke.domain.schedule import SHORTEST_INTERVAL, SPREAD, STEP, pause
 from spoke.ports.cluster import ApiServerHealth
 from spoke.ports.hub import ClientIdentity, HubLostError, TransportFeature
@@ -47,8 +35,8 @@ from tests.fakes.stage import Stage, until
 from tests.fakes.virtual_time import LoopClock, in_virtual_time
 
 CLUSTER = ClusterName("berlin")
-LABEL = hub_label(HUB_ID, "https://hub")
-A, B = ManagedNamespace("a", "blue"), ManagedNamespace("b", "blue")
+LABEL = reports.hub_label(HUB_ID, "https://hub")
+A, B = reports.ManagedNamespace("a", "blue"), reports.ManagedNamespace("b", "blue")
 NOTES = {"agent.open-cluster-management.io/site": "b"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATE = timedelta(milliseconds=15)  # what a loop of tests takes from one look to the next, at most
@@ -251,10 +239,10 @@ class IllCluster(MemoryCluster):
 
     async def health(self) -> ApiServerHealth:
         if self._ill and self._frozen:
-            await asyncio.sleep(PROBE_TIMEOUT.total_seconds())
+            await asyncio.sleep(reports.PROBE_TIMEOUT.total_seconds())
         return ApiServerHealth(ok=not self._ill, status_code=None, detail="ill" if self._ill else "ok")
 
-    async def nodes(self) -> Sequence[NodeResources]:
+    async def nodes(self) -> Sequence[reports.NodeResources]:
         await asyncio.sleep(2)  # the freeze falls into it now and then
         if self._ill and self._frozen:
             await asyncio.Event().wait()
@@ -267,7 +255,7 @@ def test_api_server_that_freezes_or_refuses_is_reported_in_seconds_though_reads_
         loop = asyncio.get_running_loop()
         cluster, on = IllCluster(ill_at, frozen=frozen), session()
         watch = AvailabilityWatch(cluster, LoopClock(loop))
-        status = StatusReconciler(on, cluster, watch, ClusterClaimRules())
+        status = StatusReconciler(on, cluster, watch, reports.ClusterClaimRules())
         status.accept(accepted=True)
         lease = controller(on, verdict=lambda: watch.verdict)
         lease.accept(accepted=True)
@@ -296,7 +284,7 @@ async def test_running_agent_reports_a_frozen_api_server_in_seconds_though_its_r
 
 
 async def test_of_two_probes_that_overlap_the_one_that_began_later_counts() -> None:
-    answers = [(PROBE_TIMEOUT, False), (timedelta(seconds=1), True)]
+    answers = [(reports.PROBE_TIMEOUT, False), (timedelta(seconds=1), True)]
 
     class Overtaken(MemoryCluster):
         async def health(self) -> ApiServerHealth:
@@ -323,7 +311,7 @@ class Kept:
     def changed(self) -> None:
         self.news += 1
 
-    async def want(self, *wanted: ManagedNamespace, deleting: bool = False) -> list[tuple[str, str]]:
+    async def want(self, *wanted: reports.ManagedNamespace, deleting: bool = False) -> list[tuple[str, str]]:
         """After one look: name and reason of what is reported."""
         self.controller.want(wanted, deleting=deleting)
         await self.controller.reconcile(KEY)
@@ -335,13 +323,17 @@ class Kept:
 
 def test_label_is_one_per_hub_and_cut_to_what_a_label_may_have() -> None:
     """OCM knows a hub by its URL alone, and 64 digits of a hash are one too many."""
-    key, _, name = hub_label(HubId(""), "https://hub.example.com:6443").partition("/")
+    key, _, name = reports.hub_label(HubId(""), "https://hub.example.com:6443").partition("/")
     assert (key, name) == ("clusterset.open-cluster-management.io", sha256(b"https://hub.example.com:6443").hexdigest()[:63])
-    assert hub_label(HUB_ID, "https://a") == hub_label(HUB_ID, "https://b") != hub_label(HubId(""), "https://a")
+    assert (
+        reports.hub_label(HUB_ID, "https://a")
+        == reports.hub_label(HUB_ID, "https://b")
+        != reports.hub_label(HubId(""), "https://a")
+    )
 
 
 async def test_wanted_namespaces_are_made_or_labelled_and_released_without_being_deleted() -> None:
-    kept, other = Kept(), hub_label(HubId("other"), "https://other")
+    kept, other = Kept(), reports.hub_label(HubId("other"), "https://other")
     kept.cluster.namespaces |= {"b": {"team": "x"}, "theirs": {other: "true"}}
     assert await kept.want(A, B) == [("a", "NamespaceApplied"), ("b", "NamespaceApplied")]
     assert kept.cluster.namespaces == {
@@ -408,9 +400,9 @@ async def test_a_cluster_gets_its_namespaces_once_accepted_and_one_that_fails_is
 
 
 def test_a_condition_that_is_not_true_is_a_warning() -> None:
-    assert news_of(Condition("X", FALSE, "Failed", "why")) == AgentEvent("Failed", "why", WARNING)
-    assert news_of(Condition("X", TRUE, "Done", ""), "logs") == AgentEvent("Done", "", NORMAL, "logs")
-    assert "--max-custom-cluster-claims" in left_out(3, 20).message
+    assert reports.news_of(Condition("X", FALSE, "Failed", "why")) == reports.AgentEvent("Failed", "why", reports.WARNING)
+    assert reports.news_of(Condition("X", TRUE, "Done", ""), "logs") == reports.AgentEvent("Done", "", reports.NORMAL, "logs")
+    assert "--max-custom-cluster-claims" in reports.left_out(3, 20).message
 
 
 async def test_the_same_news_is_reported_once_refused_news_are_lost_and_a_lost_session_ends_the_telling() -> None:
@@ -418,14 +410,14 @@ async def test_the_same_news_is_reported_once_refused_news_are_lost_and_a_lost_s
     telling = SessionEvents(link)
     running = asyncio.create_task(telling.run())
     for message in ("a", "a", "b", "b", "a"):
-        telling.add(AgentEvent("R", message))
+        telling.add(reports.AgentEvent("R", message))
     await until(lambda: [each.message for each in link.news] == ["a", "b", "a"])
     link.hub.faults["send_event"] = ForbiddenError("no right to it")
-    telling.add(AgentEvent("R", "c"))
+    telling.add(reports.AgentEvent("R", "c"))
     await asyncio.sleep(3600)
     assert not running.done()
     link.hub.faults["send_event"] = HubLostError("gone")
-    telling.add(AgentEvent("R", "d"))
+    telling.add(reports.AgentEvent("R", "d"))
     await check_refusal_of(HubLostError, running)
 
 
@@ -433,7 +425,7 @@ async def test_news_without_end_are_reported_slowly_and_the_oldest_give_way() ->
     link = session()
     telling = SessionEvents(link)
     for number in range(3 * EVENT_QUEUE):
-        telling.add(AgentEvent(f"R{number}", ""))
+        telling.add(reports.AgentEvent(f"R{number}", ""))
     running = asyncio.create_task(telling.run())
     await asyncio.sleep(1)
     assert len(link.news) == EVENT_BURST
@@ -444,11 +436,11 @@ async def test_news_without_end_are_reported_slowly_and_the_oldest_give_way() ->
 
 async def test_left_out_claims_are_an_event_and_new_annotations_but_no_labels_reach_a_joined_cluster(stage: Stage) -> None:
     """OCM's agent sends annotations only at the first join."""
-    stage.cluster.set_claims([ReportedClaim(name, "x") for name in "abc"])
-    stage.options = replace(stage.options, labels={"site": "b"}, claims=ClusterClaimRules(max_custom=2))
+    stage.cluster.set_claims([reports.ReportedClaim(name, "x") for name in "abc"])
+    stage.options = replace(stage.options, labels={"site": "b"}, claims=reports.ClusterClaimRules(max_custom=2))
     async with stage.at_work():
         await until(lambda: stage.hub.session.news)
-    assert stage.hub.session.news == [left_out(1, 2)], "claims that are left out are an event at the hub"
+    assert stage.hub.session.news == [reports.left_out(1, 2)], "claims that are left out are an event at the hub"
     stage.options = replace(stage.options, annotations=NOTES, labels={"site": "c"})
     async with stage.at_work():
         (known,) = stage.hub.clusters.values()

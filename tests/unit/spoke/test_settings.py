@@ -90,20 +90,16 @@ def test_invalid_settings_are_refused_by_name(tmp_path: Path) -> None:
 
 def test_values_are_read_as_people_write_them() -> None:
     rows: list[tuple[str, Any, Any]] = [
-        ("client_cert_expiration_seconds", 0, 0),
-        ("client_cert_expiration_seconds", 3600, 3600),
-        ("addon_token_expiration_seconds", "600", 600),
-        ("cluster_healthcheck_period", "90s", timedelta(seconds=90)),
+        *(("client_cert_expiration_seconds", 0, 0), ("client_cert_expiration_seconds", 3600, 3600)),
+        *(("addon_token_expiration_seconds", "600", 600), ("cluster_healthcheck_period", "90s", timedelta(seconds=90))),
         ("cluster_healthcheck_period", "1m", timedelta(minutes=1)),
         ("cluster_healthcheck_period", "500ms", timedelta(milliseconds=500)),
         ("cluster_healthcheck_period", "2h", timedelta(hours=2)),
         ("cluster_healthcheck_period", "15", timedelta(seconds=15)),
         ("cluster_healthcheck_period", 30, timedelta(seconds=30)),
         ("reserved_cluster_claim_suffixes", "a.io, b.io", ("a.io", "b.io")),
-        ("cluster_annotations", "k=v,l=w=x", {"k": "v", "l": "w=x"}),
-        ("registration_driver", "", "auto"),
-        ("registration_driver", "auto", "auto"),
-        ("registration_driver", "csr", "csr"),
+        *(("cluster_annotations", "k=v,l=w=x", {"k": "v", "l": "w=x"}), ("registration_driver", "", "auto")),
+        *(("registration_driver", "auto", "auto"), ("registration_driver", "csr", "csr")),
         ("registration_driver", "grpc", "grpc"),
     ]
     assert [(row, found) for row in rows if (found := getattr(read(**{row[0]: row[1]}), row[0])) != row[2]] == []

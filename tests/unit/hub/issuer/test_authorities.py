@@ -30,18 +30,7 @@ from machinery.identity import CertificateSubject, addon_subject, agent_subject,
 from machinery.runtime.clock import ManualClock, SystemClock
 from machinery.runtime.directory import DataDirectory
 from tests.checks import check_refusal, check_refusal_of, check_results, present, refusal
-from tests.fakes.authority import (
-    BEGUN,
-    TEN_YEARS,
-    Generations,
-    Key,
-    OtherCA,
-    WordIssuer,
-    pem_of,
-    rotating_issuer,
-    rsa_key,
-    self_signed,
-)
+from tests.fakes import authority
 from tests.fakes.databases import SEAL
 from tests.fakes.inline_store import Bell, InlineStore
 from tests.fakes.registration import AGENT, EDGE
@@ -75,17 +64,19 @@ class OneIssuer(LoginIssuer):
         return IssuedCertificate(serial, self.name.encode(), self.name)
 
 
-def kubernetes(key: Key | None = None, lives: timedelta = TEN_YEARS, *, identified: bool = True) -> KubernetesIssuer:
-    issuer, key = KubernetesIssuer(), key or rsa_key()
-    issuer.set_authority(self_signed(key, lives=lives, identified=identified), pem_of(key))
+def kubernetes(
+    key: authority.Key | None = None, lives: timedelta = authority.TEN_YEARS, *, identified: bool = True
+) -> KubernetesIssuer:
+    issuer, key = KubernetesIssuer(), key or authority.rsa_key()
+    issuer.set_authority(authority.self_signed(key, lives=lives, identified=identified), authority.pem_of(key))
     return issuer
 
 
 def test_the_first_issuer_that_can_signs_and_otherwise_each_failure_is_named() -> None:
-    own = WordIssuer()
+    own = authority.WordIssuer()
 
     def sign(*logins: LoginIssuer) -> IssuedCertificate:
-        return rotating_issuer(own, *logins).issue(profile(), SERIAL, NOW)
+        return authority.rotating_issuer(own, *logins).issue(profile(), SERIAL, NOW)
 
     assert (sign().signed_by, sign(OneIssuer("one"), OneIssuer("two", AssertionError("it was asked"))).signed_by) == ("", "one")
     for error in (UnavailableError("away"), KeyError("x")):
@@ -105,8 +96,8 @@ def test_the_hubs_own_ca_alone_signs_what_is_no_login() -> None:
     assert not hasattr(issuer, "issue"), "it cannot stand where an Issuer is wanted"
     assert not hasattr(issuer, "trust_bundle")
     for purpose in set(Purpose) - {Purpose.LOGIN}:
-        own = WordIssuer()
-        signing = rotating_issuer(own, issuer)
+        own = authority.WordIssuer()
+        signing = authority.rotating_issuer(own, issuer)
         assert signing.issue(profile(purpose), SERIAL, NOW).chain == f"{purpose} ann\n".encode()
         own.failure = UnavailableError("away")
         check_refusal(UnavailableError, signing.issue, profile(purpose), SERIAL, NOW, match=r"^hub: away$")
@@ -114,10 +105,10 @@ def test_the_hubs_own_ca_alone_signs_what_is_no_login() -> None:
 
 
 def test_a_login_is_signed_by_the_kubernetes_ca_first_and_by_the_hubs_own_then() -> None:
-    issuer, own, key = KubernetesIssuer(), WordIssuer(), rsa_key()
-    signing = rotating_issuer(own, issuer)
+    issuer, own, key = KubernetesIssuer(), authority.WordIssuer(), authority.rsa_key()
+    signing = authority.rotating_issuer(own, issuer)
     assert signing.issue(profile(), SERIAL, NOW).chain == b"login ann\n", "no CA is known: the hub's own signs"
-    issuer.set_authority(self_signed(key), pem_of(key))
+    issuer.set_authority(authority.self_signed(key), authority.pem_of(key))
     issued, facts = signing.issue(profile(), SERIAL, NOW), pki.parse_certificate(issuer.certificate)
     assert issued.signed_by == f"kubernetes/{facts.key_hash[:16]}"
     assert pki.is_issued_by(issued.chain, issuer.certificate)
@@ -125,7 +116,7 @@ def test_a_login_is_signed_by_the_kubernetes_ca_first_and_by_the_hubs_own_then()
 
 
 def test_a_login_of_the_kubernetes_ca_has_the_form_that_kubernetes_expects_and_no_name_that_it_reserves() -> None:
-    signing = rotating_issuer(WordIssuer(), kubernetes())
+    signing = authority.rotating_issuer(authority.WordIssuer(), kubernetes())
     for user, *groups in (("ann", "system:masters"), ("system:node:one",), ("ann", "dev", "system:nodes")):
         assert signing.issue(profile(Purpose.LOGIN, user, *groups), SERIAL, NOW).chain == f"login {user}\n".encode()
     facts = pki.parse_certificate(kubernetes().issue_login(profile(Purpose.LOGIN, "ann", "dev", "ops"), SERIAL, NOW).chain)
@@ -134,14 +125,14 @@ def test_a_login_of_the_kubernetes_ca_has_the_form_that_kubernetes_expects_and_n
     assert facts.not_after - facts.not_before == timedelta(minutes=10)
     old = pki.parse_certificate(kubernetes(identified=False).issue_login(profile(), SERIAL, NOW).chain)
     assert old.authority_key_id is None, "a CA without a key identifier signs too"
-    ending = kubernetes(lives=NOW + timedelta(minutes=1) - BEGUN)
+    ending = kubernetes(lives=NOW + timedelta(minutes=1) - authority.BEGUN)
     check_refusal(UnavailableError, ending.issue_login, profile(), SERIAL, NOW, match="ends before this certificate would")
     assert ending.issue_login(replace(profile(), not_after=NOW + timedelta(seconds=30)), SERIAL, NOW).serial == SERIAL
 
 
 def pair(name: str = "kubernetes") -> tuple[bytes, bytes]:
     key = ec.generate_private_key(ec.SECP256R1())
-    return self_signed(key, name), pem_of(key)
+    return authority.self_signed(key, name), authority.pem_of(key)
 
 
 def test_an_issuer_goes_through_good_and_bad_pairs_and_holds_the_last_good_one() -> None:
@@ -171,15 +162,15 @@ def test_unusable_pairs_are_refused_and_no_error_holds_a_key() -> None:
     key, short = ec.generate_private_key(ec.SECP256R1()), rsa.generate_private_key(65537, 1024)  # noqa: S505 - it is refused
     one, other = pair(), pair()
     for certificate, pem, words in (
-        (self_signed(key, is_ca=False), pem_of(key), "not one of a certificate authority"),
+        (authority.self_signed(key, is_ca=False), authority.pem_of(key), "not one of a certificate authority"),
         (one[0] + other[0], one[1], "more than one certificate"),
-        (self_signed(short), pem_of(short), "2048 bits or more"),
+        (authority.self_signed(short), authority.pem_of(short), "2048 bits or more"),
     ):
         check_refusal(InvalidError, KubernetesIssuer().set_authority, certificate, pem, match=words)
-    for taken in (rsa_key(), ec.generate_private_key(ec.SECP384R1())):
+    for taken in (authority.rsa_key(), ec.generate_private_key(ec.SECP384R1())):
         for form in (serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL):
             issuer = KubernetesIssuer()
-            issuer.set_authority(self_signed(taken), pem_of(taken, form))
+            issuer.set_authority(authority.self_signed(taken), authority.pem_of(taken, form))
             assert issuer.signer, (taken, form)
     certificate, pem_key = pair()
     issuer = KubernetesIssuer()
@@ -272,7 +263,7 @@ def test_other_names_other_beginnings_and_past_ends_are_refused() -> None:
 
 
 def test_defect_of_a_service_or_an_unusable_key_signs_and_records_nothing(store: InlineStore, clock: ManualClock) -> None:
-    issuer, now = WordIssuer(), clock.now()
+    issuer, now = authority.WordIssuer(), clock.now()
     subject = agent_subject(OTHER, AGENT)
     profile = replace(profile_of(Purpose.AGENT, subject), not_before=now - timedelta(minutes=5), not_after=END)
     check_refusal(RuntimeError, store.transact, certificates.sign, issuer, profile, OF_AGENT, match="its subject does not fit")
@@ -282,7 +273,7 @@ def test_defect_of_a_service_or_an_unusable_key_signs_and_records_nothing(store:
         store.transact(certificates.admit_operator, "ann", b"no key", own, Lifetimes())
 
 
-class _ShortIssuer(WordIssuer):
+class _ShortIssuer(authority.WordIssuer):
     end = NOW
 
     def issue(self, profile: Profile, serial: identity.SerialNumber, now: object) -> IssuedCertificate:
@@ -299,7 +290,7 @@ class Given:
     """Two files with a certificate of somebody else's CA, and that CA's."""
 
     folder: Path
-    ca: OtherCA
+    ca: authority.OtherCA
 
     @property
     def files(self) -> Files:
@@ -318,22 +309,24 @@ class Given:
 
 @pytest.fixture
 def given(tmp_path: Path) -> Given:
-    return Given(tmp_path, OtherCA())
+    return Given(tmp_path, authority.OtherCA())
 
 
 @pytest.fixture
-def generations() -> Generations:
-    generations = Generations()
+def generations() -> authority.Generations:
+    generations = authority.Generations()
     generations.add(Phase.ISSUING)
     return generations
 
 
-def shown(given: Given, generations: Generations) -> DoorsCertificate:
+def shown(given: Given, generations: authority.Generations) -> DoorsCertificate:
     source = given_certificate(given.files, NAMES, generations.issuer, SystemClock())
     return DoorsCertificate(source, generations.issuer, SystemClock())
 
 
-async def test_certificate_that_cannot_be_served_leaves_the_last_good_one(given: Given, generations: Generations) -> None:
+async def test_certificate_that_cannot_be_served_leaves_the_last_good_one(
+    given: Given, generations: authority.Generations
+) -> None:
     rows: tuple[tuple[Callable[[], object], str], ...] = (
         (lambda: given.files.key.write_bytes(pki.generate_key()), "a pair"),
         (lambda: given.files.chain.write_bytes(b"junk"), "no certificate can be read"),
@@ -364,7 +357,9 @@ async def test_certificate_that_cannot_be_served_leaves_the_last_good_one(given:
     assert new.certificate in doors.serving.material.trust, "trust follows the CA although the files are bad"
 
 
-def test_own_certificate_follows_the_issuing_ca_whose_end_is_announced(tmp_path: Path, generations: Generations) -> None:
+def test_own_certificate_follows_the_issuing_ca_whose_end_is_announced(
+    tmp_path: Path, generations: authority.Generations
+) -> None:
     source = own_certificate(tmp_path, NAMES, generations.issuer, Lifetimes(), SystemClock())
     doors = DoorsCertificate(source, generations.issuer, SystemClock())
     first = doors.serving.material.chain

@@ -145,9 +145,7 @@ async def test_every_impersonated_part_is_authorized_by_itself() -> None:
     headers += [("impersonate-extra-EXAMPLE.org%2fscopes", "edit")]
     incoming = await answered(headers, authorizer)
     assert authorizer.questions == [
-        "impersonate/users/bob",
-        "impersonate/groups/dev",
-        "impersonate/groups/qa",
+        *("impersonate/users/bob", "impersonate/groups/dev", "impersonate/groups/qa"),
         "impersonate/authentication.k8s.io/userextras/example.org/scopes/view",
         "impersonate/authentication.k8s.io/userextras/example.org/scopes/edit",
         "impersonate/authentication.k8s.io/uids/u-1",

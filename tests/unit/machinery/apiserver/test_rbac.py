@@ -9,34 +9,15 @@ import pytest
 import yaml
 
 from machinery.apiserver.access import Attributes, Decision
+from machinery.apiserver.authz import rbac
 from machinery.apiserver.authz.escalation import MOST_LISTED, EscalationCheck
-from machinery.apiserver.authz.rbac import (
-    EVERYTHING,
-    HeldRules,
-    PolicyRule,
-    RbacAuthorizer,
-    RoleIndex,
-    Roles,
-    compact,
-    missing,
-    rules_of,
-)
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from machinery.apiserver.kinds.reviews import Reviewer, access_reviews
 from machinery.apiserver.resource import Question, Resource
 from machinery.apiserver.storage import Actor, Admission, GroupResource
 from machinery.errors import BadRequestError, ForbiddenError, InvalidError, NotFoundError
 from machinery.meta.objects import Document, Key
-from tests.checks import (
-    CASE_FILES,
-    awaited_refusal,
-    check_refusal,
-    check_refusal_of,
-    check_refusals,
-    check_results,
-    present,
-    within_steps,
-)
+from tests import checks
 
 
 def asked(verb: str, resource: str, group: str = "", **more: str) -> Attributes:
@@ -44,19 +25,19 @@ def asked(verb: str, resource: str, group: str = "", **more: str) -> Attributes:
     return Attributes(verb, "", group, "v1", name, part, **more)
 
 
-def may(verbs: str, resources: str, *names: str, groups: str = "") -> PolicyRule:
-    return PolicyRule(tuple(verbs.split()), tuple(groups.split(",")), tuple(resources.split()), names)
+def may(verbs: str, resources: str, *names: str, groups: str = "") -> rbac.PolicyRule:
+    return rbac.PolicyRule(tuple(verbs.split()), tuple(groups.split(",")), tuple(resources.split()), names)
 
 
 PODS, NAMED = may("get", "pods"), may("get list watch create deletecollection", "pods", "one")
-TABLES = yaml.safe_load((CASE_FILES / "rbac.yaml").read_text())
+TABLES = yaml.safe_load((checks.CASE_FILES / "rbac.yaml").read_text())
 
 
-def rule_of(text: str) -> PolicyRule:
+def rule_of(text: str) -> rbac.PolicyRule:
     """`get+list pods one groups=apps` is a rule for a resource, perhaps with names; `get @/x` is one for a URL."""
     verbs, *words = text.split() or [""]
     if not words or words[0].startswith("@"):
-        return PolicyRule(tuple(filter(None, verbs.split("+"))), paths=tuple(word[1:] for word in words))
+        return rbac.PolicyRule(tuple(filter(None, verbs.split("+"))), paths=tuple(word[1:] for word in words))
     groups = [word.removeprefix("groups=") for word in words if word.startswith("groups=")]
     names = [word for word in words[1:] if not word.startswith("groups=")]
     return may(verbs.replace("+", " "), words[0], *names, groups=",".join(groups))
@@ -79,12 +60,14 @@ def test_rule_allows_what_kubernetes_rules_allow() -> None:
 
 def test_missing_permissions_are_computed_and_shown_compactly() -> None:
     rows = [(held, wanted, list(map(rule_of, left))) for held, wanted, left in TABLES["missing"]]
-    check_results(lambda held, wanted: list(missing(tuple(map(rule_of, held)), (rule_of(wanted),))), rows)
+    checks.check_results(lambda held, wanted: list(rbac.missing(tuple(map(rule_of, held)), (rule_of(wanted),))), rows)
 
-    assert missing(EVERYTHING, (*EVERYTHING, PODS, NAMED, PolicyRule(("get",), paths=("/x*",)))) == []
+    assert rbac.missing(rbac.EVERYTHING, (*rbac.EVERYTHING, PODS, NAMED, rbac.PolicyRule(("get",), paths=("/x*",)))) == []
 
-    parts = missing((), (PolicyRule(("get", "list"), ("", "apps"), ("pods",)), PolicyRule(("get",), paths=("/x", "/y"))))
-    assert [str(rule) for rule in compact(parts)] == [
+    parts = rbac.missing(
+        (), (rbac.PolicyRule(("get", "list"), ("", "apps"), ("pods",)), rbac.PolicyRule(("get",), paths=("/x", "/y")))
+    )
+    assert [str(rule) for rule in rbac.compact(parts)] == [
         '{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}',
         '{APIGroups:["apps"], Resources:["pods"], Verbs:["get" "list"]}',
         '{NonResourceURLs:["/x"], Verbs:["get"]}',
@@ -92,8 +75,8 @@ def test_missing_permissions_are_computed_and_shown_compactly() -> None:
     ]
 
     document = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["one"]}
-    assert rules_of({"rules": None}) == rules_of({}) == ()
-    assert rules_of({"rules": [document]})[0].document() == document
+    assert rbac.rules_of({"rules": None}) == rbac.rules_of({}) == ()
+    assert rbac.rules_of({"rules": [document]})[0].document() == document
 
 
 RBAC = "rbac.authorization.k8s.io"
@@ -109,8 +92,8 @@ def binding(*subjects: dict[str, str], kind: str = "ClusterRole", name: str = "r
     return {"roleRef": {"apiGroup": RBAC, "kind": kind, "name": name}, "subjects": list(subjects)}
 
 
-def with_cluster_role() -> RoleIndex:
-    index = RoleIndex()
+def with_cluster_role() -> rbac.RoleIndex:
+    index = rbac.RoleIndex()
     index.put("clusterroles", Key("", "reader"), READ_PODS)
     return index
 
@@ -153,7 +136,7 @@ def test_role_binding_applies_in_its_namespace_alone_and_missing_roles_are_repor
     )
     assert (index.decide(Actor("bob"), GET_AWAY).allowed, index.decide(Actor("bob"), GET).allowed) == (False, False)
 
-    index = RoleIndex()
+    index = rbac.RoleIndex()
     index.put("roles", Key("away", "reader"), READ_PODS)
     index.put("rolebindings", Key("home", "b"), binding(BOB, kind="Role"))
     decision = index.decide(Actor("bob"), GET_HOME)
@@ -181,7 +164,7 @@ def test_role_binding_applies_in_its_namespace_alone_and_missing_roles_are_repor
     index.put("rolebindings", Key("home", "b"), binding(TEAM, kind="Role", name="more"))
     index.put("rolebindings", Key("home", "c"), binding(BOB, kind="Role", name="none"))
     bob = Actor("bob", ("team",))
-    reads, everything = PolicyRule(("get",), ("",), ("pods",)), PolicyRule(("*",), ("*",), ("*",))
+    reads, everything = rbac.PolicyRule(("get",), ("",), ("pods",)), rbac.PolicyRule(("*",), ("*",), ("*",))
     assert index.held(bob, "").rules == (reads,)
     held = index.held(bob, "home")
     assert (held.rules, held.errors) == ((reads, everything), ('role.rbac.authorization.k8s.io "none" not found',))
@@ -192,14 +175,14 @@ ALL_RULES = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs":
 ALICE = Actor("alice", ("team", "system:authenticated"))
 
 
-class Fixed(Roles):
+class Fixed(rbac.Roles):
     """Roles that nobody follows."""
 
-    def __init__(self, index: RoleIndex) -> None:
+    def __init__(self, index: rbac.RoleIndex) -> None:
         self._index = index
 
     @property
-    def index(self) -> RoleIndex:
+    def index(self) -> rbac.RoleIndex:
         return self._index
 
     def check(self) -> None:
@@ -215,13 +198,13 @@ def rule(verb: str, resource: str, *names: str) -> dict[str, Any]:
 
 def check(*rules: Mapping[str, Any], namespace: str = "") -> EscalationCheck:
     """For a world in which alice holds these rules, everywhere or in one namespace."""
-    index = RoleIndex()
+    index = rbac.RoleIndex()
     index.put("clusterroles", Key("", "alices"), {"rules": list(rules)})
     index.put("clusterroles", Key("", "lister"), {"rules": [LIST_PODS]})
     index.put("roles", Key("home", "lister"), {"rules": [LIST_PODS]})
     kind = "rolebindings" if namespace else "clusterrolebindings"
     index.put(kind, Key(namespace, "alices"), binding({**BOB, "name": "alice"}, name="alices"))
-    return EscalationCheck(RbacAuthorizer(Fixed(index)))
+    return EscalationCheck(rbac.RbacAuthorizer(Fixed(index)))
 
 
 def write(resource: Resource, new: Mapping[str, Any], old: Mapping[str, Any] | None = None, namespace: str = "") -> Admission:
@@ -242,12 +225,14 @@ def test_role_may_grant_only_what_its_writer_holds() -> None:
     at_home = check(GET_PODS, namespace="home")
     at_home(write(ROLE, {"rules": [GET_PODS]}, namespace="home"))
     for admission in (write(ROLE, {"rules": [GET_PODS]}, namespace="away"), write(CLUSTER_ROLE, {"rules": [GET_PODS]})):
-        check_refusal(ForbiddenError, at_home, admission)
+        checks.check_refusal(ForbiddenError, at_home, admission)
 
     old = {"rules": [LIST_PODS], "metadata": {"name": "x", "finalizers": ["a/b"]}}
     new = {"rules": [LIST_PODS], "metadata": {"name": "x"}}
     check()(write(CLUSTER_ROLE, new, old))
-    check_refusal(ForbiddenError, check(), write(CLUSTER_ROLE, {**new, "metadata": {"name": "x", "labels": {"a": "b"}}}, old))
+    checks.check_refusal(
+        ForbiddenError, check(), write(CLUSTER_ROLE, {**new, "metadata": {"name": "x", "labels": {"a": "b"}}}, old)
+    )
 
     master, admission = Actor("root", ("system:masters",)), write(CLUSTER_ROLE, {"rules": ALL_RULES})
     check()(Admission(admission.resource, admission.key, admission.new, None, master))
@@ -266,10 +251,12 @@ def test_role_is_bound_by_holders_or_with_the_bind_verb() -> None:
 
     admission = write(ROLE_BINDING, binding(kind="Role", name="later"), namespace="home")
     check(rule("bind", "roles", "later"))(admission)
-    check_refusal(NotFoundError, check(LIST_PODS), admission, match='"later" not found')
+    checks.check_refusal(NotFoundError, check(LIST_PODS), admission, match='"later" not found')
 
     check(LIST_PODS)(write(ROLE_BINDING, binding(kind="Role", name="lister"), namespace="home"))
-    check_refusal(NotFoundError, check(LIST_PODS), write(ROLE_BINDING, binding(kind="Role", name="lister"), namespace="away"))
+    checks.check_refusal(
+        NotFoundError, check(LIST_PODS), write(ROLE_BINDING, binding(kind="Role", name="lister"), namespace="away")
+    )
 
 
 def names(prefix: str) -> list[str]:
@@ -279,7 +266,7 @@ def names(prefix: str) -> list[str]:
 def test_escalate_verb_allows_any_role_and_aggregation_needs_cluster_admin() -> None:
     admission = write(CLUSTER_ROLE, {"rules": ALL_RULES})
     check(rule("escalate", "clusterroles"))(admission)
-    check_refusals(
+    checks.check_refusals(
         ForbiddenError,
         lambda held: check(held)(admission),
         [(held, "") for held in (rule("escalate", "roles"), rule("bind", "clusterroles"))],
@@ -287,7 +274,7 @@ def test_escalate_verb_allows_any_role_and_aggregation_needs_cluster_admin() -> 
 
     may = check(rule("escalate", "clusterroles", "x"))
     may(write(CLUSTER_ROLE, {"rules": [GET_PODS]}, {"rules": []}))
-    check_refusal(ForbiddenError, may, write(CLUSTER_ROLE, {"rules": [GET_PODS]}))
+    checks.check_refusal(ForbiddenError, may, write(CLUSTER_ROLE, {"rules": [GET_PODS]}))
 
     vast = {"verbs": names("v"), "apiGroups": names("g"), "resources": names("r")}
     check(rule("escalate", "clusterroles"))(write(CLUSTER_ROLE, {"rules": [vast]}))
@@ -300,7 +287,7 @@ def test_escalate_verb_allows_any_role_and_aggregation_needs_cluster_admin() -> 
             check(GET_PODS)(write(CLUSTER_ROLE, new, old))
 
     with pytest.raises(ForbiddenError, match="its rules contain 1000000000 permissions"):
-        within_steps(20_000, lambda: check(GET_PODS)(write(CLUSTER_ROLE, {"rules": [vast]})))
+        checks.within_steps(20_000, lambda: check(GET_PODS)(write(CLUSTER_ROLE, {"rules": [vast]})))
     with pytest.raises(ForbiddenError) as refused:
         check(GET_PODS)(write(CLUSTER_ROLE, {"rules": [{**GET_PODS, "resources": names("r")}]}))
     assert refused.value.message.count("Resources:") == MOST_LISTED
@@ -308,7 +295,7 @@ def test_escalate_verb_allows_any_role_and_aggregation_needs_cluster_admin() -> 
 
 REVIEWED, ASKER = datetime(2026, 1, 1, tzinfo=UTC), Actor("bob")
 POD_QUESTION = {"verb": "get", "resource": "pods", "namespace": "home", "name": "x"}
-HELD_RULES = (PolicyRule(("get",), ("",), ("pods",), ("x",)), PolicyRule(("get",), paths=("/x",)))
+HELD_RULES = (rbac.PolicyRule(("get",), ("",), ("pods",), ("x",)), rbac.PolicyRule(("get",), paths=("/x",)))
 
 
 class Remembering(Reviewer):
@@ -321,8 +308,8 @@ class Remembering(Reviewer):
         self.asked.append((actor, attributes))
         return Decision(actor.user == "bob", "because")
 
-    async def rules(self, _actor: Actor, _namespace: str) -> HeldRules:
-        return HeldRules(HELD_RULES, ("a role is missing",))
+    async def rules(self, _actor: Actor, _namespace: str) -> rbac.HeldRules:
+        return rbac.HeldRules(HELD_RULES, ("a role is missing",))
 
 
 async def ask(
@@ -330,7 +317,7 @@ async def ask(
 ) -> Document:
     resource = next(each for each in access_reviews(reviewer) if each.kind == kind)
     given = {**metadata, **({"namespace": namespace} if namespace else {})}
-    return await present(resource.answers)(Question({"metadata": given, "spec": spec}, actor, REVIEWED, namespace))
+    return await checks.present(resource.answers)(Question({"metadata": given, "spec": spec}, actor, REVIEWED, namespace))
 
 
 async def test_access_reviews_are_answered_and_rules_separated_from_urls() -> None:
@@ -356,7 +343,9 @@ async def test_access_reviews_are_answered_and_rules_separated_from_urls() -> No
         "incomplete": False,
         "evaluationError": "a role is missing",
     }
-    await check_refusal_of(BadRequestError, ask("SelfSubjectRulesReview", {}, Remembering()), match="no namespace on request")
+    await checks.check_refusal_of(
+        BadRequestError, ask("SelfSubjectRulesReview", {}, Remembering()), match="no namespace on request"
+    )
 
 
 async def test_malformed_review_is_refused() -> None:
@@ -370,9 +359,9 @@ async def test_malformed_review_is_refused() -> None:
     ]
     for kind, spec, namespace, message in rows:
         reviewer = Remembering()
-        refused = present(await awaited_refusal(InvalidError, ask(kind, spec, reviewer, namespace)))
+        refused = checks.present(await checks.awaited_refusal(InvalidError, ask(kind, spec, reviewer, namespace)))
         assert message in refused.message, (kind, spec)
         assert reviewer.asked == [], (kind, spec)
 
-    await check_refusal_of(InvalidError, ask(mine, pod, Remembering(), name="x"), match="must be empty")
+    await checks.check_refusal_of(InvalidError, ask(mine, pod, Remembering(), name="x"), match="must be empty")
     assert (await ask(local, {**pod, "user": "bob"}, Remembering(), "home"))["status"]["allowed"]
