@@ -6,6 +6,7 @@ import os
 import re
 import ssl
 import threading
+import time
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,appl
 MERGE_PATCH = "application/merge-patch+json"
 REQUEST_TIMEOUT, WATCH_TIMEOUT = 30.0, 75.0
 """Seconds to wait for the start of an answer; seconds to wait for the next event of a watch (including bookmarks)."""
+PAUSES = 1.0, 2.0, 4.0, 8.0
+"""Seconds to wait before a refused request is sent again."""
 
 ERRORS = range(http.client.BAD_REQUEST, 600)
 
@@ -186,7 +189,14 @@ class ApiClient:
 
     def _read(self, request: _Request) -> bytes:
         """Send the request and return the whole body. Raises CommandError."""
-        connection, response, presented = self._open(request)
+        for pause in (*PAUSES, None):
+            try:
+                connection, response, presented = self._open(request)
+                break
+            except CommandError as error:  # the hub has too many requests or stops, and this one had no effect
+                if pause is None or error.reason != "TooManyRequests" or self._timeout < REQUEST_TIMEOUT:
+                    raise
+                time.sleep(pause)
         with ExitStack() as unless_read, self._translated(presented):
             unless_read.callback(connection.close)
             self._print_warnings(response.headers.get_all("Warning") or ())

@@ -119,7 +119,7 @@ def known_resource(word: str) -> ResourceKind | None:
     return next((resource for resource in ALL if word.lower() in (*resource.words, resource.singular)), None)
 
 
-AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+AGGREGATED = ",".join(f"{JSON};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" for version in ("v2", "v2beta1"))
 
 
 @dataclass(frozen=True, slots=True)

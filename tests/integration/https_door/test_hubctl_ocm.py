@@ -74,7 +74,7 @@ class RecordedHub:
         path = request.path
         if path == LEASES and request.query["fieldSelector"] == f"metadata.name={LEASE}":
             return web.json_response({"items": [self.leases[0] if len(self.leases) == 1 else self.leases.pop(0)]})
-        if path in self.discovery:
+        if path in self.discovery and all(f"v={each};as" in request.headers["Accept"] for each in ("v2", "v2beta1")):
             return web.json_response(self.discovery[path])
         start = int(request.query.get("continue") or 0)
         more = {"continue": str(start + 2)} if start + 2 < len(self.lists[path]) else {}

@@ -15,6 +15,7 @@ from email.message import Message
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.error import HTTPError
 
 import pytest
@@ -91,6 +92,16 @@ def answer(folder: Path, status: dict[str, str], version: str = V1) -> None:
 def asked(folder: Path) -> list[Any]:
     path = folder / "asked"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_a_request_that_the_hub_refuses_for_its_load_is_sent_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy, pauses = CommandError("HTTP status 429", reason="TooManyRequests"), Mock()
+    answered = Mock(sock=None), Mock(headers=Message(), read=lambda: b'{"kind": "Ok"}')
+    monkeypatch.setattr("hubctl.client.http.time.sleep", pauses)
+    monkeypatch.setattr(ApiClient, "_send", Mock(side_effect=[busy, busy, answered, *[busy] * 5]))
+    client = ApiClient(read_kubeconfig(kubeconfig(folder, {"token": "t"})))
+    assert (client.request("PATCH", "/apis/x", {"a": 1}), pauses.call_count) == ({"kind": "Ok"}, 2)
+    check_refusal(CommandError, client.get, "/version", match="429")
 
 
 def test_certificate_and_token_are_shown_together_and_a_plug_in_is_not_asked(folder: Path) -> None:
