@@ -1,5 +1,6 @@
 """The console in a browser: live, honest about what it does not know, harmless whatever agents report, and accessible."""
 
+import asyncio
 import json
 import re
 from datetime import timedelta
@@ -301,8 +302,7 @@ async def test_every_page_is_accessible_in_both_themes_and_on_a_telephone(desk: 
 
 
 async def test_the_brake_is_released_after_its_name_is_typed(desk: Desk) -> None:
-    status = {"brake": {"holds": True, "since": "2026-01-01T00:00:00Z", "silent": 3, "fleet": 4}}
-    fleet = {"kind": "ClusterSummary", "metadata": {"name": "fleet"}, "status": status}
+    fleet = {"status": {"brake": {"holds": True, "since": "2026-01-01T00:00:00Z", "silent": 3}}}
     async with desk.visit() as visit:
         await visit.page.route("**/clustersummaries/fleet*", lambda route: route.fulfill(json=fleet))
         await visit.page.reload()
@@ -313,6 +313,29 @@ async def test_the_brake_is_released_after_its_name_is_typed(desk: Desk) -> None
         async with visit.page.expect_request(lambda each: each.method == "PATCH" and "dryRun" not in each.url):
             await visit.at("confirm-run").click()
         await expect(visit.at("confirm")).to_have_count(0)
+
+
+async def test_a_cancelled_decision_stops_after_the_request_that_was_sent(desk: Desk) -> None:
+    go_on = asyncio.Event()
+
+    async def hold(route: Any) -> None:
+        if route.request.method == "PATCH":
+            await go_on.wait()
+        await route.continue_()
+
+    for name in ("edge1", "edge2", "edge3"):
+        await desk.hub.join(name)
+    async with desk.visit() as visit:
+        await visit.page.route("**/managedclusters/*", hold)
+        await visit.go("inbox")
+        await expect(visit.at("entry")).to_have_count(3)
+        await visit.at("select-all").click()
+        await visit.at("deny-chosen").click()
+        async with visit.page.expect_request(lambda each: each.method == "PATCH"):
+            await visit.at("bulk-run").click()
+        await visit.at("deny-dialog").get_by_text("Cancel").click()
+        go_on.set()
+        await expect(visit.page.locator(".notice")).to_contain_text("1 of 3 done")
 
 
 async def test_changes_are_applied_although_the_frame_never_comes_as_in_a_hidden_tab(desk: Desk) -> None:

@@ -101,7 +101,8 @@ function Order({ name, document, kind, onClose }) {
   const [to, setTo] = useState(moves ? "" : "-");
   const spec = moves ? (to === "cancel" ? { cancel: true } : { to }) : { withinSeconds: 0 };
   const send = (/** @type {any} */ query) => post(pathOf(RESOURCES.clusters, name, moves ? "move" : "rotate"), { apiVersion: own(), kind: moves ? "ClusterMove" : "ClusterRotation", spec }, query);
-  const { value, problem } = useLoaded(() => (to ? send(DRY_RUN) : Promise.resolve(null)), [to]);
+  const { value: tried, problem } = useLoaded(async () => (to ? { to, ...(await send(DRY_RUN)) } : null), [to]);
+  const value = tried?.to === to ? tried : null; // the answer to an earlier choice stays until the next one
   const renewing = `${counted(value?.status?.agents?.length ?? 0, "agent")} with a certificate renew at once, with new keys. No heartbeat is lost.`;
   const run = async () => (await send({}), moves ? (to === "cancel" ? `${name} stays.` : `${name} is asked to move.`) : `${name} is asked to renew.`);
   return html`<${Ask} title=${moves ? `Move ${name}` : `Renew certificates of ${name}`} verb=${moves ? "Order the move" : "Renew"} run=${run} onClose=${onClose} disabled=${problem || (value ? "" : to ? "The dry run has no answer yet." : "Choose a hub.")}>

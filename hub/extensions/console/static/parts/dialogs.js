@@ -2,7 +2,7 @@
 /** Dialogs that ask before something is written: a plain one, and those of decisions about clusters and requests. */
 import { Button, Command, Dialog, notify } from "../components/basics.js";
 import { counted } from "../core/format.js";
-import { html, useState } from "../core/ui.js";
+import { html, useEffect, useState } from "../core/ui.js";
 import { Field, Problem, messageOf, shown } from "./blocks.js";
 import { accept, decide, judge, setAccepted } from "./decisions.js";
 
@@ -37,12 +37,13 @@ export function Ask({ title, verb, run, onClose, disabled = "", children, testid
 }
 
 /**
- * Runs `act` for each item, one after another, also after failures.
- * @template T @param {T[]} items @param {(item: T) => Promise<string>} act @returns {Promise<Outcome[]>}
+ * Runs `act` for each item, one after another, also after failures, until `stop`.
+ * @template T @param {T[]} items @param {AbortSignal} stop @param {(item: T) => Promise<string>} act @returns {Promise<Outcome[]>}
  */
-async function each(items, act) {
+async function each(items, stop, act) {
   const outcomes = [];
   for (const item of items) {
+    if (stop.aborted) break;
     try {
       outcomes.push({ text: await act(item), bad: false });
     } catch (error) {
@@ -52,14 +53,19 @@ async function each(items, act) {
   return outcomes;
 }
 
-/** A preview, then the outcome of each item. @param {{title: string, verb: string, count: number, act: () => Promise<Outcome[]>, onClose: () => void, children?: any, testid: string}} props */
+/** A preview, then the outcome of each item. Closing it stops `act`. @param {{title: string, verb: string, count: number, act: (stop: AbortSignal) => Promise<Outcome[]>, onClose: () => void, children?: any, testid: string}} props */
 function Bulk({ title, verb, count, act, onClose, children, testid }) {
   const [outcomes, setOutcomes] = useState(/** @type {Outcome[] | null} */ (null));
   const [busy, setBusy] = useState(false);
+  const [stop] = useState(() => new AbortController());
+  useEffect(() => () => stop.abort(), []);
   const submit = async () => {
     setBusy(true);
-    const found = await act();
-    if (found.length === 1 && !found[0].bad) {
+    const found = await act(stop.signal);
+    if (stop.signal.aborted) {
+      const failed = found.filter((one) => one.bad).map((one) => one.text);
+      notify([`Stopped: ${found.length - failed.length} of ${count} done.`, ...failed].join(" "), true);
+    } else if (found.length === 1 && !found[0].bad) {
       notify(found[0].text);
       onClose();
     } else setOutcomes(found);
@@ -85,7 +91,7 @@ export function AcceptDialog({ chosen, onClose }) {
   const possible = judged.filter(({ cluster, refusal }) => cluster && !refusal);
   const refused = judged.filter(({ cluster, refusal }) => !cluster || refusal);
   const approvals = possible.filter(({ request }) => request).length;
-  const act = () => each(possible, ({ cluster, request }) => accept(/** @type {any} */ (cluster), request));
+  const act = (/** @type {AbortSignal} */ stop) => each(possible, stop, ({ cluster, request }) => accept(/** @type {any} */ (cluster), request));
   const sum = `${counted(possible.length, "cluster")}, ${counted(approvals, "certificate request")}`;
   return html`<${Bulk} title="Accept and approve" verb=${`Accept ${possible.length}`} count=${possible.length} act=${act} onClose=${onClose} testid="accept-dialog">
     <p><strong>${sum}</strong>. Each request is approved in the revision that you see here.</p>
@@ -107,9 +113,9 @@ export function DenyDialog({ chosen, whole = false, onClose }) {
   const denied = chosen.flatMap(({ cluster }) => (cluster && cluster.state !== "Denied" && (whole || cluster.state === "Waiting") ? [cluster] : []));
   const without = chosen.filter((entry) => !entry.requests.length && !denied.some(({ name }) => name === entry.key));
   const credentials = [...new Set(requests.map(({ user }) => user).filter((user) => user.startsWith(BOOTSTRAP)))];
-  const act = async () => [
-    ...(await each(denied, async (one) => (await setAccepted(one, false, note.trim()), `${one.name} is denied.`))),
-    ...(await each(requests, async (one) => (await decide(one.document, "Denied", note.trim()), `The certificate request ${one.name} is denied.`))),
+  const act = async (/** @type {AbortSignal} */ stop) => [
+    ...(await each(denied, stop, async (one) => (await setAccepted(one, false, note.trim()), `${one.name} is denied.`))),
+    ...(await each(requests, stop, async (one) => (await decide(one.document, "Denied", note.trim()), `The certificate request ${one.name} is denied.`))),
   ];
   const sum = [denied.length && counted(denied.length, "cluster"), requests.length && counted(requests.length, "request")].filter(Boolean).join(", ");
   return html`<${Bulk} title="Deny" verb=${`Deny ${sum}`} count=${denied.length + requests.length} act=${act} onClose=${onClose} testid="deny-dialog">
