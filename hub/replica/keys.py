@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 
 import structlog
@@ -34,7 +33,8 @@ CREATED = "%Y%m%dT%H%M%SZ"
 TOKEN_FILE = f"token-{CREATED}.key"
 """Name of a token key's file, with its creation time."""
 SIGNS_FOR = timedelta(days=90)
-LONGEST_TOKEN = timedelta(days=366)
+KEPT = 8
+"""Number of keys that are kept. Each has signed for at least 90 days, so tokens of older keys have expired, for any clock."""
 
 log = structlog.get_logger(__name__)
 
@@ -108,13 +108,12 @@ def make_token_key(directory: DataDirectory, now: datetime) -> str:
 
 
 def exchange_token_keys(directory: DataDirectory, now: datetime) -> str | None:
-    """Make a token key if all are older than SIGNS_FOR. Remove expired keys. Returns the new file's name; None: no new key."""
+    """Make a token key if all are older than SIGNS_FOR. Keep KEPT keys. Returns the new file's name; None: no new key."""
     made, new = _creation_times(directory), None
     if not made or now - max(made) > SIGNS_FOR:
         new = make_token_key(directory, now)
-    for each, newer in pairwise(sorted(made)):  # `each` has signed until the start that made `newer`
-        if now - newer >= LONGEST_TOKEN:
-            directory.remove(_token_file(each))
+    for each in sorted(made)[:-KEPT]:
+        directory.remove(_token_file(each))
     return new
 
 

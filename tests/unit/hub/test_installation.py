@@ -394,18 +394,21 @@ def test_key_for_tokens_signs_for_90_days_and_verifies_until_its_last_token_has_
         exchanged = open_token_keys(directory, now + quarter + timedelta(seconds=1))
         assert exchanged.verified(old) == CLAIMS
         assert exchanged.sign(CLAIMS).split(".")[0] != old.split(".")[0]
-        assert open_token_keys(directory, now + quarter + timedelta(days=366)).verified(old) == CLAIMS
-        assert open_token_keys(directory, now + quarter + timedelta(days=366, seconds=1)).verified(old) is None
+        found = [
+            open_token_keys(directory, now + 1.1 * number * quarter).verified(old) for number in range(2, key_files.KEPT + 2)
+        ]
+        assert found == [*[CLAIMS] * (key_files.KEPT - 1), None]
         assert "token-20260101T000000Z.key" not in files()
 
 
-@pytest.mark.parametrize("later", [timedelta(days=800), timedelta(days=300)], ids=["a clock that was ahead", "a long uptime"])
-def test_a_start_ends_no_token_that_may_still_be_valid(tmp_path: Path, later: timedelta) -> None:
+@pytest.mark.parametrize("starts", [(800, 500), (300, 500), (91, 830, 101)], ids=["clock ahead", "long uptime", "both"])
+def test_a_start_ends_no_token_that_may_still_be_valid(tmp_path: Path, starts: tuple[int, ...]) -> None:
     now = ManualClock().now()
     with DataDirectory(tmp_path, "hub") as directory:
         token = open_token_keys(directory, now).sign(CLAIMS)  # the process signs with this key until the next start
-        open_token_keys(directory, now + later)
-        assert open_token_keys(directory, now + timedelta(days=500)).verified(token) == CLAIMS
+        assert [open_token_keys(directory, now + timedelta(days=day)).verified(token) for day in starts] == [CLAIMS] * len(
+            starts
+        )
 
 
 def test_key_for_tokens_that_cannot_be_read_stops_the_start_and_is_not_shown(tmp_path: Path) -> None:
