@@ -101,6 +101,7 @@ class HubAdmission:
             f"deny this cluster ({DENIED_FOR})": denial_of(write.new) != denial_of(write.old),
             f"remove the annotation {BOUND_ONLY}": is_bound_only(write.old) and not is_bound_only(write.new),
             "give this cluster to one of its agents": given_to(write.new) is not None,
+            "change a cluster that is not accepted": _is_agents(write) and write.old is not None and not _accepts(write.old),
         }
         for what, is_done in by_acceptance.items():
             if is_done and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):

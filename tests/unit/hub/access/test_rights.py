@@ -441,6 +441,9 @@ def test_accepting_denying_and_replacing_a_cluster_need_the_permission_to_accept
         text = refusal(ForbiddenError, admitted, CLUSTERS, new, old)
         assert (text is not None) == bool(refused), (old, new)
         assert text is None or f'user "bob" cannot {refused}' in str(text), (old, new)
+    agent = Actor("a", KNOWN, holder=CallerRecord(Purpose.AGENT, EDGE1, AgentId("a"), "a"))
+    late = {**cluster(accepts=False), "status": {"conditions": []}}  # authorized before the denial, sent after it
+    check_refusal(ForbiddenError, admitted, CLUSTERS, late, cluster(accepts=False), agent, match="that is not accepted")
 
 
 def test_joining_leaving_and_binding_a_cluster_set_need_the_permission_for_each() -> None:
