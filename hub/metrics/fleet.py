@@ -21,6 +21,8 @@ from hub.registry.liveness import brake
 from hub.registry.managedclustersets import critical_clusters
 from machinery.errors import MusterError
 from machinery.meta import conditions
+from machinery.meta.objects import Query
+from machinery.meta.selectors import Operator, Requirement
 from machinery.meta.timestamps import parse_time
 from machinery.observability.metrics import Metric, Registry, Values, gauge
 from machinery.runtime.clock import Clock
@@ -30,6 +32,8 @@ READ_TIMEOUT = timedelta(seconds=5)
 """Time limit of the count. It is less than the default timeout of a scrape."""
 AVAILABLE = CONDITIONS + conditions.AVAILABLE
 STATES = {conditions.TRUE: "available", conditions.FALSE: "unavailable", conditions.UNKNOWN: "unknown", "": "never_heard_of"}
+_REASONS = Requirement(REASON, Operator.IN, tuple(sorted(PARTED)))
+ELSEWHERE = Query(fields=(Requirement(AVAILABLE, Operator.EQUALS, (conditions.UNKNOWN,)), _REASONS))
 LEFT = ((timedelta(), "ended"), (timedelta(days=1), "1d"), (timedelta(days=7), "7d"), (timedelta(days=30), "30d"))
 NAMES = (*(name for _, name in LEFT), "more")
 MOST_CRITICAL = 500
@@ -118,8 +122,8 @@ class FleetSnapshots:
 
 def counted(tx: Transaction, *, detailed: bool = False) -> Snapshot:
     """Returns the values of the metrics in COUNTED. `detailed`: also the metrics with one series per cluster."""
-    states, reasons = (tx.objects.tally(MANAGED_CLUSTERS, field) for field in (AVAILABLE, REASON))
-    parted = sum(reasons.get(reason, 0) for reason in PARTED)  # Unknown here, because their agents use another hub
+    states = tx.objects.tally(MANAGED_CLUSTERS, AVAILABLE)
+    parted = tx.objects.count(MANAGED_CLUSTERS, ELSEWHERE)  # Unknown here, because their agents use another hub
     accepted = tx.objects.tally(MANAGED_CLUSTERS, HUB_ACCEPTS)
     versions = Counter[str]()
     for version, count in tx.objects.tally(MANAGED_CLUSTERS, VERSION).items():

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from itertools import count
@@ -277,6 +277,9 @@ def test_a_cluster_whose_agent_uses_another_hub_is_not_counted_as_silent(newcome
         found = cast("Any", fleet[of_fleet.CLUSTERS])
         assert (found["unknown"], found["other_hub"]) == (unknown, parted)
         assert fleet[of_fleet.CRITICAL] == ({EDGE: 0} if unknown else {})
+    forged = replace(silence_condition("hub-b", heard=True), status="True")
+    change_cluster(store, partial(doc.with_status_condition, condition=forged, now=now))
+    assert cast("Any", store.transact(counted)[of_fleet.CLUSTERS])["other_hub"] == 0
 
 
 async def test_scrapes_ask_the_database_rarely_and_show_no_old_number_while_it_is_unavailable(clock: ManualClock) -> None:
