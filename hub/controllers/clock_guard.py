@@ -51,7 +51,7 @@ class ClockGuard:
     def trusts_clock(self, now: datetime) -> bool:
         """Whether the database's clock, which shows `now`, is trusted. Each call compares the clocks.
 
-        Runs on a thread of the store. A controller waits for the result before it calls again.
+        Runs on the store's writer thread, so that calls of several workers do not overlap.
         """
         ours = self._clock.monotonic()
         began = now - timedelta(seconds=ours)

@@ -25,6 +25,7 @@ from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.errors import InvalidError
 from machinery.identity import AgentId, ClusterName, agent_subject
+from machinery.meta import conditions
 from machinery.meta.objects import Key, Query, StoredObject
 
 PORTION = 200
@@ -59,7 +60,8 @@ def delete_cluster(
         return ClusterDeletionProgress(gone=stored is None)
     if removal.is_forced(stored.document):
         return _give_up(tx, stored, actor)
-    before = removal.OVERDUE in {entry.get("reason") for entry in doc.conditions(stored.document)}
+    known = conditions.find(doc.conditions(stored.document), removal.DELETING)
+    before = known is not None and known.reason == removal.OVERDUE
     overdue = removal.is_overdue(stored.document, deadline, tx.now) and (before or trusts_clock)
     if overdue:
         certificates.revoke_cluster(tx, ClusterName(name), CLUSTER_DELETED)

@@ -70,9 +70,9 @@ class LifetimeSettings(SettingsGroup):
     ended_credentials: Duration = timedelta(days=30)
     """Retention of expired or revoked bootstrap credentials, with the record of their uses."""
     deletion_deadline: Duration = timedelta(hours=1)
-    """Objects of a deleted cluster are removed in the order of their priorities. After this time the hub removes all remaining
-    objects, notifies operators and revokes the cluster's certificates. Only `hubctl delete cluster NAME --force` abandons
-    objects that cannot be removed."""
+    """Objects of a deleted cluster are removed in the order of their priorities. After this time, but not just after a start of
+    the hub or a jump of its clock, the hub removes all remaining objects, notifies operators and revokes the cluster's
+    certificates. Only `hubctl delete cluster NAME --force` abandons objects that cannot be removed."""
     start_timeout: Duration = timedelta(seconds=60)
     """Maximum time to open and migrate the database. The complete start, until the hub accepts connections, may take twice as
     long."""

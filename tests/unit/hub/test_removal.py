@@ -130,6 +130,8 @@ def test_what_was_made_for_the_cluster_goes_after_the_addons(newcomer: Newcomer,
 
 def test_after_the_deadline_all_goes_at_once_with_advice(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
     newcomer.registered()
+    forged = conditions.Condition("Mine", "True", "DeletionOverdue", "")
+    change_cluster(store, lambda old: doc.with_status_condition(old, forged, clock.now()))
     add_addon(store, "held", finalizers=[HELD])
     add_addon(store, "later", "50")
     delete(store)
@@ -144,9 +146,7 @@ def test_after_the_deadline_all_goes_at_once_with_advice(newcomer: Newcomer, sto
     assert "hubctl delete cluster edge --force" in message
 
 
-async def test_neither_a_clock_ahead_nor_a_stopped_hub_ends_a_deletion(
-    newcomer: Newcomer, store: InlineStore, clock: ManualClock
-) -> None:
+async def test_no_jump_of_the_clock_or_stop_ends_a_deletion(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
     newcomer.registered()
     add_addon(store, "first", finalizers=[HELD])
     add_addon(store, "second", "50")
