@@ -194,7 +194,8 @@ def submitted_document(submission: Submission, name: str) -> dict[str, Any]:
         "extra": {SERIAL_EXTRA: [f"{requester.serial:x}"]},
     }
     if submission.requested_duration:
-        spec["expirationSeconds"] = round(max(submission.requested_duration, MIN_DURATION).total_seconds())
+        asked = max(submission.requested_duration, MIN_DURATION).total_seconds()
+        spec["expirationSeconds"] = min(round(asked), MAX_ASKED_SECONDS)
     metadata = {"name": name, "generateName": name_prefix(submission), "labels": labels}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec, "status": {}}
 

@@ -122,7 +122,7 @@ def destination(cluster: Document, word: str, here: str) -> dict[str, Any]:
     (hub,) = found
     if hub.get("id") == here:
         raise InvalidError(f'"{word}" is this hub: name another one: {listed(hubs)}')
-    if hub.get("state") != AgentHubState.READY or not hub.get("id"):
+    if hub.get("state") != AgentHubState.READY or not (isinstance(hub.get("id"), str) and hub["id"]):
         raise InvalidError(f'the agent has no credential for "{word}" that is ready: {listed(hubs)}')
     return hub
 

@@ -145,7 +145,7 @@ def shown(view: CredentialView, address: AdvertisedAddress, trust_bundle: bytes,
         status["revocationTimestamp"] = format_time(record.revoked_at)
         status |= {"revokedBy": record.revoked_by} if record.revoked_by else {}
         status |= {"revocationReason": record.revoked_reason} if record.revoked_reason else {}
-    seconds = round((record.expires_at - record.created_at).total_seconds())
+    seconds = max(round((record.expires_at - record.created_at).total_seconds()), 1)  # the clock was ahead at the creation
     return {
         "apiVersion": api_version,
         "kind": KIND,

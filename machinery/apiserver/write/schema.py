@@ -242,7 +242,8 @@ def added(
 
 def _is_worse(cause: Cause, new: Document, old: Document) -> bool:
     """Whether the type is wrong, or the field has a new string or number. Causes of lists and maps are about their parts."""
-    if cause.reason == WRONG_TYPE or len(cause.field) > LONGEST_PATH:
+    is_shape = cause.reason == WRONG_TYPE and ": parsing time " not in cause.message  # `parse_time` reads more forms
+    if is_shape or len(cause.field) > LONGEST_PATH:
         return cause.reason == WRONG_TYPE
     now, before = _at(new, cause.field), _at(old, cause.field)
     return not isinstance(now, dict | list) and now is not _NOWHERE and now != before

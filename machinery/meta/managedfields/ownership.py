@@ -106,7 +106,7 @@ def _read(entry: Any) -> tuple[FieldWriter, FieldHolding]:
     if not isinstance(entry, dict) or entry.get("fieldsType") != FIELDS_TYPE:
         raise UnreadableError("an entry of managedFields is an object with fields of type FieldsV1")
     operation, api_version = Operation(str(entry.get("operation"))), entry.get("apiVersion")
-    manager, subresource, time = entry.get("manager") or "", entry.get("subresource") or "", entry.get("time")
+    manager, subresource, time = entry.get("manager") or "", entry.get("subresource") or "", entry.get("time") or None
     are_texts = all(isinstance(part, str) for part in (api_version, manager, subresource, time or ""))
     if not api_version or not are_texts or (time and not is_go_time(time)):
         raise UnreadableError("apiVersion, manager, subresource and time are texts, the first is there, the last is RFC 3339")

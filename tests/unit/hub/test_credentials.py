@@ -298,6 +298,8 @@ def test_request_is_stored_as_kubernetes_has_it(newcomer: Newcomer) -> None:
         "extra": {"hub.open-cluster-management.io/certificate-serial": [f"{requester.serial:x}"]},
         "expirationSeconds": 7200,
     }
+    forever = newcomer.submit(requester, request=newcomer.request(key=pki.generate_key()), requested_duration=timedelta(99_999))
+    assert newcomer.stored(forever).document["spec"]["expirationSeconds"] == 2**31 - 1, "int32 in Go"
 
 
 def test_same_requester_with_the_same_bytes_finds_the_same_request(newcomer: Newcomer, store: InlineStore) -> None:

@@ -166,6 +166,8 @@ def test_order_names_a_ready_hub_and_stays_until_it_is_canceled(hub: InlineStore
         assert ordered(hub) == "bbbb-2"
         assert ([hub.transact(actions.cancel_move, EDGE, OPERATOR) for _ in range(2)], ordered(hub)) == (["bbbb-2", ""], "")
     check_refusal(NotFoundError, hub.transact, actions.order_move, ClusterName("gone"), "eu-2", OPERATOR)
+    hub.transact(owners.report_hubs, EDGE, 5, '[{"id": 7, "name": "dr", "state": "Ready"}]', "agent")
+    check_refusal(InvalidError, hub.transact, actions.order_move, EDGE, "dr", OPERATOR, match="no credential")
 
 
 def test_an_order_ends_when_the_agent_has_gone_there_and_not_when_it_went_elsewhere(hub: InlineStore) -> None:

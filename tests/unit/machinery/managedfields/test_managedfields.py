@@ -57,6 +57,8 @@ def test_owners_with_a_time_that_go_cannot_read_are_refused() -> None:
     check_refusals(
         held.UnreadableError, held.read, [([{**entry, "time": time}], "RFC 3339") for time in ("soon", "2026-11-21T07Z")]
     )
+    wrong: tuple[Any, ...] = (0, False, [], {})
+    assert [each.time for time in wrong for each in held.read([{**entry, "time": time}]).values()] == [None] * 4
 
 
 def test_documents_are_compared_by_field() -> None:
