@@ -297,6 +297,8 @@ async def test_a_nul_that_sqlite_has_stored_stops_no_restore(
         await store.run(report)
         backed_up(databases["sqlite"].url, tmp_path / "hub.zip")
     restore(tmp_path / "hub.zip", another_postgres_url)
+    async with SqlDatabase(another_postgres_url).opened(None) as store:
+        await store.run(put, EDGE)
 
 
 @pytest.mark.postgres
@@ -391,7 +393,7 @@ async def test_a_database_and_a_backup_of_every_release_are_served_on_sqlite(tmp
 
 
 @pytest.mark.postgres
-async def test_a_database_and_a_backup_of_every_release_are_served_on_postgresql(
+async def test_a_database_and_a_backup_of_every_release_are_served_on_postgres(
     postgres_databases: Databases, head: str
 ) -> None:
     import psycopg  # noqa: PLC0415 - only where the package is installed

@@ -89,7 +89,8 @@ def _index(connection: Connection, written: Sequence[ObjectRow]) -> None:
     for row in written:
         sides = ((labels, row.labels, row.change.labels_before), (fields, row.fields, row.change.fields_before))
         for table, new, old in sides:
-            lost[table] += [{"of_uid": row.uid, "of_name": name} for name in old if name not in new]
+            gone = [name for name in old if name not in new and (can_store(name) or connection.dialect.name == "sqlite")]
+            lost[table] += [{"of_uid": row.uid, "of_name": name} for name in gone]
             for name, value in new.items():
                 if old.get(name) != value:
                     sort = {"sort": order_of(row.change.kind, name, value)} if table is fields else {}
