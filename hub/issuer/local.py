@@ -123,7 +123,8 @@ class LocalIssuer(Issuer, ListSigner):
     def serving(self, folder: Path, names: ServingNames, lifetimes: Lifetimes, now: datetime) -> Material:
         """Return the serving certificate in `folder`.
 
-        Replace it first if names, CA or key do not match, it is not valid yet, or less than a third of its lifetime is left.
+        Replace it first if names, CA or key do not match, it is not valid yet, or less than a third of its lifetime is left and
+        a new one could end later.
         """
         chain, key = read_file(folder / SERVING_CERTIFICATE), read_file(folder / SERVING_KEY)
         shown = Material(chain, key, self.trust_bundle) if chain is not None and key is not None else None

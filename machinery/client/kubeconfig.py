@@ -11,21 +11,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from machinery.client import kubeconfig_documents as documents
 from machinery.client.exec_credential import CLUSTER_EXTENSION, ExecUser, read_exec, written_exec
-from machinery.client.kubeconfig_documents import (
-    Document,
-    Impersonation,
-    choose,
-    credential_error,
-    decoded,
-    encoded,
-    entries_of,
-    extension_of,
-    impersonation_of,
-    is_host,
-    parse_document,
-    read_document,
-)
 from machinery.errors import InvalidError
 from machinery.identity import HubId
 from machinery.meta import bounded_yaml as boundedyaml
@@ -96,7 +83,7 @@ class Kubeconfig:
     token: BearerToken | None = None
     plugin: ExecUser | None = None
     """Credential plugin of the user. A credential in the file overrides it. Reading a kubeconfig does not run it."""
-    impersonation: Impersonation = Impersonation()  # noqa: RUF009 - the value is immutable
+    impersonation: documents.Impersonation = documents.Impersonation()  # noqa: RUF009 - the value is immutable
     unusable: str = ""
     """Message about an unsupported credential of the user, with the remedy; empty: none."""
 
@@ -119,22 +106,22 @@ class Kubeconfig:
 
 def read_kubeconfig(path: Path, *, context: str | None = None) -> Kubeconfig:
     """Read a file and parse it as `parsed` does. Raises InvalidError with the file's name and the missing part."""
-    return parsed(read_document(path), source=str(path), folder=path.parent, context=context)
+    return parsed(documents.read_document(path), source=str(path), folder=path.parent, context=context)
 
 
 def parse_kubeconfig(text: bytes, *, source: str, folder: Path | Mapping[str, bytes] | None = None) -> Kubeconfig:
     """Decode the content of a kubeconfig and parse its current context as `parsed` does. Raises InvalidError."""
-    return parsed(parse_document(text, source), source=source, folder=folder)
+    return parsed(documents.parse_document(text, source), source=source, folder=folder)
 
 
 def parsed(
-    document: Document, *, source: str, folder: Path | Mapping[str, bytes] | None = None, context: str | None = None
+    document: documents.Document, *, source: str, folder: Path | Mapping[str, bytes] | None = None, context: str | None = None
 ) -> Kubeconfig:
     """Parse the current context of a document, or the context with the name `context`. Raises InvalidError.
 
     `folder`: where relative paths start; it may be a mapping of file names to contents.
     """
-    chosen = choose(document, source, context)
+    chosen = documents.choose(document, source, context)
     reader = _Reader(source, folder)
     return Kubeconfig(
         source=source,
@@ -144,9 +131,9 @@ def parsed(
         credential=reader.credential(chosen.user_name, chosen.user),
         namespace=chosen.namespace,
         token=reader.token(chosen.user),
-        plugin=read_exec(chosen.user, extension_of(chosen.cluster, CLUSTER_EXTENSION)),
-        impersonation=impersonation_of(chosen.user) or Impersonation(),
-        unusable=credential_error(chosen.user),
+        plugin=read_exec(chosen.user, documents.extension_of(chosen.cluster, CLUSTER_EXTENSION)),
+        impersonation=documents.impersonation_of(chosen.user) or documents.Impersonation(),
+        unusable=documents.credential_error(chosen.user),
     )
 
 
@@ -157,13 +144,13 @@ class _Reader:
     source: str
     folder: Path | Mapping[str, bytes] | None
 
-    def cluster(self, name: str, entry: Document) -> ClusterEntry:
+    def cluster(self, name: str, entry: documents.Document) -> ClusterEntry:
         server = entry.get("server")
         if not isinstance(server, str) or not server:
             raise self._wrong(f'lacks the server of cluster "{name}"')
         if not server.startswith("https://"):
             raise self._wrong(f'has a server for cluster "{name}" that is not an https:// URL: {server[:100]}')
-        if not is_host(server):
+        if not documents.is_host(server):
             raise self._wrong(f'has a server for cluster "{name}" whose host or port is invalid: {server[:100]}')
         authority = self._bytes(entry, "certificate-authority", f'cluster "{name}"')
         if authority is None and entry.get("insecure-skip-tls-verify"):
@@ -173,7 +160,7 @@ class _Reader:
             )
         if authority is None:
             raise self._wrong(f'lacks certificate-authority-data (the CA) of cluster "{name}"')
-        bound, where = extension_of(entry, KUBECONFIG_NAME_EXTENSION), f'for cluster "{name}"'
+        bound, where = documents.extension_of(entry, KUBECONFIG_NAME_EXTENSION), f'for cluster "{name}"'
         cluster_name = bound.get("clusterName") if isinstance(bound, dict) else None
         if bound is not None and not isinstance(cluster_name, str):
             raise self._wrong(
@@ -182,16 +169,16 @@ class _Reader:
         proxy_url, tls_server_name = (self._text(entry, key, where) for key in ("proxy-url", "tls-server-name"))
         return ClusterEntry(name, server, authority, self._endpoint(name, entry), proxy_url, tls_server_name, cluster_name)
 
-    def _text(self, entry: Document, key: str, where: str) -> str | None:
+    def _text(self, entry: documents.Document, key: str, where: str) -> str | None:
         text = entry.get(key)
         if text is not None and not isinstance(text, str):
             raise self._wrong(f"has a {key} {where} that is not a string")
         return text
 
-    def _endpoint(self, cluster: str, entry: Document) -> HubEndpoint | None:
-        if not any(each.get("name") == KUBECONFIG_EXTENSION for each in entries_of(entry, "extensions")):
+    def _endpoint(self, cluster: str, entry: documents.Document) -> HubEndpoint | None:
+        if not any(each.get("name") == KUBECONFIG_EXTENSION for each in documents.entries_of(entry, "extensions")):
             return None
-        extension = extension_of(entry, KUBECONFIG_EXTENSION)
+        extension = documents.extension_of(entry, KUBECONFIG_EXTENSION)
         what = f'the extension "{KUBECONFIG_EXTENSION}" of cluster "{cluster}"'
         if not isinstance(extension, dict) or extension.get("kind") != ENDPOINT_KIND:
             raise self._wrong(f"has another kind than {ENDPOINT_KIND} in {what}")
@@ -199,34 +186,34 @@ class _Reader:
         if missing:
             raise self._wrong(f"lacks {' and '.join(missing)} in {what}")
         _host, _, port = extension["grpcServer"].rpartition(":")
-        if not port.isdigit() or not is_host(f"//{extension['grpcServer']}"):
+        if not port.isdigit() or not documents.is_host(f"//{extension['grpcServer']}"):
             raise self._wrong(f'has a grpcServer in {what} that is not "host:port"')
         authority = extension.get("certificateAuthorityData")
         if authority is not None:
-            authority = decoded(authority, f"kubeconfig {self.source}: certificateAuthorityData in {what}")
+            authority = documents.decoded(authority, f"kubeconfig {self.source}: certificateAuthorityData in {what}")
         group, _, _ = str(extension.get("apiVersion") or "").partition("/")
         suffix = group.removeprefix("hub.") if group.startswith("hub.") else GROUP_SUFFIX
         bound = self._text(extension, "clusterName", f"in {what}")
         return HubEndpoint(extension["grpcServer"], HubId(extension["hubID"]), authority, bound, suffix)
 
-    def credential(self, name: str, entry: Document) -> Credential | None:
+    def credential(self, name: str, entry: documents.Document) -> Credential | None:
         owner = f'user "{name}"'
         chain, key = self._bytes(entry, "client-certificate", owner), self._bytes(entry, "client-key", owner)
         if (chain is None) is not (key is None):
             raise self._wrong(f"lacks {'client-certificate-data' if chain is None else 'client-key-data'} of {owner}")
         return Credential(chain, key) if chain is not None and key is not None else None
 
-    def token(self, entry: Document) -> BearerToken | None:
+    def token(self, entry: documents.Document) -> BearerToken | None:
         text, path, folder = str(entry.get("token") or ""), entry.get("tokenFile"), self.folder
         file = folder / path if isinstance(path, str) and path and isinstance(folder, Path) else None
         if isinstance(path, str) and isinstance(folder, Mapping):
             text = text or folder.get(path, b"").decode(errors="replace").strip()
         return BearerToken(text, file) if text or file else None
 
-    def _bytes(self, entry: Document, name: str, owner: str) -> bytes | None:
+    def _bytes(self, entry: documents.Document, name: str, owner: str) -> bytes | None:
         """Return inline data, or the content of the named file. Inline data overrides the file, as in kubectl."""
         if entry.get(f"{name}-data"):
-            return decoded(entry[f"{name}-data"], f"kubeconfig {self.source}: {name}-data of {owner}")
+            return documents.decoded(entry[f"{name}-data"], f"kubeconfig {self.source}: {name}-data of {owner}")
         path = entry.get(name)
         if not path:
             return None
@@ -250,7 +237,10 @@ def write_kubeconfig(cluster: ClusterEntry, identity: Credential | ExecUser | st
     It contains a secret, except with a plugin; the caller must store it with mode 0600.
     """
     if isinstance(identity, Credential):
-        auth: Document = {"client-certificate-data": encoded(identity.chain), "client-key-data": encoded(identity.key)}
+        auth: documents.Document = {
+            "client-certificate-data": documents.encoded(identity.chain),
+            "client-key-data": documents.encoded(identity.key),
+        }
     else:
         auth = {"exec": written_exec(identity)} if isinstance(identity, ExecUser) else {"token": identity}
     return _write(cluster, user, auth, cluster.name)
@@ -263,12 +253,14 @@ def write_hub_kubeconfig(cluster: ClusterEntry) -> bytes:
     return _write(cluster, HUB_USER, auth, "default-context", {"namespace": "configuration"})
 
 
-def _write(cluster: ClusterEntry, user: str, auth: Document, context: str, more: Mapping[str, str] | None = None) -> bytes:
+def _write(
+    cluster: ClusterEntry, user: str, auth: documents.Document, context: str, more: Mapping[str, str] | None = None
+) -> bytes:
     """Encode a kubeconfig. `more`: further fields of the context."""
     named = {"proxy-url": cluster.proxy_url, "tls-server-name": cluster.tls_server_name}
-    entry: Document = {
+    entry: documents.Document = {
         "server": cluster.server,
-        "certificate-authority-data": encoded(cluster.certificate_authority),
+        "certificate-authority-data": documents.encoded(cluster.certificate_authority),
         **{name: value for name, value in named.items() if value},
     }
     if cluster.endpoint is not None:
@@ -278,7 +270,7 @@ def _write(cluster: ClusterEntry, user: str, auth: Document, context: str, more:
             "kind": ENDPOINT_KIND,
             "grpcServer": endpoint.grpc_server,
             "hubID": endpoint.hub_id,
-            **({"certificateAuthorityData": encoded(authority)} if authority is not None else {}),
+            **({"certificateAuthorityData": documents.encoded(authority)} if authority is not None else {}),
             **({"clusterName": endpoint.cluster_name} if endpoint.cluster_name is not None else {}),
         }
         entry["extensions"] = [{"name": KUBECONFIG_EXTENSION, "extension": extension}]

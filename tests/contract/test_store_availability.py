@@ -130,9 +130,7 @@ async def test_epoch_only_rises_and_a_beat_of_the_newest_one_ends_a_departure(st
     assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) is None
 
 
-async def test_beats_of_an_outdated_epoch_are_distinguished_and_those_without_one_stored(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_beats_of_an_old_epoch_are_distinguished_and_those_without_one_stored(store: Store, clock: ManualClock) -> None:
     await stored(store, beat(EDGE, OLDER), beat(FAR, OLDER))
     before = clock.now()
     clock.advance(timedelta(seconds=5))

@@ -18,20 +18,9 @@ from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.core import LEASE
 from machinery.apiserver.kinds.events import EVENTS_V1
 from machinery.client.rest import KubeClient, RestResource
+from tests.e2e import processes
 from tests.e2e.conftest import print_when_failed
 from tests.e2e.hubs import HERE, Hubs, hub_id_of, hubs_in, now
-from tests.e2e.processes import (
-    AVAILABLE,
-    CLUSTERS,
-    SHORT_LEASE,
-    Bench,
-    Program,
-    free_port,
-    is_available,
-    is_gone,
-    status_of,
-    until,
-)
 from tests.fakes.ocm_hub import CLUSTER, OcmHub, ocm_hub
 from tests.programs import STDOUT, run, unread
 
@@ -40,7 +29,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 NAMESPACE = "open-cluster-management-agent"
 
 
-async def test_doctor_names_the_next_step_and_leave_takes_the_cluster_out_of_its_hub(bench: Bench) -> None:
+async def test_doctor_names_the_next_step_and_leave_takes_the_cluster_out_of_its_hub(bench: processes.Bench) -> None:
     async def says(command: str, code: int, *sentences: str, flags: tuple[str, ...] = ()) -> str:
         files = (f"--bootstrap-kubeconfig={bench.folder / 'c1.bootstrap'}", f"--kubeconfig={bench.folder / 'c1.kubeconfig'}")
         ended = await run("spoke", command, *files, *flags, stderr=STDOUT)
@@ -52,7 +41,7 @@ async def test_doctor_names_the_next_step_and_leave_takes_the_cluster_out_of_its
         return ended.stdout
 
     hub, agent = await bench.hub(), await bench.spoke("c1", None)
-    await until(bench.requests, what="the agent has asked for its certificate")
+    await processes.until(bench.requests, what="the agent has asked for its certificate")
     await says("doctor", 1, "ok   hub: it answers", "-> approve its request on the hub: hubctl get csr")
     await bench.hubctl("accept", "c1")
     await bench.available("c1")
@@ -66,7 +55,7 @@ async def test_doctor_names_the_next_step_and_leave_takes_the_cluster_out_of_its
     assert (status["cluster"], status["process"]["state"], status["hubs"][0]["state"]) == ("c1", "works", "ready")
     await says("leave", 0, "has released this cluster")
 
-    await until(lambda: is_gone(bench.cluster("c1")), what="the hub has forgotten the cluster")
+    await processes.until(lambda: processes.is_gone(bench.cluster("c1")), what="the hub has forgotten the cluster")
     async with bench.kubernetes("c1") as client:
         secrets = await client.list(RestResource("", "v1", "secrets").path(namespace=NAMESPACE))
         assert [(each["metadata"]["name"], set(each["data"])) for each in secrets] == [("hub-kubeconfig-secret", {"left"})]
@@ -91,13 +80,13 @@ async def in_state(port: int, state: str) -> dict[str, Any]:
             document = dict(json.loads(await answer.text()))
         return document if [hub["state"] for hub in document["hubs"]] == [state] else None
 
-    found: dict[str, Any] = await until(reached, what=f"the agent says that it is {state}")
+    found: dict[str, Any] = await processes.until(reached, what=f"the agent says that it is {state}")
     return found
 
 
-async def test_an_agent_acts_differently_on_each_and_never_restarts(bench: Bench) -> None:
+async def test_an_agent_acts_differently_on_each_and_never_restarts(bench: processes.Bench) -> None:
     await bench.hub(*QUICK)
-    port = free_port()
+    port = processes.free_port()
     spoke = await bench.spoke("c1", None, f"--health-listen=127.0.0.1:{port}")
     await bench.available("c1")
     process, first = spoke.pid, bench.certificate("c1").serial
@@ -110,24 +99,26 @@ async def test_an_agent_acts_differently_on_each_and_never_restarts(bench: Bench
     assert "the hub has revoked the stored credential" in spoke.output
     assert (bench.folder / "c1.bootstrap").read_bytes() == old_bootstrap
     assert (await bench.bootstrap("c1")).read_bytes() != old_bootstrap
-    await until(lambda: bench.certificate("c1").serial != first, what="the agent has come back with a new bootstrap kubeconfig")
+    await processes.until(
+        lambda: bench.certificate("c1").serial != first, what="the agent has come back with a new bootstrap kubeconfig"
+    )
     await in_state(port, "ready")
     second = bench.certificate("c1").serial
 
     await bench.hubctl("delete", "cluster", "c1")
     await bench.bootstrap("c1")
-    await until(lambda: bench.certificate("c1").serial != second, what="the deleted cluster has registered anew")
+    await processes.until(lambda: bench.certificate("c1").serial != second, what="the deleted cluster has registered anew")
     assert "the hub has revoked" not in spoke.output.rpartition("KeyCompromise")[2]
     assert spoke.pid == process
     assert spoke.running
 
 
-AUTO = ("--auto-approve=*", *SHORT_LEASE)
+AUTO = ("--auto-approve=*", *processes.SHORT_LEASE)
 CLAIM_VERSION = "cluster.open-cluster-management.io/v1alpha1"
 CLAIMS = f"/apis/{CLAIM_VERSION}/clusterclaims"
 
 
-async def test_a_slow_api_server_that_refuses_secrets_delays_a_join_and_does_not_fail_it(bench: Bench) -> None:
+async def test_a_slow_api_server_that_refuses_secrets_delays_a_join_and_does_not_fail_it(bench: processes.Bench) -> None:
     await bench.hub(*AUTO)
     kubeconfig = await bench.hollow("c1")
     await bench.fault("c1", "refuse-secret-writes")
@@ -150,7 +141,9 @@ WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 SECRET = "/api/v1/namespaces/addons/secrets/logs-hub-kubeconfig"  # noqa: S105 - the path of a secret
 
 
-async def test_claims_nodes_namespaces_and_a_token_for_an_add_on_reach_the_other_side(bench: Bench, tmp_path: Path) -> None:
+async def test_claims_nodes_namespaces_and_a_token_for_an_add_on_reach_the_other_side(
+    bench: processes.Bench, tmp_path: Path
+) -> None:
     await bench.hub(*AUTO)
     kubeconfig = await bench.hollow("c1", "--nodes=3")
     await bench.spoke("c1", None, "--addon-kubeclient-registration-auth=token", "--addon-namespaces=addons")
@@ -176,7 +169,7 @@ async def test_claims_nodes_namespaces_and_a_token_for_an_add_on_reach_the_other
         labels = (await cluster.get("/api/v1/namespaces/team-a"))["metadata"]["labels"]
         assert [value for key, value in labels.items() if key.startswith("clusterset.open-cluster-management.io/")] == ["true"]
 
-        held = (await until(lambda: cluster.get(SECRET), what="the add-on has its secret"))["data"]
+        held = (await processes.until(lambda: cluster.get(SECRET), what="the add-on has its secret"))["data"]
         async with await KubeClient.from_file(unpacked(held, tmp_path)) as add_on:
             answer = await add_on.create(WHO_AM_I, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
         assert answer["status"]["userInfo"]["username"] == "system:serviceaccount:c1:logs-agent"
@@ -185,7 +178,7 @@ async def test_claims_nodes_namespaces_and_a_token_for_an_add_on_reach_the_other
             conditions = (await hub.get(f"{ADDONS}/logs"))["status"]["conditions"]
             return {"TokenInfrastructureReady", "TokenRefreshed"} <= {each["type"] for each in conditions}
 
-        await until(reported, what="both sides tell of the token")  # the agent once it has stored it
+        await processes.until(reported, what="both sides tell of the token")  # the agent once it has stored it
 
 
 def applied(document: Any) -> bool:
@@ -218,18 +211,18 @@ def connections(pid: int, port: int) -> int:
     return sum(f"socket:[{line[9]}]" in inodes for line in lines if line[2] == wanted)
 
 
-async def test_a_token_and_the_https_door_are_all_it_takes_to_join_and_to_outlive_kills(bench: Bench) -> None:
-    hub = await bench.hub(*SHORT_LEASE)
+async def test_a_token_and_the_https_door_are_all_it_takes_to_join_and_to_outlive_kills(bench: processes.Bench) -> None:
+    hub = await bench.hub(*processes.SHORT_LEASE)
     spoke = await bench.spoke("c1", await bench.bootstrap("c1", "--token"))
     await spoke.says("request.waiting")
     (request,) = await bench.requests()
-    assert status_of(await bench.cluster("c1"), JOINED) is None
+    assert processes.status_of(await bench.cluster("c1"), JOINED) is None
     await bench.hubctl("certificate", "approve", request["metadata"]["name"])
     await spoke.says("hub.not_accepted")
     assert "hubctl accept" in (await spoke.probe("/readyz"))[1]
     await bench.hubctl("accept", "c1")
     document = await bench.available("c1")
-    assert status_of(document, JOINED) == "True"
+    assert processes.status_of(document, JOINED) == "True"
     async with bench.kubernetes("c1") as client:
         assert document["status"]["capacity"]["nodes"] == str(len(await client.list("/api/v1/nodes")))
     assert {claim["name"] for claim in document["status"]["clusterClaims"]} >= {"id.k8s.io"}
@@ -239,10 +232,10 @@ async def test_a_token_and_the_https_door_are_all_it_takes_to_join_and_to_outliv
     async def ready() -> bool:
         return (await spoke.probe("/readyz"))[0] == 200
 
-    await until(ready, what="the agent is ready")
+    await processes.until(ready, what="the agent is ready")
 
     async with await KubeClient.from_file(bench.admin) as operator:
-        await operator.patch(f"{CLUSTERS}/c1", {"spec": {"leaseDurationSeconds": 1}})
+        await operator.patch(f"{processes.CLUSTERS}/c1", {"spec": {"leaseDurationSeconds": 1}})
     await hub.kill()
     await spoke.says("reconnecting")
     assert (await spoke.probe("/livez"))[0] == 200
@@ -250,7 +243,7 @@ async def test_a_token_and_the_https_door_are_all_it_takes_to_join_and_to_outliv
     await spoke.says("session.opened", 2)
     await bench.available("c1")
     await spoke.kill()
-    await bench.cluster_when("c1", lambda one: status_of(one, AVAILABLE) == "Unknown", what="is silent")
+    await bench.cluster_when("c1", lambda one: processes.status_of(one, processes.AVAILABLE) == "Unknown", what="is silent")
     await spoke.start()
     await bench.available("c1")
     assert len(await bench.requests()) == 1
@@ -259,12 +252,14 @@ async def test_a_token_and_the_https_door_are_all_it_takes_to_join_and_to_outliv
 async def ocm_available(hub: OcmHub) -> dict[str, Any]:
     async def seen() -> Any:
         document = await hub.cluster("c1")
-        return document if is_available(document) else None
+        return document if processes.is_available(document) else None
 
-    return dict(await until(seen, what="c1 is Available"))
+    return dict(await processes.until(seen, what="c1 is Available"))
 
 
-async def test_it_joins_waits_reports_renews_and_is_denied_and_deleted_like_any_agent(bench: Bench, tmp_path: Path) -> None:
+async def test_it_joins_waits_reports_renews_and_is_denied_and_deleted_like_any_agent(
+    bench: processes.Bench, tmp_path: Path
+) -> None:
     async with ocm_hub(lifetime=timedelta(seconds=8)) as hub:
         file = tmp_path / "ocm.bootstrap"
         file.write_bytes(hub.bootstrap_kubeconfig())
@@ -281,8 +276,8 @@ async def test_it_joins_waits_reports_renews_and_is_denied_and_deleted_like_any_
         await hub.add_on("c1", "logs")
         await hub.accept("c1")
         document = await ocm_available(hub)
-        assert status_of(document, JOINED) == "True"
-        assert status_of(document, "HubAcceptedManagedCluster") == "True", "the hub's own condition stays"
+        assert processes.status_of(document, JOINED) == "True"
+        assert processes.status_of(document, "HubAcceptedManagedCluster") == "True", "the hub's own condition stays"
         assert document["metadata"]["annotations"]["agent.open-cluster-management.io/site"] == "b"
 
         async def renewals() -> list[str]:
@@ -294,24 +289,26 @@ async def test_it_joins_waits_reports_renews_and_is_denied_and_deleted_like_any_
         async def beaten() -> bool:
             return await renewals() > before
 
-        await until(beaten, what="the lease is renewed")
+        await processes.until(beaten, what="the lease is renewed")
 
         async def reported() -> bool:
             return [event["reason"] for event in await hub.found(EVENTS_V1, "c1")] == ["Available"]
 
-        await until(reported, what="one Event reports it")
+        await processes.until(reported, what="one Event reports it")
 
         await hub.fall_silent("c1")
         await ocm_available(hub)
 
         serial = bench.certificate("c1").serial
-        await until(lambda: bench.certificate("c1").serial != serial, what="the certificate is renewed without a person")
-        await until(lambda: _add_on_secret(bench), what="the add-on has its kubeconfig")
+        await processes.until(
+            lambda: bench.certificate("c1").serial != serial, what="the certificate is renewed without a person"
+        )
+        await processes.until(lambda: _add_on_secret(bench), what="the add-on has its kubeconfig")
 
         await hub.accept("c1", accepted=False)
-        await until(lambda: _last_word(spoke, "hub.not_accepted"), what="the agent knows that it is denied")
+        await processes.until(lambda: _last_word(spoke, "hub.not_accepted"), what="the agent knows that it is denied")
         await hub.accept("c1")
-        await until(lambda: _last_word(spoke, "hub.accepted"), what="the agent knows that it is accepted")
+        await processes.until(lambda: _last_word(spoke, "hub.accepted"), what="the agent knows that it is accepted")
 
         await hub.remove(CLUSTER, "c1")
         hub.accepted.clear()
@@ -319,17 +316,17 @@ async def test_it_joins_waits_reports_renews_and_is_denied_and_deleted_like_any_
         async def made_again() -> bool:
             return (await hub.cluster("c1"))["spec"]["hubAcceptsClient"] is False
 
-        await until(made_again, what="a deleted cluster registers again")
+        await processes.until(made_again, what="a deleted cluster registers again")
         assert not [asked for asked in hub.refused if asked.verb not in {"get", "list", "watch", "update", "create", "patch"}]
 
 
-async def _last_word(spoke: Program, event: str) -> bool:
+async def _last_word(spoke: processes.Program, event: str) -> bool:
     """What the agent last said of its acceptance; a renewed certificate may have begun another session meanwhile."""
     words = [word for word in re.findall(r'"event": "(hub\.[a-z_]+)"', spoke.output) if "accepted" in word]
     return bool(words) and words[-1] == event
 
 
-async def _add_on_secret(bench: Bench) -> bool:
+async def _add_on_secret(bench: processes.Bench) -> bool:
     async with bench.kubernetes("c1") as client:
         path = "/api/v1/namespaces/open-cluster-management-agent-addon/secrets/logs-hub-kubeconfig"
         return set((await client.get(path))["data"]) >= {"kubeconfig", "tls.crt", "tls.key"}
@@ -384,7 +381,7 @@ async def test_frozen_replica_behind_a_balancer_is_left_by_a_new_connection(hubs
         path.targets = [silent]
         path.silence()
         path.reroute()
-        await until(lambda: path.taken[silent], what="the balancer gives the agent the frozen replica again")
+        await processes.until(lambda: path.taken[silent], what="the balancer gives the agent the frozen replica again")
         path.targets = [real]
         await agent.says("session.opened", opened + 1)
         assert (path.taken[silent], agent.output.count("did not answer with Welcome in time")) == (1, 1)

@@ -157,9 +157,7 @@ async def test_who_may_not_create_creates_nothing_by_applying(client: Applier) -
         (yaml.safe_dump(example(number=1)).encode() + b"number: 2\n", 'line 6: key "number" already set in map'),
     ],
 )
-async def test_a_field_that_is_said_twice_is_refused_warned_about_or_ignored(
-    client: Applier, body: bytes, message: str
-) -> None:
+async def test_a_field_that_is_said_twice_is_refused_warned_of_or_ignored(client: Applier, body: bytes, message: str) -> None:
     found = []
     for validation in ("Strict", "Warn", "Ignore"):
         path = f"{client.url}{PATH}?fieldManager=me&fieldValidation={validation}"

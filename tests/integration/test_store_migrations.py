@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Barrier, Event, Thread
+from unittest.mock import Mock
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -403,12 +404,10 @@ def test_database_is_migrated_only_after_a_copy_and_few_are_kept(tmp_path: Path,
     assert not list(tmp_path.glob(".*.new")), "nothing of the copy stays"
     made = [migration.copy_before_migration(database, HEAD, NOW + timedelta(days=day)) for day in range(migration.KEPT + 2)]
     assert migration.copies(database) == made[-migration.KEPT :]
-
-    def killed(*_arguments: object) -> None:
-        raise KeyboardInterrupt  # as a killed process, it removes nothing
-
     with monkeypatch.context() as patched:
-        patched.setattr("hub.store.migrate._copy", killed)
+        patched.setattr(
+            "hub.store.migrate._copy", Mock(side_effect=KeyboardInterrupt)
+        )  # as a killed process, it removes nothing
         for hour in (1, 2):
             with pytest.raises(KeyboardInterrupt):
                 migration.copy_before_migration(database, HEAD, NOW + timedelta(days=migration.KEPT + 2, hours=hour))

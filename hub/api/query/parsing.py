@@ -8,20 +8,9 @@ from functools import partial
 from hub.api.managedclusteraddons.health import FEATURE_PREFIX as ADDON_PREFIX
 from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta.change import MANAGED_CLUSTERS, Kind
+from hub.api.query import selection
 from hub.api.query.expressions import MOVING, By, FieldReference, FieldSource, SortOrder, ValueSource, Where
 from hub.api.query.groups import COUNT, GroupQuery
-from hub.api.query.selection import (
-    AGENT_VERSION,
-    ALLOCATABLE,
-    CAPACITY,
-    CLAIMS,
-    CLUSTER_ALIASES,
-    CONDITIONS,
-    HUB_ACCEPTS,
-    REASON,
-    TAINTS,
-    VERSION,
-)
 from machinery.errors import BadRequestError
 from machinery.expression import ExpressionError, Fields, MapOf, Type, parse, parse_operand
 from machinery.expression.tree import MapEntry
@@ -34,23 +23,27 @@ CLUSTER: Mapping[str, ValueSource] = {
     "labels": ValueSource(FieldSource.LABELS, MapOf(Type.TEXT), about="its labels"),
     "set": ValueSource(FieldSource.LABELS, Type.TEXT, SET_LABEL, about="its cluster set"),
     "age": ValueSource(FieldSource.CREATION, Type.DURATION, about="time since its creation"),
-    "accepted": _stored(Type.BOOLEAN, HUB_ACCEPTS, "whether it is accepted"),
-    "available": _stored(Type.TEXT, CLUSTER_ALIASES["status.available"], "`True`, `False` or `Unknown`"),
-    "reason": _stored(Type.TEXT, REASON, "the reason of its availability, such as `ManagedClusterLeaseUpdateStopped`"),
-    "flaps": ValueSource(FieldSource.FLAPS, Type.NUMBER, about="how often it ceased to be available within a day"),
-    "joined": _stored(Type.TEXT, CLUSTER_ALIASES["status.joined"], "the condition ManagedClusterJoined"),
-    "clockSynced": _stored(
-        Type.TEXT, CLUSTER_ALIASES["status.clockSynced"], "the condition ManagedClusterConditionClockSynced"
+    "accepted": _stored(Type.BOOLEAN, selection.HUB_ACCEPTS, "whether it is accepted"),
+    "available": _stored(Type.TEXT, selection.CLUSTER_ALIASES["status.available"], "`True`, `False` or `Unknown`"),
+    "reason": _stored(
+        Type.TEXT, selection.REASON, "the reason of its availability, such as `ManagedClusterLeaseUpdateStopped`"
     ),
-    "conditions": _stored(MapOf(Type.TEXT), CONDITIONS, "the statuses of all conditions, by type"),
-    "claims": _stored(MapOf(Type.TEXT), CLAIMS, "its cluster claims, by name"),
-    "taints": _stored(MapOf(Type.TEXT), TAINTS, "the effects of its taints, by key; the strongest if a key has several"),
+    "flaps": ValueSource(FieldSource.FLAPS, Type.NUMBER, about="how often it ceased to be available within a day"),
+    "joined": _stored(Type.TEXT, selection.CLUSTER_ALIASES["status.joined"], "the condition ManagedClusterJoined"),
+    "clockSynced": _stored(
+        Type.TEXT, selection.CLUSTER_ALIASES["status.clockSynced"], "the condition ManagedClusterConditionClockSynced"
+    ),
+    "conditions": _stored(MapOf(Type.TEXT), selection.CONDITIONS, "the statuses of all conditions, by type"),
+    "claims": _stored(MapOf(Type.TEXT), selection.CLAIMS, "its cluster claims, by name"),
+    "taints": _stored(
+        MapOf(Type.TEXT), selection.TAINTS, "the effects of its taints, by key; the strongest if a key has several"
+    ),
     "addons": ValueSource(
         FieldSource.LABELS, MapOf(Type.TEXT), ADDON_PREFIX, about="`available`, `unhealthy` or `unreachable`, by add-on"
     ),
-    "version": _stored(Type.VERSION, VERSION, "its Kubernetes version"),
-    "version.minor": ValueSource(FieldSource.MINOR, Type.VERSION, VERSION, about="its minor version, such as 1.30"),
-    "agentVersion": _stored(Type.VERSION, AGENT_VERSION, "version of the agent that reported last"),
+    "version": _stored(Type.VERSION, selection.VERSION, "its Kubernetes version"),
+    "version.minor": ValueSource(FieldSource.MINOR, Type.VERSION, selection.VERSION, about="its minor version, such as 1.30"),
+    "agentVersion": _stored(Type.VERSION, selection.AGENT_VERSION, "version of the agent that reported last"),
     "driver": ValueSource(FieldSource.DRIVER, Type.TEXT, about="`grpc`, or `csr` if it beats and never had a session"),
     "connected": ValueSource(FieldSource.SESSION, Type.BOOLEAN, about="whether its agent has an open session"),
     "replica": ValueSource(FieldSource.REPLICA, Type.TEXT, about="the hub's replica that has the session"),
@@ -60,11 +53,11 @@ CLUSTER: Mapping[str, ValueSource] = {
         Type.DURATION,
         about="time until its agent's newest certificate that is not revoked expires; below `0s` after that",
     ),
-    "capacity": _stored(MapOf(Type.QUANTITY), CAPACITY, "the resources of its nodes, by name"),
-    "allocatable": _stored(MapOf(Type.QUANTITY), ALLOCATABLE, "allocatable resources, by name"),
-    "cpu": _stored(Type.QUANTITY, f"{CAPACITY}cpu", '`capacity["cpu"]`'),
-    "memory": _stored(Type.QUANTITY, f"{CAPACITY}memory", '`capacity["memory"]`'),
-    "nodes": _stored(Type.NUMBER, f"{CAPACITY}nodes", "number of nodes"),
+    "capacity": _stored(MapOf(Type.QUANTITY), selection.CAPACITY, "the resources of its nodes, by name"),
+    "allocatable": _stored(MapOf(Type.QUANTITY), selection.ALLOCATABLE, "allocatable resources, by name"),
+    "cpu": _stored(Type.QUANTITY, f"{selection.CAPACITY}cpu", '`capacity["cpu"]`'),
+    "memory": _stored(Type.QUANTITY, f"{selection.CAPACITY}memory", '`capacity["memory"]`'),
+    "nodes": _stored(Type.NUMBER, f"{selection.CAPACITY}nodes", "number of nodes"),
 }
 _FIELDS = Fields({word: source.type for word, source in CLUSTER.items()})
 
@@ -101,9 +94,9 @@ def order_of(kind: Kind, name: str, value: str) -> str | None:
     """Return the sort key of `value` if the field `name` is a version or a quantity; None: compare the field as text."""
     if kind != MANAGED_CLUSTERS:
         return None
-    if name in (VERSION, AGENT_VERSION):
+    if name in (selection.VERSION, selection.AGENT_VERSION):
         found = Type.VERSION.read(value)
-    elif name.startswith((CAPACITY, ALLOCATABLE)):
+    elif name.startswith((selection.CAPACITY, selection.ALLOCATABLE)):
         found = Type.QUANTITY.read(value)
     else:
         return None

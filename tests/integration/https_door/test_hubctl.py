@@ -27,9 +27,7 @@ from tests.fakes.inprocess_hub import HUB
 from tests.integration.https_door.conftest import REQUESTS, HubUnderTest, asked_for, kept_free
 
 
-async def test_accept_approves_no_request_that_took_the_name_meanwhile(
-    hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_accept_approves_no_request_that_took_the_name_since(hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     await hub.join("edge6")
     await hub.request("edge6", "edge6-own")
     send = ApiClient.request

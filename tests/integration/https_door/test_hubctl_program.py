@@ -337,8 +337,7 @@ async def installed(hub: HubUnderTest, tmp_path: Path) -> Installed:
 
 async def test_the_program_ends_with_the_code_of_its_command(installed: Installed) -> None:
     for words, code, text in (
-        ("--help", DONE, "hubctl create bootstrap-kubeconfig --cluster edge1"),
-        ("--version", DONE, "hubctl, version "),
+        *(("--help", DONE, "hubctl create bootstrap-kubeconfig --cluster edge1"), ("--version", DONE, "hubctl, version ")),
         ("get clusters -o name", DONE, "managedcluster.cluster.open-cluster-management.io/edge1\n"),
         ("get cluster nope", NOT_FOUND, '"nope" not found'),
         ("lable cluster edge1 a=b", MISUSED, 'there is no command "lable"'),

@@ -356,9 +356,7 @@ async def test_look_during_another_one_sees_what_was_committed_before_it(databas
     assert (await all_of(early, late), database.snapshots) == (["early", "late"], 2)
 
 
-async def test_canceled_look_is_not_asked_for_and_keeps_nobody_from_an_answer(
-    database: Database, looks: CoalescedReads
-) -> None:
+async def test_canceled_look_is_not_asked_for_and_keeps_nobody_from_answers(database: Database, looks: CoalescedReads) -> None:
     gone, here = asyncio.create_task(looks.join(says("gone"))), asyncio.create_task(looks.join(says("here")))
     await asyncio.sleep(0)
     gone.cancel()

@@ -411,8 +411,7 @@ def test_certificate_of_an_addon_has_its_own_names_or_those_that_its_definition_
         ({"user": f"{own}:agent:x", "groups": [own, f"{prefix}addon:work", "system:authenticated"]}, True),
         ({"user": "system:kube-controller-manager", "groups": ["system:nodes"]}, False),
         ({"user": f"{own}:agent:x", "groups": [own, "system:nodes"]}, False),
-        ({"user": f"{prefix}cluster:edge:addon:work2:agent:x"}, False),
-        ({"groups": [f"{prefix}addon:other"]}, False),
+        *(({"user": f"{prefix}cluster:edge:addon:work2:agent:x"}, False), ({"groups": [f"{prefix}addon:other"]}, False)),
         ({"user": "system:serviceaccount:edge:work-agent"}, False),
     )
 

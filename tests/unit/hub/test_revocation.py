@@ -215,9 +215,7 @@ def test_only_a_new_credential_brings_back_a_revoked_cluster(
     assert newcomer.certificate().is_open(clock.now())
 
 
-def test_late_request_with_an_older_credential_is_not_issued(
-    newcomer: Newcomer, store: InlineStore, clock: ManualClock
-) -> None:
+def test_late_request_with_older_credential_is_not_issued(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
     """Its transaction had looked for revocations before this one committed: what is signed is decided anew."""
     newcomer.registered()
     name = newcomer.submit(newcomer.bootstrap(), request=newcomer.request(key=pki.generate_key()))
@@ -237,8 +235,7 @@ def test_late_request_with_an_older_credential_is_not_issued(
 def test_recorded_reason_gives_the_verdict_and_the_word_in_the_list() -> None:
     rows = (
         ("KeyCompromise", (DenialCause.CERTIFICATE_REVOKED, "keyCompromise")),
-        ("Unspecified", (DenialCause.CERTIFICATE_REVOKED, "")),
-        (None, (DenialCause.CERTIFICATE_REVOKED, "")),
+        *(("Unspecified", (DenialCause.CERTIFICATE_REVOKED, "")), (None, (DenialCause.CERTIFICATE_REVOKED, ""))),
         ("ClusterDeleted", (DenialCause.CLUSTER_DELETED, "cessationOfOperation")),
         ("ClusterLeft", (DenialCause.CLUSTER_DELETED, "cessationOfOperation")),
         ("ClusterRebuilt", (DenialCause.CLUSTER_REBUILT, "superseded")),

@@ -145,8 +145,7 @@ def test_database_url_names_one_server_or_several_as_postgresqls_own_tools_write
         ("postgres://hub@one,two:5433/fleet", "one,two", "5432,5433"),
         ("postgresql://hub@[::1]:5433,[fe80::2]/fleet", "::1,fe80::2", "5433,5432"),
         ("postgresql://hub@/fleet?host=/run/a,/run/b", "/run/a,/run/b", ""),
-        ("postgresql://hub@one:5433/fleet", "one", "5433"),
-        ("postgres://hub@one/fleet", "one", ""),
+        *(("postgresql://hub@one:5433/fleet", "one", "5433"), ("postgres://hub@one/fleet", "one", "")),
     )
     check_each(check, rows)
     given = arguments(

@@ -227,8 +227,7 @@ def test_decision_says_from_where_to_where_what_failed_and_until_when_it_rests()
 
 def test_move_is_refused_with_the_reason() -> None:
     rows = [
-        ((hub("a"), hub("b")), ""),
-        ((hub("a"),), "the hub b is not on the list; ready: a"),
+        *(((hub("a"), hub("b")), ""), ((hub("a"),), "the hub b is not on the list; ready: a")),
         ((hub("a"), hub("b", REGISTERING)), "the hub b is registering; ready: a"),
         ((hub("c", DENIED), hub("b", NOT_ACCEPTED)), "the hub b is not accepted; ready: none"),
         ((hub("a"), hub("b", rests=1)), "the hub b has just failed: connection refused"),

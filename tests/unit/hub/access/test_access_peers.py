@@ -18,7 +18,7 @@ from hub.access.limits import AccessLimits, level_of
 from hub.access.peers import BLIND, KEPT_FOR, TIDY, Peers
 from hub.access.revocation_poller import AFRESH, NOTIFICATION_DELAY, POLL, RARELY, RevocationPoller
 from hub.access.tokens import BootstrapTokens
-from hub.api import bootstrapcredentials as credential_rules, bootstrapcredentials as rules
+from hub.api import bootstrapcredentials as rules
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase
 from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
 from hub.extensions.settings import load
@@ -232,7 +232,7 @@ async def test_other_and_ended_tokens_are_not_accepted(store: InlineStore, clock
     tokens, made = BootstrapTokens(store), await store.run(credentials.create_token, TERMS, "ann")
     found = {token: (await tokens.identify(token), rules.token_id(token)) for token in OTHER_TOKENS}
     assert found == dict.fromkeys(OTHER_TOKENS, (None, None)), "they are left to others"
-    record = credential_rules.CredentialRecord(CredentialId("0123456789abcdef"), None, None, clock.now(), clock.now(), "ann")
+    record = rules.CredentialRecord(CredentialId("0123456789abcdef"), None, None, clock.now(), clock.now(), "ann")
     await store.run(lambda tx: tx.credentials.add(record))
     token = rules.token_of(record.id, "a" * 32)
     await check_refusal_of(UnauthorizedError, tokens.identify(token), match=r"^invalid bearer token$")
@@ -360,20 +360,20 @@ class Prover:
     def token(self, **changed: Any) -> str:
         return self.keys.sign(self.claims(**changed))
 
-    def demand(self, **changed: Any) -> credential_rules.AttestationRequirement:
-        return credential_rules.AttestationRequirement(**{"issuer": ISSUER, "keys": json.dumps(self.keys.key_set()), **changed})
+    def demand(self, **changed: Any) -> rules.AttestationRequirement:
+        return rules.AttestationRequirement(**{"issuer": ISSUER, "keys": json.dumps(self.keys.key_set()), **changed})
 
-    def requester(self, demanded: credential_rules.AttestationRequirement | None) -> CertificateRecord:
-        return Newcomer(self.store).bootstrap(bounds=credential_rules.CredentialBounds(attestation=demanded))
+    def requester(self, demanded: rules.AttestationRequirement | None) -> CertificateRecord:
+        return Newcomer(self.store).bootstrap(bounds=rules.CredentialBounds(attestation=demanded))
 
     def attestor(self, published: JsonDocuments | None = None, policy: AttestationPolicy | None = None) -> Attestor:
         policy = policy or AttestationPolicy(allowed=AllowedUrls((ISSUER,)))
         return Attestor(self.store, HUB, lambda _authority: published or Published(None), self.clock, policy)
 
-    async def refused(self, token: str, record: CertificateRecord | None = None) -> credential_rules.AttestationError | None:
+    async def refused(self, token: str, record: CertificateRecord | None = None) -> rules.AttestationError | None:
         """By the issuer's own keys, unless the record demands something else."""
         asked = self.attestor().attested(record or self.requester(self.demand()), EDGE, token)
-        return await awaited_refusal(credential_rules.AttestationError, asked)
+        return await awaited_refusal(rules.AttestationError, asked)
 
 
 @pytest.fixture
@@ -385,7 +385,7 @@ async def test_a_token_of_the_issuer_for_this_hub_proves_the_cluster(prover: Pro
     record = prover.requester(prover.demand())
     proven = await prover.attestor().attested(record, EDGE, prover.token())
     (key,) = prover.keys.key_set()["keys"]
-    assert proven == credential_rules.Attested(ISSUER, SUBJECT, key["kid"], frozenset((key["kid"],)))
+    assert proven == rules.Attested(ISSUER, SUBJECT, key["kid"], frozenset((key["kid"],)))
     assert await prover.attestor().audience(record) == AUDIENCE
     any_of_agents = prover.requester(prover.demand(subject="system:serviceaccount:agents:*"))
     assert await prover.refused(prover.token(), any_of_agents) is None
@@ -396,7 +396,7 @@ async def test_a_token_with_wrong_claims_proves_nothing_and_the_reason_is_not_fo
     for changed, why in TABLES["claims"]:
         refused = await prover.refused(prover.token(**changed))
         assert refused is not None, changed
-        assert (why in refused.why, refused.message) == (True, credential_rules.FAILED), refused.why
+        assert (why in refused.why, refused.message) == (True, rules.FAILED), refused.why
 
 
 async def test_a_token_ends_to_the_second_and_clocks_may_be_off_by_a_minute(prover: Prover) -> None:
@@ -423,9 +423,7 @@ async def test_a_token_that_the_issuer_has_not_signed_proves_nothing(prover: Pro
         "another key": TokenKeys([generate_key()]).sign(prover.claims()),
         "other claims": f"{signed[0]}.{encoded(prover.claims(sub='system:serviceaccount:agents:other'))}.{signed[2]}",
     }
-    assert {kind: str(await prover.refused(token)) for kind, token in forged.items()} == dict.fromkeys(
-        forged, credential_rules.FAILED
-    )
+    assert {kind: str(await prover.refused(token)) for kind, token in forged.items()} == dict.fromkeys(forged, rules.FAILED)
 
 
 async def test_an_rsa_key_of_the_issuer_signs_by_rs256_alone(prover: Prover) -> None:
@@ -446,40 +444,37 @@ async def test_an_rsa_key_of_the_issuer_signs_by_rs256_alone(prover: Prover) -> 
 
 async def test_keys_of_discovery_are_kept_and_follow_a_rotation(prover: Prover) -> None:
     published = Published(prover.keys)
-    asked, record = prover.attestor(published), prover.requester(credential_rules.AttestationRequirement(ISSUER))
+    asked, record = prover.attestor(published), prover.requester(rules.AttestationRequirement(ISSUER))
     for _ in range(5):
         assert await asked.attested(record, EDGE, prover.token())
     assert published.asked == 2, "the configuration and the keys, once"
     published.keys = TokenKeys([generate_key()])
     prover.clock.advance(APART)
     assert await asked.attested(record, EDGE, published.keys.sign(prover.claims()))
-    await check_refusal_of(credential_rules.AttestationError, asked.attested(record, EDGE, prover.token()))
+    await check_refusal_of(rules.AttestationError, asked.attested(record, EDGE, prover.token()))
     published.keys = None
     caught = present(
-        await awaited_refusal(
-            credential_rules.AttestationError, prover.attestor(published).attested(record, EDGE, prover.token())
-        )
+        await awaited_refusal(rules.AttestationError, prover.attestor(published).attested(record, EDGE, prover.token()))
     )
     assert "no route to host" in caught.why
 
 
 async def test_keys_are_fetched_from_allowed_urls_alone(prover: Prover) -> None:
     """A credential's issuer needs an entry, an issuer of the hub's own list does not; neither sends the hub elsewhere."""
-    named, keys_host = prover.requester(credential_rules.AttestationRequirement(ISSUER)), "https://keys.example.net"
-    listed = AttestationPolicy(required=True, issuers=lambda: (KnownIssuer(credential_rules.AttestationRequirement(ISSUER)),))
+    named, keys_host = prover.requester(rules.AttestationRequirement(ISSUER)), "https://keys.example.net"
+    listed = AttestationPolicy(required=True, issuers=lambda: (KnownIssuer(rules.AttestationRequirement(ISSUER)),))
     both = AttestationPolicy(allowed=AllowedUrls((ISSUER, keys_host)))
     rows = (
         (named, AttestationPolicy(), ISSUER, "does not list it", 0),
         (prover.requester(prover.demand()), AttestationPolicy(), ISSUER, "", 0),
         (named, AttestationPolicy(allowed=AllowedUrls((ISSUER,))), keys_host, "is at another host", 1),
-        (named, both, keys_host, "", 2),
-        (prover.requester(None), listed, ISSUER, "", 2),
+        *((named, both, keys_host, "", 2), (prover.requester(None), listed, ISSUER, "", 2)),
         (prover.requester(None), listed, keys_host, "is at another host", 1),
     )
     for record, policy, host, why, asked in rows:
         published = Published(prover.keys, host)
         refused = await awaited_refusal(
-            credential_rules.AttestationError, prover.attestor(published, policy).attested(record, EDGE, prover.token())
+            rules.AttestationError, prover.attestor(published, policy).attested(record, EDGE, prover.token())
         )
         assert (why in (refused.why if refused else ""), bool(refused), published.asked) == (True, bool(why), asked), (
             host,

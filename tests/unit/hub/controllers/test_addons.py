@@ -360,8 +360,7 @@ def test_older_versions_read_as_ocm_converts_them() -> None:
 
     annotated = {versions.INSTALL_NAMESPACE: "agents"}
     rows: tuple[tuple[Document, Document, str], ...] = (
-        ({}, {}, "open-cluster-management-agent-addon"),
-        ({"installNamespace": "tools"}, {}, "tools"),
+        *(({}, {}, "open-cluster-management-agent-addon"), ({"installNamespace": "tools"}, {}, "tools")),
         ({"installNamespace": "tools"}, annotated, "tools"),
         ({"installNamespace": versions.DEFAULT_NAMESPACE}, annotated, versions.DEFAULT_NAMESPACE),
         ({}, annotated, "agents"),

@@ -361,8 +361,7 @@ def test_each_step_is_kept_with_time_reason_and_actor(available: InlineStore, cl
         ("", "True", "ManagedClusterAvailable", "agent"),
         ("True", "Unknown", "ManagedClusterLeaseUpdateStopped", "judge"),
         ("Unknown", "False", "ManagedClusterKubeAPIServerUnavailable", "beat"),
-        ("False", "True", "ManagedClusterAvailable", "kubectl"),
-        ("True", "", "Deleted", "ann"),
+        *(("False", "True", "ManagedClusterAvailable", "kubectl"), ("True", "", "Deleted", "ann")),
     ]
     assert store.state.transitions[1].at == fallen
 

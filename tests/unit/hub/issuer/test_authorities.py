@@ -357,9 +357,7 @@ async def test_certificate_that_cannot_be_served_leaves_the_last_good_one(
     assert new.certificate in doors.serving.material.trust, "trust follows the CA although the files are bad"
 
 
-def test_own_certificate_follows_the_issuing_ca_whose_end_is_announced(
-    tmp_path: Path, generations: authority.Generations
-) -> None:
+def test_certificate_follows_the_issuing_ca_whose_end_is_announced(tmp_path: Path, generations: authority.Generations) -> None:
     source = own_certificate(tmp_path, NAMES, generations.issuer, Lifetimes(), SystemClock())
     doors = DoorsCertificate(source, generations.issuer, SystemClock())
     first = doors.serving.material.chain

@@ -169,8 +169,7 @@ async def test_impersonated_identity_brings_its_implied_groups() -> None:
     assert incoming.actor.groups == ("system:serviceaccounts", "system:serviceaccounts:edge1", "system:authenticated")
 
     rows: list[tuple[str, list[str], tuple[str, ...]]] = [
-        ("bob", [], ("system:authenticated",)),
-        ("bob", ["system:authenticated"], ("system:authenticated",)),
+        *(("bob", [], ("system:authenticated",)), ("bob", ["system:authenticated"], ("system:authenticated",))),
         ("bob", ["system:unauthenticated"], ("system:unauthenticated",)),
         ("system:anonymous", [], ("system:unauthenticated",)),
         ("system:serviceaccount:edge1:a", ["dev"], ("dev", "system:authenticated")),

@@ -115,8 +115,7 @@ def test_groups_and_versions_are_listed_in_kubernetes_order() -> None:
 
 def test_answer_form_is_negotiated() -> None:
     rows: list[tuple[str, str, ResponseShape]] = [
-        ("", JSON, ResponseShape.OBJECT),
-        (f"{TABLE},application/json", JSON, ResponseShape.TABLE),
+        *(("", JSON, ResponseShape.OBJECT), (f"{TABLE},application/json", JSON, ResponseShape.TABLE)),
         ("application/json;as=Table;v=v2;g=meta.k8s.io,application/json", JSON, ResponseShape.OBJECT),
         ("application/vnd.kubernetes.protobuf,application/json", JSON, ResponseShape.OBJECT),
         ("application/json;q=0.5,application/yaml", YAML, ResponseShape.OBJECT),
