@@ -226,7 +226,7 @@ async def test_describe_tells_who_came_in_and_who_ended_it(hub: door.HubUnderTes
     await hub.store.run(credentials.revoke, CredentialId(name), "bob", "leaked")
     page = await hub.output(f"hubctl describe bootstrap-credential {name}")
     for expected in (
-        r"^Kind: +door.bearer token",
+        r"^Kind: +bearer token",
         r"^For: +cluster edge1$",
         r"^Phase: +Revoked$",
         r"^Revoked: +\S+Z by bob \(leaked\)$",
@@ -407,8 +407,8 @@ async def test_a_token_review_says_whose_a_token_is_and_why_one_is_refused(hub: 
     assert (status, answer["message"]) == (400, "token is required for TokenReview in authentication")
 
     token = await admin.token("metrics")
-    assert (await review(admin, "guess"))["error"] == "invalid door.bearer token"
-    assert (await review(admin, token[:-4] + "AAAA"))["error"] == "invalid door.bearer token"
+    assert (await review(admin, "guess"))["error"] == "invalid bearer token"
+    assert (await review(admin, token[:-4] + "AAAA"))["error"] == "invalid bearer token"
     assert (await door.bearer(hub, token).get("/version"))[0] == 200
     await admin.ask("DELETE", f"{door.ACCOUNTS}/metrics")
     assert (await review(admin, token))["error"] == 'serviceaccounts "metrics" not found'
